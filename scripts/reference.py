@@ -19,6 +19,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.campaign import experiments
 from k8sdds.deploy import profiles
+from k8sdds.networks import detection
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import GROUPS, Column, Metric
 from k8sdds.results.record import COLUMNS
@@ -203,6 +204,22 @@ def fingerprint() -> str:
     return _table(("key", "meaning"), ((f"`{name}`", field.description or "") for name, field in fields))
 
 
+def detected() -> str:
+    """Return the signs by which the network of a cluster is detected, one row for each plugin."""
+    rows = []
+    for plugin in (*detection.PLUGINS, *detection.SECONDARY):
+        modes = [f"`{plugin.name}-{mode}`" for mode in plugin.modes]
+        names = ", ".join([f"`{plugin.name}`", *modes])
+        kinds = (("annotation", plugin.annotations), ("label", plugin.labels), ("condition", plugin.reasons))
+        signs = [f"{kind} `{sign}`" for kind, signs in kinds for sign in signs]
+        signs += [f"DaemonSet `{name}`" for name in plugin.daemonsets]
+        signs += [f"image `{image}`" for image in plugin.images]
+        rows.append(
+            (plugin.title, names, ", ".join(signs), ", ".join(f"`{name}`" for name in plugin.config_maps))
+        )
+    return _table(("plugin", "names", "signs", "ConfigMaps with the mode"), rows)
+
+
 def network_facts() -> str:
     """Return one row of facts for each network."""
     rows = []
@@ -276,6 +293,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "columns": columns,
     "networks": network_facts,
     "fingerprint": fingerprint,
+    "detected networks": detected,
 }
 """Names in the comment lines that begin a generated part, with the function that returns its text."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from k8sdds.model.experiment import NETWORK_NAMES, TESTS, Experiment, Sweep, TestChoice
-from k8sdds.networks import NETWORKS
+from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
@@ -20,7 +20,7 @@ PAPER_DURATION_S = 120
 
 KNOWN = {
     TESTS: {name: workload.options for name, workload in WORKLOADS.items()},
-    NETWORK_NAMES: list(NETWORKS),
+    NETWORK_NAMES: known_names(),
 }
 """The validation context of experiments."""
 

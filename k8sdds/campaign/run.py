@@ -96,7 +96,16 @@ def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Exp
     experiment, left_out = testbed.supported_subset(request.experiment, request.required)
     if left_out:
         display.line(f"Left out because the testbed does not have them: {', '.join(left_out)}")
+    requested = [label.partition(" (")[0] for label in _labels(request.experiment)]
+    if added := [label for label in _labels(experiment) if label.partition(" (")[0] not in requested]:
+        display.line(f"Measured because the testbed has it: {', '.join(added)}")
     return expand(experiment)
+
+
+def _labels(experiment: Experiment) -> list[str]:
+    return list(
+        dict.fromkeys(choice.display_name for sweep in experiment.sweeps for choice in sweep.networks)
+    )
 
 
 def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:

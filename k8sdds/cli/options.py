@@ -191,7 +191,7 @@ PodNetwork = Annotated[
     typer.Option(
         "--pod-network",
         metavar="NETWORK",
-        help="Installed pod network, if it cannot be detected on the nodes. Default: detected.",
+        help="Name of the installed pod network, in place of the detected one. Default: detected.",
         rich_help_panel=TESTBED,
     ),
 ]

@@ -108,6 +108,11 @@ class ExecStream:
         data, self._stdout = self._stdout[:count], self._stdout[count:]
         return data
 
+    def wait_ready(self, end: float) -> None:
+        """Wait until the command prints `ready` to stderr. Raises like `read_line`."""
+        while b"ready" not in self.stderr.split():
+            self._receive(end)
+
     def _receive(self, end: float) -> None:
         remaining_s = end - time.monotonic()
         if remaining_s <= 0:

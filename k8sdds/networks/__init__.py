@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 from k8sdds.model.experiment import Experiment, NetworkChoice
-from k8sdds.networks import flannel, host, kube_router, macvlan, weave
+from k8sdds.networks import detection, flannel, host, kube_router, macvlan, weave
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError
 from k8sdds.system.kernel_features import FEATURES, Feature
@@ -30,20 +30,25 @@ NETWORKS: dict[str, Network] = {
 
 
 def find(name: str) -> Network:
-    """Return the network with this name.
+    """Return the network with this name, which k8sdds has itself or finds on clusters.
 
     Raises:
         InputError: The network does not exist; the message suggests the nearest name.
     """
-    try:
-        return NETWORKS[name]
-    except KeyError:
-        hint = nearest(name, list(NETWORKS))
-        raise InputError(f"unknown network {name!r}{hint}", "see: k8sdds list --networks") from None
+    network = NETWORKS.get(name) or detection.foreign(name)
+    if network is None:
+        hint = nearest(name, known_names())
+        raise InputError(f"unknown network {name!r}{hint}", "see: k8sdds list --networks")
+    return network
+
+
+def known_names() -> list[str]:
+    """Return the names of all networks that an experiment can name."""
+    return list(dict.fromkeys([*NETWORKS, *detection.names()]))
 
 
 def detect(annotations: Mapping[str, str]) -> str | None:
-    """Return the network that a Kubernetes node uses, as its annotations show, or None."""
+    """Return the network of k8sdds that a Kubernetes node uses, as its annotations show, or None."""
     return next(filter(None, (network.detect(annotations) for network in NETWORKS.values())), None)
 
 

@@ -7,7 +7,6 @@ network and campaign, before anything is measured. The testbed provides the plac
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +16,9 @@ from typing import Any, Protocol
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.shapes import Count, Integer, Shape, Text, fits
 from k8sdds.testbeds import node_state
 from k8sdds.testbeds.node_state import CONNTRACK, PROGRAMS, RULES, NodeState
 
@@ -86,6 +87,16 @@ _ON_NODE = (
     "rules_matched",
     PROGRAMS,
 )
+
+
+class _Report(Shape):
+    """What `k8sdds-supervisor ask` prints."""
+
+    sent: Integer
+    answered: Integer
+    seen_as: list[str]
+    last_error: Text = None
+    path_mtu_bytes: Count = None
 
 
 def observe(probed: Probed) -> Fingerprint:
@@ -184,9 +195,10 @@ def _ask(probed: Probed, token: str, *options: str, to: str = "") -> dict[str, A
     ]
     if "--timeout" not in options:
         argv += ["--timeout", f"{ANSWER_TIMEOUT_S + 2 * probed.slack_s:.3f}"]
-    output = probed.sender.run([*argv, *options])
     try:
-        report: dict[str, Any] = json.loads(output)
-    except ValueError as error:
-        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {output[:80]!r}") from error
+        report = reading.json_object(probed.sender.run([*argv, *options]), "ask")
+    except reading.UnreadableError as error:
+        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {error.message}") from error
+    if not fits(_Report, report):
+        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {str(report)[:80]}")
     return report

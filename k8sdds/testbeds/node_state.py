@@ -6,7 +6,6 @@ names with the reason.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from k8sdds.system import reading
 _SCRIPT = r"""
 show() {
   name=$1; shift
-  if out=$("$@" 2>&1); then code=0; else code=$?; fi
+  if out=$("$@" 2>/dev/null); then code=0; else code=$?; out=$("$@" 2>&1); fi
   echo "== $name $code"; echo "$out"
 }
 show route /bin/ip -json route get "$1"
@@ -82,10 +81,10 @@ def parse(output: str) -> NodeState:
     try:
         rules = None if nft is None or legacy is None else dict([*_nft_rules(nft), *_legacy_rules(legacy)])
         programs = None if PROGRAMS in unreadable else (*_xdp(links or "[]"), *_classifiers(filters))
-        uplink = "" if route[0] else str(json.loads(route[1])[0]["dev"])
+        uplink = "" if route[0] else str(_json(route[1])[0]["dev"])
         # Without the module, no connection is tracked.
         connections = int(tracked[1]) if not tracked[0] else 0
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+    except (reading.UnreadableError, KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ValueError(f"not the state of a node: {error!r}") from error
     return NodeState(uplink, rules, connections, programs, unreadable)
 
@@ -98,13 +97,17 @@ def matched_rules(before: NodeState, after: NodeState, packets: int) -> int | No
     return sum(now is not None and now - (then or 0) >= packets for now, then in counted)
 
 
+def _json(text: str) -> Any:
+    return reading.json_value(text, "state of a node")
+
+
 def _sections(output: str) -> Iterator[tuple[str, str, str]]:
     _, *parts = _SECTION.split(output)
     return zip(parts[::3], parts[1::3], parts[2::3], strict=True)
 
 
 def _nft_rules(text: str) -> Iterator[tuple[str, int | None]]:
-    for item in json.loads(text)["nftables"]:
+    for item in _json(text)["nftables"]:
         rule: dict[str, Any] | None = item.get("rule")
         if rule is not None:
             where = f"{rule['family']} {rule['table']} {rule['chain']} {rule['handle']}"
@@ -127,7 +130,7 @@ def _legacy_rules(text: str) -> Iterator[tuple[str, int | None]]:
 
 
 def _xdp(links: str) -> Iterator[str]:
-    for link in json.loads(links):
+    for link in _json(links):
         program = link.get("xdp")
         if program:
             name = (program.get("prog") or {}).get("name") or "a program without a name"
@@ -137,7 +140,7 @@ def _xdp(links: str) -> Iterator[str]:
 def _classifiers(filters: Mapping[str, str]) -> Iterator[str]:
     for section, text in filters.items():
         _, link, hook = section.split()
-        for entry in json.loads(text or "[]"):
+        for entry in _json(text.strip() or "[]"):
             options = entry.get("options") or {}
             if entry.get("kind") in ("bpf", "flower", "matchall", "u32") and options:
                 name = options.get("bpf_name") or entry["kind"]

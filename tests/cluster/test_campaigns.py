@@ -37,10 +37,21 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
         assert 0 <= row["start_skew_s"] < 5
         # One stream per participant, at most two commands for the node probe, and a renewed watch.
         assert 2 <= row["api_calls"] <= 2 + 2 + 2
+        observed = row["fingerprint"]
+        assert observed["not_observed"] == {}
+        assert observed["path_mtu_bytes"] == row["mtu_bytes"]
         if row["network"] == "flannel-vxlan":
+            assert (observed["outer_protocol"], observed["outer_port"]) == ("VXLAN", 8472)
+            assert (observed["added_bytes"], observed["multicast"], observed["conntrack"]) == (
+                50,
+                False,
+                True,
+            )
+            assert 0 < observed["rules_matched"] < observed["rules"]
             assert row["network_proof"].startswith("carried by flannel.1 (vxlan)")
             assert row["link_bytes"]["carried"]["sub0"] >= samples * 1024
         else:
+            assert (observed["outer_protocol"], observed["added_bytes"]) == ("none", 0)
             assert row["network_proof"].startswith("routed by eth0, no tunnel")
         assert not any(warning.startswith("unproven") for warning in row["warnings"])
     assert "one kernel" in (folder / "report" / "report.html").read_text()

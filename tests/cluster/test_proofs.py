@@ -61,6 +61,10 @@ def test_an_unproven_path_is_reported(
     assert "hostNetwork=true" in row["network_proof"]
     assert any(warning.startswith("unproven: which links") for warning in row["warnings"])
     assert "carried" not in row["link_bytes"]
+    # What the pods see themselves is observed; what leaves their node is not.
+    observed = row["fingerprint"]
+    assert (observed["path_mtu_bytes"], observed["outer_protocol"], observed["rules"]) == (1450, None, None)
+    assert "hostNetwork=true" in observed["not_observed"]["outer_protocol"]
 
 
 @pytest.fixture

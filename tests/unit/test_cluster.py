@@ -12,14 +12,14 @@ import pytest
 from k8sdds import versions
 from k8sdds.campaign import experiments
 from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.networks.detection import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.cluster import namespace, pods, preflight
+from k8sdds.testbeds.cluster import detection, namespace, pods, preflight
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
     NodeInfo,
     assign,
-    installed_network,
     one_kernel,
     usable,
 )
@@ -60,9 +60,16 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
     assert usable(nodes(), ["arm64"]) == []
 
 
+class NoRights:
+    """A client of a user who may not read the objects of the network."""
+
+    def is_allowed(self, *right: str, **scope: str) -> bool:
+        return False
+
+
 def test_the_installed_network_and_a_shared_kernel_are_detected() -> None:
-    assert installed_network(nodes()) == "flannel-vxlan"
-    assert installed_network([]) is None
+    assert detection.detect(NoRights(), nodes()).name == "flannel-vxlan"  # type: ignore[arg-type]
+    assert detection.detect(NoRights(), []).name == UNKNOWN  # type: ignore[arg-type]
     assert one_kernel(nodes())
     assert not one_kernel(nodes()[:1])
 
@@ -180,7 +187,7 @@ def test_missing_networks_are_reported_or_removed() -> None:
     )
     assert "weavenet" in problem.what
     assert "kube-router" in problem.what
-    (problem,) = preflight.missing_networks([cell(network="weavenet")], ["host"], lambda name: "no kernel")
+    (problem,) = preflight.missing_networks([cell(network="weavenet")], ["host", "unknown"])
     assert "--pod-network" in problem.remedy
     (problem,) = preflight.missing_networks(
         [cell(network="weavenet")], ["host", "kube-router"], lambda name: "no kernel"
@@ -190,6 +197,10 @@ def test_missing_networks_are_reported_or_removed() -> None:
     reduced, removed = preflight.reduce_networks(quickstart, ["host", "flannel-vxlan"], [])
     assert [choice.name for choice in reduced.sweeps[0].networks] == ["host", "flannel-vxlan"]
     assert removed == ["flannel-hostgw", "kube-router", "weavenet"]
+    # The network that others installed is measured in place of those that the cluster does not have.
+    replaced, removed = preflight.reduce_networks(quickstart, ["host", "cilium-vxlan"], [], "cilium-vxlan")
+    assert [choice.name for choice in replaced.sweeps[0].networks] == ["host", "cilium-vxlan"]
+    assert removed == ["flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"]
     # If the baseline is missing, nothing is removed.
     assert preflight.reduce_networks(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
     requested, removed = preflight.reduce_networks(quickstart, ["host"], ["weavenet"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
@@ -25,7 +26,7 @@ def facts(
     selected: SelectedTestbed,
     nodes: Sequence[NodeInfo],
     ready_pods: Iterable[ReadyPod],
-    installed: str | None,
+    installed: DetectedNetwork,
 ) -> dict[str, Any]:
     """Return the facts for campaign.json.
 
@@ -34,7 +35,7 @@ def facts(
         selected: How the cluster was selected.
         nodes: The nodes; empty: this user may not list them.
         ready_pods: Pods whose supervisors reported facts of their nodes.
-        installed: The installed pod network, if known.
+        installed: The installed pod network.
     """
     node_facts: dict[str, dict[str, Any]] = {
         node.name: {
@@ -56,7 +57,13 @@ def facts(
         "one_kernel": one_kernel(nodes),
         "kernel": kernels.pop() if len(kernels) == 1 else None,
         "cpu_model": models.pop() if len(models) == 1 else None,
-        "installed_network": installed,
+        "installed_network": installed.name,
+        "installed_network_facts": {
+            "title": installed.title,
+            "version": installed.version or None,
+            "signs": list(installed.signs),
+            "secondary": list(installed.secondary),
+        },
         "image": selected.image,
         "cluster_uid": _cluster_uid(client),
         "reached": {key: value for key, value in asdict(selected).items() if value},

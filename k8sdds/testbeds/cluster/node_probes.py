@@ -1,24 +1,30 @@
 """Read link counters and routes of nodes with probe pods on the nodes' own network.
 
-A node probe has no rights: any process in a node's network namespace may read links, counters and routes. If
+A node probe has no rights: any process in a node's network namespace may read links, counters and routes. Only
+while the fingerprint of a network is taken, one has the rights to capture packets and to read packet filters. If
 the campaign's namespace does not allow such pods, they get a second namespace. If they are not allowed at
 all, the path of packets between nodes cannot be verified, and every trial records why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath, namespace, pods
 from k8sdds.testbeds.cluster.datapath import LinkCounters
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 
 NAME, ROLE = "node-probe", "probe"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
+OBSERVER = "observer"
+CAPABILITIES = ("NET_ADMIN", "NET_RAW")
+"""Of the pod that takes a fingerprint: to read packet filters, and to capture packets. It changes nothing."""
 
 
 class NodeProbes:
@@ -64,7 +70,27 @@ class NodeProbes:
         self.unavailable, self._has_worked = "", True
         return counters
 
-    def _read_counters(self, nodes: Sequence[str], addresses: Sequence[str]) -> dict[str, LinkCounters]:
+    @contextmanager
+    def observing(self, node: str) -> Iterator[PodPlace]:
+        """Yield a pod on a node's own network that can read what the node does with packets, and delete it at the end.
+
+        If this user may not create such a pod, the pod has no rights, so that a part cannot be observed.
+
+        Raises:
+            PrerequisiteError: No pod can be created on the node's own network.
+        """
+        pool, observer = self._pool(), Slot(OBSERVER, ROLE, node, True, None, CAPABILITIES)
+        try:
+            pool.ensure([observer])
+        except PrerequisiteError:
+            observer = Slot(NAME, ROLE, node, True, None)
+            pool.ensure([observer])
+        try:
+            yield PodPlace(pool, observer)
+        finally:
+            pool.delete_unless(keep=lambda slot: slot.participant != OBSERVER)
+
+    def _pool(self) -> PodPool:
         if self._pods is None:
             target = self._campaign_namespace
             if target.owned and not self._with_host:
@@ -72,9 +98,13 @@ class NodeProbes:
             self._pods = PodPool(
                 self._client, target, self._image, MEMORY, self._campaign, tolerations=self._tolerations
             )
+        return self._pods
+
+    def _read_counters(self, nodes: Sequence[str], addresses: Sequence[str]) -> dict[str, LinkCounters]:
+        pool = self._pool()
         slots = [Slot(NAME, ROLE, node, True, None) for node in nodes]
-        self._pods.ensure(slots)
-        results = self._pods.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
+        pool.ensure(slots)
+        results = pool.run_all([(slot, [*datapath.COMMAND, *addresses]) for slot in slots])
         counters = {}
         for node, result in zip(nodes, results, strict=True):
             try:

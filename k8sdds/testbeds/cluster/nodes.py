@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds import networks, versions
+from k8sdds import versions
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.profile import toleration
 from k8sdds.model.trial import Cell, Participant
@@ -27,6 +27,8 @@ class NodeInfo:
     info: dict[str, Any]
     """`status.nodeInfo` of the Node object."""
     images: frozenset[str]
+    network_reason: str
+    """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty: unknown."""
     own_taints: frozenset[str]
     """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
     unusable: str
@@ -47,9 +49,16 @@ class NodeInfo:
             boot_id=info.get("bootID", ""),
             info=info,
             images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
+            network_reason=_network_reason(status),
             own_taints=own_taints,
             unusable=_unusable(spec, status, own_taints),
         )
+
+
+def _network_reason(status: dict[str, Any]) -> str:
+    conditions = status.get("conditions", [])
+    reasons = (entry.get("reason") for entry in conditions if entry.get("type") == "NetworkUnavailable")
+    return str(next(reasons, None) or "")
 
 
 def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:
@@ -131,15 +140,6 @@ def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> 
             f"placement puts {participant} on {place!r}; nodes that can run pods: {', '.join(names)}"
         )
     return place
-
-
-def installed_network(nodes: Sequence[NodeInfo]) -> str | None:
-    """Return the pod network that annotations and labels of the nodes show; None: unknown or ambiguous."""
-    names = {
-        networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, "") for node in nodes
-    }
-    names.discard("")
-    return names.pop() if len(names) == 1 else None
 
 
 def one_kernel(nodes: Sequence[NodeInfo]) -> bool:

@@ -35,6 +35,8 @@ class ReadyPod:
     mtu_bytes: int | None
     node: str
     facts: dict[str, Any]
+    node_address: str = ""
+    """Address of the node; empty: unknown."""
 
     @property
     def machine(self) -> str:
@@ -194,7 +196,8 @@ class PodPool:
         for interface, (own_address, mtu_bytes) in interfaces.items():
             if own_address == address:
                 node = pod["spec"].get("nodeName", slot.node)
-                return ReadyPod(name, address, interface, mtu_bytes, node, facts)
+                node_address = pod["status"].get("hostIP", "")
+                return ReadyPod(name, address, interface, mtu_bytes, node, facts, node_address)
         raise PrerequisiteError(
             f"pod {name} has no interface with its address {address}", "inspect it: kubectl get pod -o wide"
         )
@@ -222,6 +225,12 @@ class PodPool:
     ) -> list[exec_stream.CommandResult]:
         """Run commands in parallel."""
         return _parallel(lambda command: self.run(command[0], command[1], timeout_s), commands)
+
+    def stream(self, slot: Slot, argv: Sequence[str]) -> exec_stream.ExecStream:
+        """Start a command in a slot's pod, with a standard input that ends it. Not during a trial."""
+        return exec_stream.ExecStream(
+            self._client, self._namespace.name, self._ready[slot].name, argv, stdin=True
+        )
 
     @contextlib.contextmanager
     def background(

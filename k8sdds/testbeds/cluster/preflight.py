@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from k8sdds import middleware, versions
-from k8sdds.model.experiment import Experiment, Link
+from k8sdds.model.experiment import Experiment, Link, NetworkChoice
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import NodeInfo, assign, usable
+
+BAREMETAL = "baremetal"
 
 
 def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
@@ -27,7 +29,7 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
         problems.setdefault(what, Problem(what, remedy, input=True))
 
     for cell in cells:
-        if cell.network == "baremetal":
+        if cell.network == BAREMETAL:
             add(
                 "baremetal runs outside of pods, so a cluster cannot measure it",
                 "remove it, or use --testbed lab",
@@ -51,12 +53,18 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
 
 
 def reduce_networks(
-    experiment: Experiment, available: Sequence[str], requested: Sequence[str]
+    experiment: Experiment, available: Sequence[str], requested: Sequence[str], installed: str | None = None
 ) -> tuple[Experiment, list[str]]:
-    """Remove the networks that are not available from an experiment.
+    """Remove the networks that are not available from an experiment, and measure the installed one in their place.
 
     Networks that the user requested by name remain, so that the check reports them. If the baseline is not
     available, nothing is removed.
+
+    Args:
+        experiment: The experiment.
+        available: Networks that the cluster has or can install.
+        requested: Networks that the user requested by name.
+        installed: The network of a cluster that others deployed; None: k8sdds can replace the network.
 
     Returns:
         The experiment and the labels of the removed networks.
@@ -68,6 +76,9 @@ def reduce_networks(
         removed |= dict.fromkeys(
             choice.label or choice.name for choice in sweep.networks if choice not in kept
         )
+        missing = [choice for choice in sweep.networks if choice not in kept and choice.name != BAREMETAL]
+        if installed and missing and all(choice.name == HOST for choice in kept):
+            kept.append(NetworkChoice(name=installed))
         if kept:
             sweeps.append(sweep.model_copy(update={"networks": kept}).at(sweep.where))
     labels = {choice.label or choice.name for sweep in sweeps for choice in sweep.networks}
@@ -89,13 +100,6 @@ def missing_networks(
     missing = [name for name in dict.fromkeys(cell.network for cell in cells) if name not in available]
     if not missing:
         return []
-    if available == [HOST]:
-        return [
-            Problem(
-                "the pod network of this cluster could not be detected",
-                "name it with --pod-network NAME; list names with: k8sdds list --networks",
-            )
-        ]
     names = ", ".join(available)
     obstacles = {name: reason for name in missing if (reason := obstacle(name))}
     if obstacles:

@@ -16,10 +16,12 @@ from k8sdds.middleware import Middleware
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
+from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.perftest.output import NOT_STARTED
+from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
-from k8sdds.testbeds import Block
+from k8sdds.testbeds import Block, fingerprint
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
 from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
@@ -28,10 +30,12 @@ from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
+from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.services import ServicePods
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
+from k8sdds.testbeds.fingerprint import Probed
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
 if TYPE_CHECKING:
@@ -85,6 +89,8 @@ class ClusterSession:
         self._discovery = DiscoveryServers(client, namespace, selected.image, tolerated)
         self._probes = NodeProbes(client, namespace, with_host, image, campaign, tolerated)
         self._verifier = PathVerifier(self._pods, self._probes, switch.interface if switch else "")
+        self._fingerprints: dict[PodNetwork | None, Fingerprint] = {}
+        """By pod network; None: the nodes' own network."""
         self._metrics: MetricsCollector | None = None
         if selected.meter:
             meter_image = sibling_image(selected.image, versions.TOOLS_IMAGE)
@@ -154,6 +160,7 @@ class ClusterSession:
         for cell in cells:
             self._verifier.verify(cell, self._slots(cell))
             self._discovery.provide(cell)
+            self._observe(cell)
         if self._metrics is not None:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
@@ -170,6 +177,50 @@ class ClusterSession:
             self._verifier.forget_pod_networks()
             self._switch.install(name, options)
 
+    def _observe(self, cell: Cell) -> None:
+        """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
+        key, slots = pod_network(cell), self._slots(cell)
+        if key in self._fingerprints:
+            return
+        sender = slots[FIRST_PUBLISHER.name]
+        node = self._pods.pod(sender).node
+        receivers = (slots[participant.name] for participant in cell.participants if participant.subscribes)
+        receiver = next((slot for slot in receivers if self._pods.pod(slot).node != node), None)
+        if receiver is None:
+            self._fingerprints[key] = unobserved("no publisher and subscriber are on different nodes")
+            return
+        try:
+            observed = self._observe_between(sender, receiver)
+        except PrerequisiteError as error:
+            observed = unobserved(error.message)
+        if find(cell.network).encryption and observed.cleartext:
+            raise PrerequisiteError(
+                f"{cell.network_label}: packets between nodes are not encrypted: their content was read on"
+                f" {observed.uplink} of {node}",
+                "check that the network's agents have the same key, and that no other network is installed",
+            )
+        self._fingerprints[key] = observed
+
+    def _observe_between(self, sender: Slot, receiver: Slot) -> Fingerprint:
+        source, target = self._pods.pod(sender), self._pods.pod(receiver)
+        probed = Probed(
+            sender=PodPlace(self._pods, sender),
+            sender_address=source.address,
+            sender_interface=source.interface,
+            mtu_bytes=source.mtu_bytes or LINK_MTU,
+            receiver=PodPlace(self._pods, receiver),
+            receiver_address=target.address,
+            receiver_interface=target.interface,
+            peer=target.node_address,
+            node=None,
+        )
+        with contextlib.ExitStack() as stack:
+            try:
+                node = stack.enter_context(self._probes.observing(source.node))
+            except PrerequisiteError as error:
+                return fingerprint.observe(replace(probed, node_unavailable=error.message))
+            return fingerprint.observe(replace(probed, node=node))
+
     def _slots(self, cell: Cell) -> dict[str, Slot]:
         return placement.slots(cell, self._nodes)
 
@@ -184,6 +235,7 @@ class ClusterSession:
         network, options = find(trial.cell.network), trial.cell.network_options
         engine = network.engine_for(options)
         slots = self._slots(trial.cell)
+        observed = self._fingerprints.get(pod_network(trial.cell))
         # For networks of later blocks, only facts of the network itself are known.
         if all(map(self._pods.is_ready, slots.values())):
             pods = self._cell_pods(trial.cell)
@@ -199,6 +251,7 @@ class ClusterSession:
             "fidelity": "real",
             "nodes": len(nodes),
             "network_proof": proof.describe() if proof else None,
+            "fingerprint": observed.model_dump() if observed else None,
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
-from k8sdds.networks import with_engines
+from k8sdds.networks import find, with_engines
+from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block
-from k8sdds.testbeds.cluster import facts, namespace, permissions, preflight
+from k8sdds.testbeds.cluster import detection, facts, namespace, permissions, preflight
 from k8sdds.testbeds.cluster.blocks import HOST, make_blocks
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
-from k8sdds.testbeds.cluster.nodes import NodeInfo, installed_network, one_kernel, usable
+from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
 from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
 
@@ -35,6 +36,7 @@ class ClusterTestbed:
         self._campaign = campaign
         self._trials: Sequence[Trial] = ()
         self._nodes: list[NodeInfo] | None = None
+        self._installed: DetectedNetwork | None = None
         self._switch: NetworkSwitch | None = None
         self._namespace: CampaignNamespace | None = None
         self._session: ClusterSession | None = None
@@ -67,15 +69,22 @@ class ClusterTestbed:
         return self._switch
 
     @property
-    def installed(self) -> str | None:
-        """The installed pod network; None: it could not be detected."""
+    def installed(self) -> DetectedNetwork:
+        """The installed pod network: the one that the user named, else what the cluster's signs show."""
         if self.switch is not None:
-            return self.switch.current
-        return self.selected.network or installed_network(self.nodes)
+            return DetectedNetwork(self.switch.current, find(self.switch.current).title)
+        if self._installed is None:
+            name = self.selected.network
+            self._installed = (
+                DetectedNetwork(name, find(name).title, signs=("named by the user",))
+                if name
+                else detection.detect(self.client, self.nodes)
+            )
+        return self._installed
 
     def networks(self) -> list[str]:
         """Return the networks that can be measured: installed ones, and those that `deploy` can install."""
-        names = self.switch.installable() if self.switch else [self.installed] if self.installed else []
+        names = self.switch.installable() if self.switch else [self.installed.name]
         return list(dict.fromkeys([HOST, *names]))
 
     # -- before a campaign ------------------------------------------------------------------------------
@@ -83,7 +92,7 @@ class ClusterTestbed:
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Select the plugins' own engines and remove networks that are not available here.
+        """Select the plugins' own engines and replace networks that are not available by the installed one.
 
         Networks that the user requested by name (`requested`) remain, so that the check reports them.
 
@@ -91,11 +100,8 @@ class ClusterTestbed:
             The experiment and the labels of the removed networks.
         """
         experiment = with_engines(experiment, lambda _: True)
-        available = self.networks()
-        # If the pod network could not be detected, the check reports it.
-        if available == [HOST]:
-            return experiment, []
-        return preflight.reduce_networks(experiment, available, requested)
+        installed = None if self.switch else self.installed.name
+        return preflight.reduce_networks(experiment, self.networks(), requested, installed)
 
     def interference(self) -> list[str]:
         """Return conditions that may disturb a campaign."""

@@ -398,6 +398,8 @@ def _contradiction(cell: Cell) -> Problem | None:
     def problem(what: str, remedy: str) -> Problem:
         return Problem(f"{cell.network_label}: {what}", remedy, input=True)
 
+    if cell.network not in networks.NETWORKS:
+        return problem("the lab does not have this network", "measure it on a cluster: --testbed cluster")
     if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
         return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
     engine = find(cell.network).engine_for(cell.network_options)

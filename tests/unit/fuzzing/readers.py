@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import random
 import shutil
@@ -25,6 +26,7 @@ from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config
 from k8sdds.middleware.connext import output as connext_output
 from k8sdds.model.trial import participants
+from k8sdds.networks import packets
 from k8sdds.perftest import log
 from k8sdds.perftest import output as perftest_output
 from k8sdds.report import content as contents
@@ -35,7 +37,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import reading, xml_text
 from k8sdds.system.ssh import ScriptResult
-from k8sdds.testbeds import read_meters, selection
+from k8sdds.testbeds import node_state, read_meters, selection
 from tests import run_folders
 from tests.unit.fuzzing import damage
 from tests.unit.test_attempt import Recording
@@ -251,6 +253,20 @@ def _meter(data: bytes, _: Path) -> None:
         return
 
 
+def _packets(data: bytes, _: Path) -> None:
+    try:
+        packets.wrapping(packets.read_pcap(data), b"k8sdds-recorded", 1024, 4)
+    except ValueError:
+        return
+
+
+def _node_state(data: bytes, _: Path) -> None:
+    text = data.decode("utf-8", "replace")
+    sections = ("route", "links", "conntrack", "nft", "queues", "filter eth0 ingress")
+    with contextlib.suppress(ValueError):
+        node_state.parse("".join(f"== {name} 0\n{text}\n" for name in sections))
+
+
 def _xml(data: bytes, _: Path) -> None:
     xml_text.parse(data, "x.xml")
 
@@ -292,6 +308,8 @@ READERS = [
     Reader("kubernetes", corpus("kubernetes"), _answer, damage.json_of),
     Reader("metrics", corpus("metrics"), _metrics, damage.json_of),
     Reader("meter", corpus("meters"), _meter, damage.json_of),
+    Reader("packets", _recorded("packets/*.pcap"), _packets, damage.bytes_of),
+    Reader("node-state", corpus("node-states"), _node_state, damage.json_of),
     Reader("middleware-config", corpus("xml"), _file(lambda path: config.checksum(str(path)), "m.xml"), damage.bytes_of),
     Reader("xml", corpus("xml"), _xml, damage.bytes_of),
     Reader("json", corpus("campaigns"), _json, damage.json_of),

@@ -1,0 +1,347 @@
+"""Detect which network plugin a cluster uses, by the signs that each plugin leaves. Pure functions.
+
+Networks that k8sdds has itself are detected by their own package (`Network.detect`); the table `PLUGINS` contains all
+others. A name identifies the plugin and, if its signs show it, its mode. What the network really does with packets, its
+fingerprint shows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from k8sdds.networks.cluster_install import Manifest
+from k8sdds.networks.datapath import LINK_MTU, Datapath, Topology
+from k8sdds.networks.network import Engine, Network, NetworkColor
+from k8sdds.system.errors import InputError
+from k8sdds.versions import ARCHITECTURES
+
+UNKNOWN = "unknown"
+"""Name of a network without known signs."""
+OBSERVED = "as observed"
+"""Value of facts that k8sdds does not assume, because it observes them."""
+MAX_PACKET = 65535
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What a cluster shows of its network. What this user may not read is empty."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of all nodes."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of all nodes."""
+    reasons: frozenset[str] = frozenset()
+    """Reasons of the nodes' condition NetworkUnavailable, which plugins set, such as CiliumIsUp."""
+    images: frozenset[str] = frozenset()
+    """Images on the nodes."""
+    daemonsets: Mapping[str, Manifest] | None = None
+    """By name; None: this user may not list them."""
+    config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Content of ConfigMaps by NAMESPACE/NAME."""
+
+
+Mode = Callable[[Signs], str]
+"""Returns the mode of a plugin as the end of its name, such as `vxlan`; empty: unknown, or there is only one."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """The signs of a plugin. One of them is enough. Names are shell patterns."""
+
+    name: str
+    title: str
+    annotations: tuple[str, ...] = ()
+    """Keys of annotations of nodes."""
+    labels: tuple[str, ...] = ()
+    """KEY or KEY=VALUE."""
+    reasons: tuple[str, ...] = ()
+    daemonsets: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    """Without registry and tag. An image can remain after its plugin, so other signs have precedence."""
+    config_maps: tuple[str, ...] = ()
+    """NAMESPACE/NAME of ConfigMaps that show the mode."""
+    modes: tuple[str, ...] = ()
+    mode: Mode = lambda signs: ""
+
+    def signs_in(self, signs: Signs) -> list[str]:
+        """Return the signs of this plugin, except images."""
+        labels = [*signs.labels, *(f"{key}={value}" for key, value in signs.labels.items())]
+        return [
+            *(f"annotation {name}" for name in _matching(signs.annotations, self.annotations)),
+            *(f"label {name}" for name in _matching(labels, self.labels)),
+            *(f"condition {name}" for name in _matching(signs.reasons, self.reasons)),
+            *(f"DaemonSet {name}" for name in _matching(signs.daemonsets or (), self.daemonsets)),
+        ]
+
+    def images_in(self, signs: Signs) -> list[str]:
+        """Return the images of this plugin on the nodes."""
+        return sorted(image for image in signs.images if _matching([_repository(image)], self.images))
+
+    def version_in(self, signs: Signs) -> str:
+        """Return the version by the tag of the agent's image; empty: unknown."""
+        listed = signs.daemonsets or {}
+        agents = (listed[name] for name in _matching(listed, self.daemonsets))
+        images = [image for agent in agents for image in _images(agent)]
+        tags = dict.fromkeys(_tag(image) for image in images if _matching([_repository(image)], self.images))
+        # Without the agent's object, an image shows the version only if no other version is on the nodes.
+        tags = tags or dict.fromkeys(map(_tag, self.images_in(signs)))
+        known = [tag for tag in tags if tag]
+        return known[0] if len(known) == 1 else ""
+
+
+@dataclass(frozen=True)
+class DetectedNetwork:
+    """The network of a cluster."""
+
+    name: str
+    title: str
+    version: str = ""
+    """Empty: unknown."""
+    signs: tuple[str, ...] = ()
+    secondary: tuple[str, ...] = ()
+    """Plugins that add further interfaces to pods. k8sdds does not measure these."""
+
+    def describe(self) -> str:
+        """Return the network in one line."""
+        parts = [self.name, *([self.version] if self.version else [])]
+        also = f", also {', '.join(self.secondary)}" if self.secondary else ""
+        return " ".join(parts) + (f" ({'; '.join(self.signs[:3])})" if self.signs else "") + also
+
+
+def _calico_mode(signs: Signs) -> str:
+    if any(key.endswith("IPv4VXLANTunnelAddr") for key in signs.annotations):
+        return "vxlan"
+    if any(key.endswith("IPv4IPIPTunnelAddr") for key in signs.annotations):
+        return "ipip"
+    return "bgp" if any(key.endswith("IPv4Address") for key in signs.annotations) else ""
+
+
+def _cilium_mode(signs: Signs) -> str:
+    config = signs.config_maps.get("kube-system/cilium-config", {})
+    if config.get("routing-mode") == "native" or config.get("tunnel") == "disabled":
+        return "native"
+    tunnel = config.get("tunnel-protocol") or config.get("tunnel") or ("vxlan" if config else "")
+    return tunnel if tunnel in ("vxlan", "geneve") else ""
+
+
+def _antrea_mode(signs: Signs) -> str:
+    text = signs.config_maps.get("kube-system/antrea-config", {}).get("antrea-agent.conf", "")
+    settings: dict[str, str] = dict(re.findall(r"^(\w+):\s*\"?(\w+)", text, re.MULTILINE))
+    encapsulation = settings.get("trafficEncapMode", "encap" if text else "")
+    if encapsulation.lower() != "encap":
+        return encapsulation.lower()
+    return settings.get("tunnelType", "geneve").lower()
+
+
+def _canal_mode(signs: Signs) -> str:
+    return signs.annotations.get("flannel.alpha.coreos.com/backend-type", "").replace("-", "")
+
+
+def _weave_mode(signs: Signs) -> str:
+    variables = [
+        variable["name"]
+        for container in _containers((signs.daemonsets or {}).get("weave-net", {}))
+        for variable in container.get("env", ())
+    ]
+    return "encrypt" if "WEAVE_PASSWORD" in variables else ""
+
+
+def _flannel_mode(signs: Signs) -> str:
+    config = next((signs.config_maps[name] for name in _FLANNEL_CONFIG if name in signs.config_maps), {})
+    try:
+        backend = str(json.loads(config.get("net-conf.json", "{}"))["Backend"]["Type"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return backend.replace("-", "")
+
+
+_FLANNEL_CONFIG = ("kube-flannel/kube-flannel-cfg", "kube-system/kube-flannel-cfg")
+
+# Plugins that contain others come first: Canal leaves the signs of Flannel and Calico, and the clouds' Cilium its own.
+PLUGINS = (
+    Plugin(
+        "canal", "Canal: Flannel with Calico's policies", daemonsets=("canal", "rke2-canal"),
+        modes=("vxlan", "hostgw", "wireguard"), mode=_canal_mode,
+    ),
+    Plugin(
+        "gke-dataplane-v2", "GKE Dataplane V2 (Cilium)", daemonsets=("anetd",),
+        labels=("cloud.google.com/gke-dataplane-v2*",),
+    ),
+    Plugin(
+        "azure-cilium", "Azure CNI powered by Cilium", labels=("kubernetes.azure.com/ebpf-dataplane=cilium",),
+    ),
+    Plugin(
+        "cilium", "Cilium", annotations=("network.cilium.io/*", "io.cilium.network.*"), reasons=("CiliumIsUp",),
+        daemonsets=("cilium",), images=("*cilium/cilium", "*rancher/mirrored-cilium-cilium"),
+        config_maps=("kube-system/cilium-config",), modes=("vxlan", "geneve", "native"), mode=_cilium_mode,
+    ),
+    Plugin(
+        "antrea", "Antrea", annotations=("node.antrea.io/*",), daemonsets=("antrea-agent",),
+        images=("antrea/antrea-*",), config_maps=("kube-system/antrea-config",),
+        modes=("geneve", "vxlan", "gre", "stt", "noencap", "hybrid", "networkpolicyonly"), mode=_antrea_mode,
+    ),
+    Plugin(
+        "ovn-kubernetes", "OVN-Kubernetes", annotations=("k8s.ovn.org/*",), daemonsets=("ovnkube-node*",),
+        images=("*ovn-kubernetes*",),
+    ),
+    Plugin(
+        "kube-ovn", "Kube-OVN", annotations=("ovn.kubernetes.io/*",), daemonsets=("kube-ovn-cni",),
+        images=("kubeovn/kube-ovn",),
+    ),
+    Plugin(
+        "calico", "Calico", annotations=("projectcalico.org/IPv*",), reasons=("CalicoIsUp",),
+        daemonsets=("calico-node",), images=("*calico/node", "*mirrored-calico-node"),
+        modes=("vxlan", "ipip", "bgp"), mode=_calico_mode,
+    ),
+    Plugin(
+        "aws-vpc", "Amazon VPC CNI", labels=("vpc.amazonaws.com/*", "k8s.amazonaws.com/eniConfig"),
+        daemonsets=("aws-node",), images=("*amazon-k8s-cni",),
+    ),
+    Plugin(
+        "azure", "Azure CNI",
+        labels=("kubernetes.azure.com/azure-cni-overlay*", "kubernetes.azure.com/podnetwork-type*"),
+        daemonsets=("azure-cns*", "azure-cni*"), images=("*azure-cni", "*azure-cns"),
+    ),
+    Plugin("gke", "GKE's CNI", labels=("cloud.google.com/gke-netd-ready*",), daemonsets=("netd",)),
+    Plugin(
+        "weavenet", "WeaveNet", reasons=("WeaveIsUp",), daemonsets=("weave-net",), images=("*weave-kube",),
+        modes=("encrypt",), mode=_weave_mode,
+    ),
+    Plugin(
+        "flannel", "Flannel", reasons=("FlannelIsUp",), daemonsets=("kube-flannel-ds*",),
+        images=("*flannel", "*flanneld"), config_maps=_FLANNEL_CONFIG,
+        modes=("vxlan", "hostgw", "ipsec", "wireguard", "udp", "ipip", "extension"), mode=_flannel_mode,
+    ),
+    Plugin("kube-router", "Kube-router", daemonsets=("kube-router*",), images=("*kube-router",)),
+    Plugin("kindnet", "kindnet", daemonsets=("kindnet*",), images=("*kindnetd",)),
+)  # fmt: skip
+
+SECONDARY = (
+    Plugin(
+        "multus", "Multus", annotations=("k8s.v1.cni.cncf.io/*",), daemonsets=("kube-multus-ds*", "multus*"),
+        images=("*multus-cni",),
+    ),
+)  # fmt: skip
+"""Plugins that add interfaces to pods, next to the network of the cluster."""
+
+_DISTRIBUTIONS = (("k3s.io/", "k3s"), ("rke2.io/", "RKE2"), ("microk8s.io/", "MicroK8s"))
+"""Starts of annotations and labels of nodes, with the distribution that sets them and brings its own network."""
+
+
+def config_maps(signs: Signs) -> list[str]:
+    """Return NAMESPACE/NAME of the ConfigMaps that show the modes of the plugins that have left signs."""
+    shown = (plugin for plugin in PLUGINS if plugin.signs_in(signs) or plugin.images_in(signs))
+    return [name for plugin in shown for name in plugin.config_maps]
+
+
+def detect(signs: Signs, own: str | None = None) -> DetectedNetwork:
+    """Return the network that the signs show; its name is `UNKNOWN` if there are none.
+
+    Args:
+        signs: What the cluster shows.
+        own: The network of k8sdds that the annotations of the nodes show (`networks.detect`), if any.
+    """
+    secondary = tuple(plugin.name for plugin in SECONDARY if plugin.signs_in(signs))
+    shown = ((plugin, plugin.signs_in(signs)) for plugin in PLUGINS)
+    found = next((entry for entry in shown if entry[1]), None)
+    if own is not None and (found is None or found[0].name in (own.partition("-")[0], own)):
+        plugin = next((plugin for plugin in PLUGINS if own.startswith(plugin.name)), None)
+        found_signs = ["annotations of the nodes", *(plugin.signs_in(signs) if plugin else ())]
+        version = plugin.version_in(signs) if plugin else ""
+        return DetectedNetwork(_known(own), _title(own, signs), version, tuple(found_signs), secondary)
+    if found is None:
+        # If the DaemonSets are known, an image without one remains of an earlier network.
+        candidates = PLUGINS if signs.daemonsets is None else ()
+        only = [(plugin, plugin.images_in(signs)) for plugin in candidates if plugin.images_in(signs)]
+        if len(only) != 1:
+            return DetectedNetwork(
+                UNKNOWN, _title("a network that k8sdds does not know", signs), secondary=secondary
+            )
+        found = (only[0][0], [f"image {image}" for image in only[0][1]])
+    plugin, found_signs = found
+    mode = plugin.mode(signs)
+    name = f"{plugin.name}-{mode}" if mode in plugin.modes else plugin.name
+    return DetectedNetwork(
+        name, _title(plugin.title, signs), plugin.version_in(signs), tuple(found_signs), secondary
+    )
+
+
+def _known(own: str) -> str:
+    """Return the name of a network, without a mode of Flannel that has no name here, such as `flannel alivpc`."""
+    plugin, space, mode = own.partition(" ")
+    return own if not space else f"{plugin}-{mode}" if f"{plugin}-{mode}" in names() else plugin
+
+
+def _title(title: str, signs: Signs) -> str:
+    keys = (*signs.annotations, *signs.labels)
+    distributions = [name for start, name in _DISTRIBUTIONS if any(key.startswith(start) for key in keys)]
+    return f"{title}, of {distributions[0]}" if distributions else title
+
+
+# -- as a network that can be measured --------------------------------------------------------------------
+
+
+def names() -> list[str]:
+    """Return the names of all networks that are measured if a cluster has them, but that k8sdds does not install."""
+    return [*(name for plugin in PLUGINS for name in _names(plugin)), UNKNOWN]
+
+
+def foreign(name: str) -> Network | None:
+    """Return a network that others installed on a cluster; None: there is no such name."""
+    if name not in names():
+        return None
+    plugin = next((plugin for plugin in PLUGINS if name in _names(plugin)), None)
+    mode = name.removeprefix(plugin.name).strip("-") if plugin else ""
+    title = (
+        f"{plugin.title}{f', {mode}' if mode else ''}"
+        if plugin
+        else "the installed network, which is unknown"
+    )
+    return Network(
+        name=name, title=title, layer=OBSERVED, encapsulation=OBSERVED, multicast=OBSERVED, encryption="", policy=False,
+        architectures=ARCHITECTURES, versions=OBSERVED, fidelity="real", differences="", default_mtu=LINK_MTU,
+        max_mtu=MAX_PACKET, requires=(), lab=_no_lab, color=NetworkColor("#117733", "#6fd08c", "h"),
+        agent_pods=tuple(f"kube-system/{name}-*" for name in plugin.daemonsets) if plugin else (),
+    )  # fmt: skip
+
+
+def _names(plugin: Plugin) -> list[str]:
+    return [plugin.name, *(f"{plugin.name}-{mode}" for mode in plugin.modes)]
+
+
+def _no_lab(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    raise InputError("the lab does not have this network", "measure it on a cluster: --testbed cluster")
+
+
+# -- reading objects --------------------------------------------------------------------------------------
+
+
+def _matching(values: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    return [value for value in values if any(fnmatchcase(value, pattern) for pattern in patterns)]
+
+
+def _repository(image: str) -> str:
+    """Return `cilium/cilium` for quay.io/cilium/cilium:v1.15.1@sha256:…."""
+    path = image.partition("@")[0]
+    last = path.rpartition("/")
+    path = f"{last[0]}{last[1]}{last[2].partition(':')[0]}"
+    first, slash, rest = path.partition("/")
+    return rest if slash and ("." in first or ":" in first or first == "localhost") else path
+
+
+def _tag(image: str) -> str:
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+
+
+def _containers(manifest: Manifest) -> list[dict[str, Any]]:
+    pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
+    return [*pod.get("initContainers", ()), *pod.get("containers", ())]
+
+
+def _images(manifest: Manifest) -> list[str]:
+    return [container.get("image", "") for container in _containers(manifest)]

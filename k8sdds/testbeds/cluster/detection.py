@@ -1,0 +1,58 @@
+"""Read the signs of the installed network from the API server, as far as this user's rights allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from k8sdds import networks, versions
+from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.networks import detection
+from k8sdds.networks.cluster_install import Manifest
+from k8sdds.networks.detection import DetectedNetwork, Signs
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.cluster.nodes import NodeInfo
+
+APPS = "/apis/apps/v1"
+
+
+def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwork:
+    """Return the installed network. `nodes`: empty if this user may not list them."""
+    own = {networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, "") for node in nodes}
+    own.discard("")
+    signs = Signs(
+        annotations={key: value for node in nodes for key, value in node.annotations.items()},
+        labels={key: value for node in nodes for key, value in node.labels.items()},
+        reasons=frozenset(node.network_reason for node in nodes),
+        images=frozenset(image for node in nodes for image in node.images),
+        daemonsets=_daemonsets(client),
+    )
+    signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
+    return detection.detect(signs, own.pop() if len(own) == 1 else None)
+
+
+def _daemonsets(client: KubernetesClient) -> Mapping[str, Manifest] | None:
+    """Return the DaemonSets of the cluster, or only those of kube-system; None: this user may not list them."""
+    for namespace, path in (
+        ("", f"{APPS}/daemonsets"),
+        (versions.KUBE_SYSTEM_NAMESPACE, f"{APPS}/namespaces/{versions.KUBE_SYSTEM_NAMESPACE}/daemonsets"),
+    ):
+        if client.is_allowed("list", "apps", "daemonsets", namespace=namespace):
+            return {item["metadata"]["name"]: item for item in client.get(path)["items"]}
+    return None
+
+
+def _config_maps(client: KubernetesClient, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    """Return the ConfigMaps with these names (NAMESPACE/NAME) that exist and that this user may read."""
+    found = {}
+    for name in names:
+        namespace, _, own_name = name.partition("/")
+        if not client.is_allowed("get", "", "configmaps", namespace=namespace, name=own_name):
+            continue
+        try:
+            config_map = client.find(f"{CORE}/namespaces/{namespace}/configmaps/{own_name}")
+        except PrerequisiteError:
+            continue
+        if config_map is not None:
+            found[name] = config_map.get("data") or {}
+    return found

@@ -1,0 +1,83 @@
+"""Measure a network that k8sdds does not know: a plugin from a public Go module, installed by hand on every node.
+
+The plugin `ptp` gives each pod a veth pair to its node, without a bridge; static routes lead to the pods of other nodes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes, versions
+from k8sdds.bundle import golang
+from k8sdds.bundle.contents import HOST_ARCH, Program
+from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
+from tests.cluster.conftest import Command, User
+from tests.clusters import Deployed
+
+pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
+
+PTP = Program("ptp", versions.CNI_PLUGINS, "cni", "github.com/containernetworking/plugins/plugins/main/ptp")
+FILE = "/etc/cni/net.d/05-by-hand.conflist"
+"""The container runtime uses the first file in the order of the names."""
+MTU = 1400
+
+
+def subnet(index: int) -> IPv4Network:
+    return IPv4Network(f"10.99.{index}.0/24")
+
+
+@pytest.fixture
+def by_hand(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove Flannel and install the plugin on every node; restore Flannel at the end."""
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+    plugin = base64.b64encode(golang.build(PTP, HOST_ARCH, print).read_bytes()).decode()
+    switch = NetworkSwitch(one_machine.name)
+    switch.install("host", {})
+
+    def run(node: str, *argv: str, stdin: str = "") -> str:
+        return nodes.run(one_machine.name, node, argv, stdin)
+
+    addresses = {}
+    for node in one_machine.nodes:
+        (device,) = json.loads(run(node, "ip", "-json", "-4", "addr", "show", "dev", "eth0"))
+        addresses[node] = device["addr_info"][0]["local"]
+    for index, node in enumerate(one_machine.nodes):
+        ipam = {"type": "host-local", "subnet": str(subnet(index)), "routes": [{"dst": "0.0.0.0/0"}]}
+        plugins = [{"type": "ptp", "mtu": MTU, "ipam": ipam}]
+        conflist = {"cniVersion": "1.0.0", "name": "by-hand", "plugins": plugins}
+        run(node, "sh", "-c", "base64 -d > /opt/cni/bin/ptp && chmod 755 /opt/cni/bin/ptp", stdin=plugin)
+        for other, peer in enumerate(one_machine.nodes):
+            if peer != node:
+                run(node, "ip", "route", "add", str(subnet(other)), "via", addresses[peer], "dev", "eth0")
+        run(node, "sh", "-c", f"cat > {FILE}", stdin=json.dumps(conflist))
+    yield
+    for index, node in enumerate(one_machine.nodes):
+        run(node, "rm", "-rf", FILE, "/opt/cni/bin/ptp", "/var/lib/cni/networks/by-hand")
+        for other in set(range(len(one_machine.nodes))) - {index}:
+            run(node, "ip", "route", "del", str(subnet(other)))
+    switch.restore()
+
+
+def test_an_unknown_network_is_observed_and_measured(
+    by_hand: None, k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    args = ("--repeat", "1", "--duration", "0.5", "--set", "test=latency", "-o", "run")
+    done = k8sdds("run", "quickstart", *user.options, *args)
+    assert done.returncode == 0, done.stdout + done.stderr
+    attempts = [json.loads(line) for line in (tmp_path / "run/trials.jsonl").read_text().splitlines()]
+    rows = {row["network"]: row for row in attempts if row["valid"]}
+    assert set(rows) == {"host", "unknown"}
+    found = rows["unknown"]["fingerprint"]
+    assert (found["outer_protocol"], found["added_bytes"], found["cleartext"]) == ("none", 0, True)
+    assert (found["path_mtu_bytes"], found["multicast"], found["masqueraded"]) == (MTU, False, False)
+    assert found["conntrack"] is True and 0 < found["rules_matched"] < found["rules"]
+    assert (found["uplink"], found["not_observed"]) == ("eth0", {})
+    campaign = json.loads((tmp_path / "run/campaign.json").read_text())
+    assert campaign["testbed"]["facts"]["installed_network"] == "unknown"
+    assert "Observed on the link" in (tmp_path / "run/report/report.html").read_text()
