@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.networks import packets
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.lab import capture
 from tests.conftest import Command
@@ -70,11 +71,12 @@ def test_only_complete_datagrams_count(tmp_path: Path, order: list[int]) -> None
             ]
         )
         packet = bytes(12) + b"\x08\x00" + ip + bytes([64, 17]) + bytes(10)
-        return capture._RECORD.pack(0, 0, len(packet), len(packet)) + packet
+        return packets.PCAP_RECORD.pack(0, 0, len(packet), len(packet)) + packet
 
     parts = [record(0, 1480, True), record(1480, 1480, True), record(2960, 40, False)]
     lone = record(0, 1480, True, identity=8)
     path = tmp_path / "x.pcap"
-    path.write_bytes(bytes(capture._HEADER.size) + b"".join([*(parts[i] for i in order), lone]))
+    header = packets.PCAP_HEADER.pack(packets.PCAP_MAGIC, 2, 4, 0, 0, 64, packets.ETHERNET)
+    path.write_bytes(header + b"".join([*(parts[i] for i in order), lone]))
     assert capture.fragments_per_sample(path, 2000) == [3]
     assert capture.fragments_per_sample(path, 4000) == []

@@ -1,60 +1,31 @@
-"""Capture packets on a node's link and count the IP fragments of samples.
-
-As a program in a node's network namespace, `python capture.py INTERFACE FILE` writes a pcap file of IPv4
-packets until its stdin is closed or the file has enough packets. It needs only Python, so that it runs in any
-sandbox.
-"""
+"""Capture packets on a node's link and count the IP fragments of samples."""
 
 from __future__ import annotations
 
 import contextlib
-import select
-import socket
-import struct
 import subprocess
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from k8sdds.networks import packets
+from k8sdds.system import processes
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.paths import native_program
 
 FILE = "capture.pcap"
 PACKETS = 3000
 """Enough for hundreds of samples; only fragments are counted, so the capture need not cover the trial."""
 
 SNAP_BYTES = 64
-_ETHERNET, _UDP, _IPV4 = 1, 17, 0x0800
-_HEADER = struct.Struct("=IHHiIII")
-_RECORD = struct.Struct("=IIII")
-_MAGIC = 0xA1B2C3D4
-
-
-def capture(interface: str, path: Path) -> None:
-    """Write IPv4 packets of an interface to a pcap file; print `ready` when the capture has started."""
-    with (
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as link,
-        open(path, "wb") as file,
-    ):
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        link.bind((interface, 0))
-        file.write(_HEADER.pack(_MAGIC, 2, 4, 0, 0, SNAP_BYTES, _ETHERNET))
-        print("ready", flush=True)
-        remaining = PACKETS
-        while remaining:
-            ready, _, _ = select.select([link, sys.stdin], [], [])
-            if sys.stdin in ready:
-                break
-            packet = link.recv(65535)
-            if packet[12:14] == _IPV4.to_bytes(2, "big"):
-                now = time.time()
-                head = packet[:SNAP_BYTES]
-                file.write(_RECORD.pack(int(now), int(now % 1 * 1e6), len(head), len(packet)) + head)
-                remaining -= 1
+DEADLINE_S = 24 * 3600
+"""The capture ends by itself then; it ends earlier with the context."""
+_UDP = 17
 
 
 @contextlib.contextmanager
 def capturing(enter: list[str], interface: str, path: Path) -> Iterator[None]:
-    """Capture packets while the context lasts.
+    """Capture the packets that leave by an interface while the context lasts.
 
     Args:
         enter: Command prefix that enters the network namespace.
@@ -65,18 +36,17 @@ def capturing(enter: list[str], interface: str, path: Path) -> Iterator[None]:
         PrerequisiteError: The capture did not start.
         PartFailed: It was killed.
     """
-    # Imported here because the program part of this module runs without k8sdds.
-    from k8sdds.system import processes
-    from k8sdds.system.errors import PrerequisiteError
-
-    process = subprocess.Popen(
-        [*enter, sys.executable, str(Path(__file__).resolve()), interface, str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    options = ["--interface", interface, "--count", str(PACKETS), "--snap", str(SNAP_BYTES)]
+    with open(path, "wb") as file:
+        process = subprocess.Popen(
+            [*enter, native_program("k8sdds-supervisor"), "capture", *options, "--deadline", str(DEADLINE_S)],
+            stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert process.stderr is not None
     try:
-        if process.stdout.readline().strip() != "ready":
-            errors = process.stderr.read().strip().splitlines()
+        first = process.stderr.readline()
+        if first.strip() != "ready":
+            errors = (first + process.stderr.read()).strip().splitlines()
             processes.require_not_killed(process.wait(), "the packet capture")
             raise PrerequisiteError(
                 f"cannot capture on {interface}: {errors[-1] if errors else 'no message'}"
@@ -93,19 +63,17 @@ def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:
     Incomplete datagrams are left out, and an incomplete last record ends the file.
     """
     parts: dict[tuple[bytes, int], dict[int, tuple[int, bool]]] = defaultdict(dict)
-    data = path.read_bytes()
-    offset = _HEADER.size
     counts = set()
-    while offset + _RECORD.size <= len(data):
-        _, _, stored, _ = _RECORD.unpack_from(data, offset)
-        ip = data[offset + _RECORD.size + 14 : offset + _RECORD.size + stored]
-        offset += _RECORD.size + stored
-        if len(ip) < 20 or ip[9] != _UDP:
+    try:
+        captured = list(packets.read_pcap(path.read_bytes()))
+    except ValueError:
+        return []
+    for packet in captured:
+        if packet.protocol != _UDP or packet.data[0] >> 4 != 4:
             continue
-        header = (ip[0] & 15) * 4
-        total, identity, flags = struct.unpack_from(">HHH", ip, 2)
-        key = (ip[12:20], identity)
-        parts[key][(flags & 0x1FFF) * 8] = (total - header, bool(flags & 0x2000))
+        identity, flags = (int.from_bytes(packet.data[at : at + 2], "big") for at in (4, 6))
+        key = (packet.data[12:20], identity)
+        parts[key][(flags & 0x1FFF) * 8] = (packet.size_bytes - packet.header_bytes, bool(flags & 0x2000))
         size = _complete_bytes(parts[key])
         if size:
             fragments = parts.pop(key)
@@ -123,7 +91,3 @@ def _complete_bytes(parts: dict[int, tuple[int, bool]]) -> int:
         if not more:
             return end
     return 0
-
-
-if __name__ == "__main__":
-    capture(sys.argv[1], Path(sys.argv[2]))
