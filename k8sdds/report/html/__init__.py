@@ -225,10 +225,8 @@ def _observed(content: Content) -> dict[str, Any]:
     rows = []
     for label in content.networks:
         trials = (row for setting in content.settings for row in setting.trials if row[UNIT] == label)
-        document = next(
-            (row["fingerprint"] for row in trials if isinstance(row.get("fingerprint"), dict)), None
-        )
-        if document is None or not fits(Fingerprint, document):
+        document = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
+        if not fits(Fingerprint, document):
             continue
         found = Fingerprint.model_validate(document)
         added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer

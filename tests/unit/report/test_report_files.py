@@ -317,3 +317,25 @@ def test_report_is_reproducible(tmp_path):
 def test_importing_the_report_loads_no_large_library():
     code = "import sys, k8sdds.report; print([m for m in ('pandas', 'matplotlib', 'scipy', 'seaborn') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_the_report_shows_what_networks_were_observed_to_do(tmp_path):
+    plan = folders.Plan(networks=("host", "weavenet"), payloads=(1024,), noise=0, histograms=False)
+    run = folders.make(tmp_path / "run", plan)
+    observed = {
+        "outer_protocol": "VXLAN",
+        "outer_port": 6784,
+        "added_bytes": 50,
+        "cleartext": True,
+        "programs": [],
+    }
+    observed |= {"not_observed": {"rules": "Operation not permitted"}}
+    path = run.path / "trials.jsonl"
+    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    for attempt in attempts:
+        attempt["fingerprint"] = observed if attempt["network"] == "weavenet" else None
+    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    page = html.write(content.read(run), [], tmp_path / "report.html").read_text()
+    section = page.partition("Observed on the link")[2].partition("</section>")[0]
+    assert "VXLAN, port 6784, 50 bytes" in section and "Operation not permitted" in section
+    assert section.count("<tr>") == 2
