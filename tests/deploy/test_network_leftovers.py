@@ -28,6 +28,7 @@ RECORDED = Path(__file__).parents[1] / "unit" / "recorded"
 # What the machine's owner and Kubernetes created: it must stay.
 OTHERS = f"""
 ip link add br0 type bridge
+ip link add tun-office type bridge
 ip link add vethmine type veth peer name vethother
 ip link set vethmine master br0
 ip link add mine type bridge
@@ -107,7 +108,7 @@ ip route add 10.244.0.0/16 dev flannel-wg scope link
 ip link add kube-bridge type bridge
 ip link set kube-bridge up
 ip link add kube-dummy-if type bridge
-ip link add tun-0123456789 type bridge
+ip link add tun-0123456789a type bridge
 ip route add 10.244.1.0/24 via 10.88.0.12 dev eth0 proto 17
 ip rule add from 10.244.0.0/24 lookup 77
 ip route add 10.244.2.0/24 dev eth0 table 77

@@ -1,5 +1,6 @@
 """Finding and removing what networks leave on a node, on recorded and generated output of the probe."""
 
+import json
 import re
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -88,6 +89,12 @@ def test_kube_router_on_a_node_of_a_real_cluster() -> None:
         "set kube-router-pod-subnets",
     ]
     assert describe(leftovers(text)) == remaining
+
+
+def test_tunnels_of_kube_router_are_distinguished_from_those_of_a_vpn() -> None:
+    names = ("tun-0123456789a", "tun-office", "tun-0")
+    text = "links\t" + json.dumps([{"ifname": name} for name in names])
+    assert describe(leftovers(text, "kube-router")) == ["link tun-0123456789a"]
 
 
 def test_all_rules_that_kube_router_added_are_removed() -> None:

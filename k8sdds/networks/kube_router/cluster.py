@@ -22,6 +22,8 @@ from k8sdds.networks.kube_router.lab import BGP_PROTOCOL
 
 CNI_NAME = "kube-router"
 BGP_PORT = 179
+TUNNELS = "tun-" + "[0-9a-f]" * 11
+"""Pattern of the names of its tunnels, which a VPN of the user does not match."""
 NODE_INTERFACE_RULE = "allow outbound node port traffic on node interface with which node ip is associated"
 """Comment of the rule that accepts all traffic that leaves through the node's interface."""
 
@@ -42,7 +44,7 @@ CLUSTER_INSTALL = ClusterInstall(
     manifest_folder="kube-router",
     render=_render,
     footprint=Footprint(
-        links=("kube-bridge", "kube-dummy-if", "tun-*"),
+        links=("kube-bridge", "kube-dummy-if", TUNNELS),
         files=(
             "/etc/cni/net.d/10-kuberouter.conf*", "/var/lib/kube-router", f"/var/lib/cni/networks/{CNI_NAME}",
             f"/var/lib/cni/results/{CNI_NAME}-*",
@@ -61,7 +63,7 @@ CLUSTER_INSTALL = ClusterInstall(
     ready=ReadyCondition(links=("kube-bridge",), routes_to_peers=True, sessions_to_peers=BGP_PORT),
     daemonset="kube-router",
     # It creates tunnels between nodes of different subnets.
-    path=PathEvidence(bridge="kube-bridge", optional_tunnels=("tun-*",)),
+    path=PathEvidence(bridge="kube-bridge", optional_tunnels=(TUNNELS,)),
     node_features=(BRIDGE_FEATURE,),
     bundle_images=("*/kube-router:*",),
 )  # fmt: skip
