@@ -18,7 +18,7 @@ ROWS = (64, 256, 1024, 4096, 16384, 63000)
 """Payloads of `test-0` to `test-5` in the artifact of the K8sDDS paper. Later rows have no fixed payload."""
 
 _OTHER_NETWORKS = ("calico", "cilium", "antrea", "canal", "ovn-kubernetes")
-"""Networks that appear in published results but that k8sdds cannot create."""
+"""Networks that appear in published results but whose name does not contain the mode, or that k8sdds cannot create."""
 _NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
     alias: name for name, network in NETWORKS.items() for alias in network.aliases
 }

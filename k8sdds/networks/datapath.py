@@ -93,6 +93,16 @@ class File:
 
 
 @dataclass(frozen=True)
+class BpfObject:
+    """BPF programs that `tc` attaches to devices."""
+
+    source: str
+    """Text of the C file."""
+    path: str
+    """Object file inside the sandbox."""
+
+
+@dataclass(frozen=True)
 class Daemon:
     """A program that runs on a node as long as the lab network exists."""
 
@@ -142,7 +152,8 @@ class Attachment:
 class Datapath:
     """What a network configures on the nodes.
 
-    The lab applies it in this order: namespaces, sysctls, batches, files, daemons, tunnels.
+    The lab applies it in this order: namespaces, sysctls, BPF objects, batches, sysctls of links, files, daemons,
+    tunnels.
     """
 
     mtu: int
@@ -154,6 +165,9 @@ class Datapath:
     batches: tuple[Batch, ...] = ()
     sysctls: tuple[tuple[str, str, str], ...] = ()
     """(namespace, key, value)"""
+    link_sysctls: tuple[tuple[str, str, str], ...] = ()
+    """The same for links that the batches create."""
+    bpf_objects: tuple[BpfObject, ...] = ()
     in_pods: bool = True
     """Whether participants run in pods; if not, they run on the node itself."""
     files: tuple[File, ...] = ()

@@ -85,6 +85,8 @@ class Network:
     """(annotations of a Kubernetes node) → name of the network, if they show that the node uses this plugin."""
     agent_pods: tuple[str, ...] = ()
     """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
+    loss_exemption: str = ""
+    """Why the lab's rule for simulated loss, which drops UDP packets that a node receives, misses the packets."""
     aliases: tuple[str, ...] = ()
     """Other names in folder and file names of published results."""
 

@@ -69,6 +69,24 @@ IPTABLES = Feature(
     " && iptables-nft -t nat -A POSTROUTING -j MASQUERADE",
     "iptables",
 )  # fmt: skip
+RPFILTER = Feature(
+    "rpfilter", ("ipt_rpfilter", "xt_CT"), "rules of Calico that check the path to a packet's source",
+    "iptables-nft -t raw -A PREROUTING -m rpfilter --validmark --invert -j DROP"
+    " && iptables-nft -t raw -A OUTPUT -j CT --notrack",
+    "iptables",
+)  # fmt: skip
+IPIP = Feature("ipip", ("ipip",), "IP-in-IP tunnels", "ip link add i0 type ipip local 127.0.0.1")
+TC_BPF = Feature(
+    "tc-bpf", ("cls_bpf", "sch_ingress"), "BPF programs that redirect packets",
+    # The kernel accepts such programs only outside of a user namespace.
+    "grep --quiet 4294967295 /proc/self/uid_map || { echo not in a user namespace >&2; exit 1; };"
+    " tc qdisc add dev lo clsact && tc filter add dev lo ingress bpf direct-action bytecode '1,6 0 0 0'",
+    remedy="run as root, on a kernel with cls_bpf and sch_ingress",
+)  # fmt: skip
+CLANG = Feature(
+    "clang", (), "compile BPF programs",
+    "echo 'int x;' | clang -target bpf -x c -c - -o /dev/null", "clang",
+)  # fmt: skip
 MACVLAN = Feature(
     "macvlan", ("macvlan",), "pods with an interface of their own on the node's link",
     "ip link add v0 type veth peer name v1 && ip link add link v0 name m0 type macvlan mode bridge",
@@ -119,8 +137,8 @@ MEMORY_LOCKS = Feature(
 )  # fmt: skip
 
 FEATURES = (
-    BRIDGE, VETH, VXLAN, MACVLAN, NFTABLES, IPTABLES, BR_NETFILTER, TBF, NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN,
-    STRONGSWAN, WG, WIREGUARD_GO,
+    BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
+    NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
 )  # fmt: skip
 
 NOT_LOADED = "not loaded"

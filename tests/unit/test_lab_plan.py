@@ -110,7 +110,8 @@ def test_kube_router_has_the_rules_of_the_daemon() -> None:
 
 def test_policy_chains_come_before_those_of_kube_proxy() -> None:
     for network, first in (
-        ("kube-router", "-j KUBE-ROUTER-FORWARD"), ("weavenet", "-j WEAVE-NPC-EGRESS"), ("flannel-vxlan", "-j KUBE-PROXY-FIREWALL"),
+        ("kube-router", "-j KUBE-ROUTER-FORWARD"), ("weavenet", "-j WEAVE-NPC-EGRESS"),
+        ("calico-ipip", "-j cali-FORWARD"), ("flannel-vxlan", "-j KUBE-PROXY-FIREWALL"),
     ):  # fmt: skip
         forward = [
             line for line in lines(made(network), "node0", "iptables") if line.startswith("-A FORWARD")

@@ -3,6 +3,9 @@
 VXLAN = 50
 """Outer IPv4 (20), UDP (8), VXLAN (8) and inner Ethernet (14) headers: RFC 7348, section 5."""
 
+IPIP = 20
+"""Outer IPv4 header: RFC 2003, section 3."""
+
 ESP_TRANSPORT = 34
 """SPI and sequence number (8), IV (8), pad length and next header (2) and check value (16) of AES-GCM, without
 padding: RFC 4303, section 2, and RFC 4106, sections 3 and 6."""

@@ -18,7 +18,7 @@ from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab import daemons, encryption
-from k8sdds.testbeds.lab.plan import Plan
+from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
 
 WORKERS = 4
 """Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
@@ -73,12 +73,17 @@ class LabNetwork:
         run = self.sandbox.run
         run(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in self.plan.namespaces))
         run(["sh", "-e"], self._sysctl_script())
+        for compiled in self.plan.datapath.bpf_objects:
+            run([*COMPILE_BPF, compiled.path], compiled.source)
         # `ip` creates devices in order: first of the switch, then of the nodes, then of the pods.
         self.sandbox.apply([batch for batch in self.plan.batches if batch.tool == "ip"])
         others = [batch for batch in self.plan.batches if batch.tool != "ip"]
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
         datapath = self.plan.datapath
+        if datapath.link_sysctls:
+            nodes = dict.fromkeys(namespace for namespace, _, _ in datapath.link_sysctls)
+            run(["sh", "-e"], "".join(_sysctls(node, datapath.link_sysctls) for node in nodes))
         daemons.write_files(self.sandbox, datapath.files, self._psk)
         self._daemons = daemons.start(self.sandbox, datapath.daemons)
         self._add_parts({f"the daemon of {node}": pid for node, pid in self._daemons.items()})
@@ -109,16 +114,10 @@ class LabNetwork:
         lines = []
         nodes = {node.name for node in self.plan.topology.nodes}
         for name in self.plan.namespaces:
-            commands = "; ".join(
-                f"echo {value} > /proc/sys/{key.replace('.', '/')}"
-                for namespace, key, value in self.plan.sysctls
-                if namespace == name
-            )
-            if name in nodes:
-                # The node's sysfs contains the counters of its link and its packet steering.
-                commands += f"; mkdir /run/sys/{name}; mount -t sysfs sysfs /run/sys/{name}"
-            lines.append(f"nsenter --net=/run/netns/{name} sh -e -c '{commands}'")
-        return "\n".join(lines) + "\n"
+            # The node's sysfs contains the counters of its link and its packet steering.
+            mount = f"; mkdir /run/sys/{name}; mount -t sysfs sysfs /run/sys/{name}" if name in nodes else ""
+            lines.append(_sysctls(name, self.plan.sysctls, mount))
+        return "".join(lines)
 
     def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
         supervisor = native_program("k8sdds-supervisor")
@@ -300,3 +299,13 @@ class LabNetwork:
     def close(self) -> None:
         """Close the sandbox, which ends everything in it."""
         self.sandbox.close()
+
+
+def _sysctls(namespace: str, sysctls: Sequence[tuple[str, str, str]], then: str = "") -> str:
+    """Return the line of a shell script that sets a namespace's sysctls."""
+    commands = "; ".join(
+        f"echo {value} > /proc/sys/{key.replace('.', '/')}"
+        for owner, key, value in sysctls
+        if owner == namespace
+    )
+    return f"nsenter --net=/run/netns/{namespace} sh -e -c '{commands}{then}'\n"

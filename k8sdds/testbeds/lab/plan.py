@@ -12,6 +12,9 @@ from k8sdds.networks.datapath import Batch, Datapath, Topology
 from k8sdds.system.sandbox import RULE_LOADERS
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
 
+COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o")
+"""Command that compiles a C text from its stdin to the object file that is its last argument."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -61,10 +64,18 @@ def script(plan: Plan) -> str:
     """Format the plan as a shell script that can be run as root."""
     lines = ["#!/bin/sh -e", f"# {plan.key.label}: {plan.key.nodes} nodes, {len(plan.topology.pods)} pods"]
     lines += [f"ip netns add {name}" for name in plan.namespaces]
-    lines += [f"ip netns exec {name} sysctl -qw {key}={value}" for name, key, value in plan.sysctls]
+    lines += [_set(sysctl) for sysctl in plan.sysctls]
+    for compiled in plan.datapath.bpf_objects:
+        lines += ["", f"{shlex.join(COMPILE_BPF)} {compiled.path} <<'EOF'", compiled.source.strip(), "EOF"]
     for batch in plan.batches:
         lines += ["", *_batch(batch)]
+    lines += [_set(sysctl) for sysctl in plan.datapath.link_sysctls]
     return "\n".join([*lines, *_daemons(plan.datapath)]) + "\n"
+
+
+def _set(sysctl: tuple[str, str, str]) -> str:
+    namespace, key, value = sysctl
+    return f"ip netns exec {namespace} sysctl -qw {key}={value}"
 
 
 def _batch(batch: Batch) -> list[str]:

@@ -402,7 +402,13 @@ def _contradiction(cell: Cell) -> Problem | None:
         return problem("the lab does not have this network", "measure it on a cluster: --testbed cluster")
     if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
         return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
-    engine = find(cell.network).engine_for(cell.network_options)
+    network = find(cell.network)
+    if cell.link.loss_percent and network.loss_exemption:
+        return problem(
+            f"link.loss_percent has no effect: {network.loss_exemption}",
+            "remove link.loss_percent, or this network",
+        )
+    engine = network.engine_for(cell.network_options)
     if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
         # The rule would miss the ESP packets, and apply to their content after decryption.
         return problem(

@@ -13,6 +13,7 @@ from ipaddress import IPv4Network
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.model.experiment import Link
 from k8sdds.model.trial import Cell
+from k8sdds.networks import find
 from k8sdds.networks.flannel.lab import POD_CIDR
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
@@ -22,7 +23,7 @@ from tests.lab.multicast import RECEIVER, SENDER
 
 
 def planned(network: str, **changes: object) -> Plan:
-    options = {} if network == "host" else {"engine": "kernel"}
+    options = {"engine": "kernel"} if find(network).engines else {}
     return make_plan(
         Cell(network=network, network_options=options, test="latency", payload_bytes=64, **changes)  # type: ignore[arg-type]
     )
@@ -86,6 +87,16 @@ def heard(lab_network: LabNetwork) -> str:
     return receiver.communicate(timeout=60)[0].strip()
 
 
+def encapsulates(network: str) -> dict[str, object]:
+    """Verify a network with full-size packets; return the links of a node and the counters of its tunnel."""
+    lab_network = build(planned(network))
+    try:
+        lab_network.verify()
+        return {"links": output_of(lab_network, "node0", "ip", "-d", "-o", "-s", "link")}
+    finally:
+        lab_network.close()
+
+
 def wrong_key() -> dict[str, object]:
     """Return the error for nodes with different pre-shared keys."""
     plan = planned("flannel-ipsec")
@@ -114,6 +125,7 @@ CASES = {
     "flannel-ipsec": lambda: encrypts("flannel-ipsec"),
     "weavenet-encrypt": lambda: encrypts("weavenet-encrypt"),
     "flannel-wireguard": lambda: encrypts("flannel-wireguard"),
+    "calico-ipip": lambda: encapsulates("calico-ipip"),
     "wrong-key": wrong_key,
     "delay": delay,
 }

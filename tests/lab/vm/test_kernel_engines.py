@@ -1,4 +1,4 @@
-"""Test ESP and WireGuard in the kernel, and netem, with Debian's kernel in a virtual machine."""
+"""Test ESP, WireGuard and IP in IP in the kernel, and netem, with Debian's kernel in a virtual machine."""
 
 from __future__ import annotations
 
@@ -70,6 +70,15 @@ def test_wireguard_in_the_kernel(cases: dict[str, dict[str, Any]]) -> None:
     assert case["daemons"] == 0
     assert re.search(r"flannel-wg0: .* wireguard", case["links"])
     assert case["decrypted"] >= 5 * 1000
+
+
+def test_ip_in_ip_of_calico(cases: dict[str, dict[str, Any]]) -> None:
+    case = cases["calico-ipip"]
+    assert "failed" not in case, case["failed"]
+    tunnel = re.search(r"tunl0: .*? mtu (\d+) .*?RX:.*?\\\s+(\d+)\s+(\d+)", case["links"])
+    assert tunnel, case["links"]
+    assert tunnel[1] == "1480"
+    assert int(tunnel[2]) >= 1480
 
 
 def test_a_wrong_pre_shared_key_prevents_the_tunnel(cases: dict[str, dict[str, Any]]) -> None:

@@ -1,0 +1,70 @@
+"""Calico with iptables: routed pods, with BGP, VXLAN or IP in IP between the nodes.
+
+Facts from Calico's documentation and the sources of Felix (v3.30). Every pod has a veth pair without a bridge, an
+address with 32 bits and the gateway 169.254.1.1. Each packet passes rules in raw (reverse path), mangle and filter,
+where the chains of the pod come before those of kube-proxy. Calico can also use nftables or BPF instead of iptables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from k8sdds.networks.calico import lab
+from k8sdds.networks.common import overhead
+from k8sdds.networks.datapath import LINK_MTU
+from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.system.kernel_features import IPIP as IPIP_FEATURE
+from k8sdds.system.kernel_features import IPTABLES, NFTABLES, RPFILTER
+from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
+from k8sdds.versions import ARCHITECTURES
+
+_REQUIRES = (NFTABLES, IPTABLES, RPFILTER)
+
+BGP = Network(
+    name="calico-bgp",
+    title="Calico, BGP without encapsulation",
+    layer="L3 routes",
+    encapsulation="",
+    multicast="",
+    encryption="",
+    policy=True,
+    architectures=ARCHITECTURES,
+    versions="Calico 3.26 to 3.30",
+    fidelity="equivalent",
+    differences="routes are static instead of learned by BGP; ranges of addresses replace the ipsets of the rules; the"
+    " chains that select a pod's chain are lists instead of trees; nodes have a route to 169.254.1.1 instead of a"
+    " default route; kube-proxy's rules for Services are empty",
+    default_mtu=LINK_MTU,
+    max_mtu=LINK_MTU,
+    requires=_REQUIRES,
+    lab=lab.bgp,
+    color=NetworkColor("#c77700", "#ffb84d", "p"),
+    agent_pods=("calico-system/calico-node-*", "kube-system/calico-node-*"),
+)
+
+VXLAN = replace(
+    BGP,
+    name="calico-vxlan",
+    title="Calico, VXLAN",
+    encapsulation="VXLAN",
+    layer="L2 overlay",
+    differences=BGP.differences.replace("learned by BGP", "added by Felix"),
+    default_mtu=LINK_MTU - overhead.VXLAN,
+    max_mtu=LINK_MTU - overhead.VXLAN,
+    requires=(VXLAN_FEATURE, *_REQUIRES),
+    lab=lab.vxlan,
+    color=NetworkColor("#8c5a00", "#e0a85a", "h"),
+)
+
+IPIP = replace(
+    BGP,
+    name="calico-ipip",
+    title="Calico, IP in IP",
+    encapsulation="IP in IP",
+    default_mtu=LINK_MTU - overhead.IPIP,
+    max_mtu=LINK_MTU - overhead.IPIP,
+    requires=(IPIP_FEATURE, *_REQUIRES),
+    lab=lab.ipip,
+    color=NetworkColor("#a34700", "#ff9f66", "d"),
+    loss_exemption="the rule drops only UDP packets, but these are IP in IP",
+)

@@ -1,0 +1,145 @@
+"""Plan Calico's datapath: routed pods without a bridge, and blocks of addresses that each node announces.
+
+A pod has an address with 32 bits. Its gateway is 169.254.1.1, for which the node's end of the veth pair answers ARP.
+Blocks of other nodes are reached by plain routes (BGP), through vxlan.calico, or through tunl0 (IP in IP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+from k8sdds.networks.calico import rules
+from k8sdds.networks.common import iptables
+from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
+from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, LabPod, Topology
+from k8sdds.networks.network import Engine
+
+GATEWAY = "169.254.1.1"
+HOST_MAC = "ee:ee:ee:ee:ee:ee"
+"""MAC address of the node's end of each pod's veth pair."""
+BIRD, FELIX = 12, 80
+"""Routing protocol numbers of routes learned by BGP, and of those that Felix adds."""
+VNI = 4096
+_SYSCTLS = (("net.ipv4.ip_forward", "1"),)
+
+NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
+"""(topology, node, mtu) → batches that connect the node to the other nodes."""
+
+
+def bgp(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the datapath without encapsulation."""
+    return _routed(topology, mtu, _bgp_routes)
+
+
+def vxlan(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the datapath with VXLAN between nodes."""
+    return _routed(topology, mtu, _vxlan_device, rules.VXLAN)
+
+
+def ipip(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the datapath with IP in IP between nodes."""
+    return _routed(topology, mtu, _ipip_device, rules.IPIP)
+
+
+def _routed(
+    topology: Topology, mtu: int, node_links: NodeLinks, tunnel: rules.Tunnel = rules.NONE
+) -> Datapath:
+    link_sysctls: list[tuple[str, str, str]] = []
+
+    def plan_node(node: LabNode) -> NodePlan:
+        pods = topology.pods_on(node)
+        # The lab's nodes have no default route, without which the kernel answers no ARP requests for the gateway.
+        lines = [f"route add {GATEWAY} dev eth0"]
+        pod_batches: list[Batch] = []
+        attachments: dict[str, Attachment] = {}
+        for pod in pods:
+            device, address = _device(pod), _address(node, pod)
+            lines += [
+                f"link add {device} mtu {mtu} address {HOST_MAC} type veth peer name eth0 mtu {mtu} netns {pod.name}",
+                f"link set {device} up",
+                f"route add {address} dev {device} scope link",
+            ]
+            in_pod = (
+                "link set lo up",
+                f"addr add {address}/32 dev eth0",
+                "link set eth0 up",
+                f"route add {GATEWAY} dev eth0 scope link",
+                f"route add default via {GATEWAY} dev eth0",
+            )
+            pod_batches.append(Batch(pod.name, "ip", in_pod))
+            attachments[pod.name] = Attachment(pod.name, "eth0", str(address))
+            link_sysctls.extend(
+                (node.name, key, value)
+                for key, value in (
+                    (f"net.ipv4.conf.{device}.proxy_arp", "1"),
+                    (f"net.ipv4.neigh.{device}.proxy_delay", "0"),
+                    (f"net.ipv4.conf.{device}.route_localnet", "1"),
+                )
+            )
+        tables = rules.tables([_device(pod) for pod in pods], tunnel)
+        batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
+        return [*batches, iptables.batch(node, **tables)], attachments
+
+    plain = pod_datapath(topology, mtu, plan_node, _SYSCTLS)
+    return replace(plain, link_sysctls=tuple(link_sysctls))
+
+
+def _device(pod: LabPod) -> str:
+    return f"cali-{pod.name}"
+
+
+def _address(node: LabNode, pod: LabPod) -> IPv4Address:
+    # The first address of the block is that of the node's tunnel.
+    return node.pod_subnet.network_address + 1 + pod.slot
+
+
+def _tunnel_address(node: LabNode) -> IPv4Address:
+    return node.pod_subnet.network_address
+
+
+def _bgp_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
+    routes = [f"route add blackhole {node.pod_subnet} proto {BIRD}"]
+    routes += [
+        f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BIRD}"
+        for peer in topology.peers(node)
+    ]
+    return [Batch(node.name, "ip", tuple(routes))]
+
+
+def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
+    device = "vxlan.calico"
+    lines = [
+        f"link add {device} mtu {mtu} address {_vtep_mac(node)} type vxlan id {VNI} dev eth0"
+        f" local {node.address} dstport {rules.VXLAN_PORT} nolearning",
+        f"addr add {_tunnel_address(node)}/32 dev {device}",
+        f"link set {device} up",
+        f"route add blackhole {node.pod_subnet} proto {FELIX}",
+    ]
+    forwarding = []
+    for peer in topology.peers(node):
+        lines += [
+            f"neigh add {_tunnel_address(peer)} lladdr {_vtep_mac(peer)} dev {device} nud permanent",
+            f"route add {peer.pod_subnet} via {_tunnel_address(peer)} dev {device} onlink proto {FELIX}",
+        ]
+        forwarding.append(f"fdb add {_vtep_mac(peer)} dev {device} dst {peer.address} self permanent")
+    return [Batch(node.name, "ip", tuple(lines)), Batch(node.name, "bridge", tuple(forwarding))]
+
+
+def _vtep_mac(node: LabNode) -> str:
+    return f"66:ca:11:c0:00:{node.index:02x}"
+
+
+def _ipip_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
+    # The kernel's module creates tunl0 in every network namespace.
+    lines = [
+        f"link set tunl0 mtu {mtu} up",
+        f"addr add {_tunnel_address(node)}/32 dev tunl0",
+        f"route add blackhole {node.pod_subnet} proto {BIRD}",
+        *(
+            f"route add {peer.pod_subnet} via {peer.address} dev tunl0 onlink proto {BIRD}"
+            for peer in topology.peers(node)
+        ),
+    ]
+    return [Batch(node.name, "ip", tuple(lines))]

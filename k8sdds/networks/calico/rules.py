@@ -1,0 +1,214 @@
+"""Calico's packet filter rules on a node whose pods no policy selects, in iptables mode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from k8sdds.networks.common.iptables import KUBE_PROXY_CHAINS, KUBE_PROXY_JUMPS, comment
+
+POD_CIDR, NODES = "10.244.0.0/16", "192.168.77.0/24"
+"""The IP pool and the nodes: ranges replace the ipsets with their members."""
+VXLAN_PORT = 4789
+
+_ACCEPTED, _FROM_POD = "0x10000/0x10000", "0x40000/0x40000"
+"""Marks of packets that a policy or profile accepts, and of packets from pods."""
+_FROM_OTHERS, _NOT_ACCEPTED = "0x0/0x40000", "0x0/0x10000"
+_ALL_MARKS = "0x0/0xf0000"
+_KNOWN = "-m conntrack --ctstate RELATED,ESTABLISHED"
+_PROFILES = ("kns.default", "ksa.default.default")
+"""The profiles of a pod: of its namespace, which accepts all packets, and of its service account."""
+
+Chains = dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Tunnel:
+    """What the rules contain for the encapsulation between nodes."""
+
+    packets: str = ""
+    """Match for encapsulated packets; empty if there is no encapsulation."""
+    untracked: bool = False
+    """Whether connection tracking ignores encapsulated packets."""
+
+
+NONE = Tunnel()
+VXLAN = Tunnel(f"-p udp -m multiport --dports {VXLAN_PORT}", untracked=True)
+IPIP = Tunnel("-p 4")
+
+
+def tables(devices: Sequence[str], tunnel: Tunnel) -> dict[str, Chains]:
+    """Return all tables: name → chain → rules. `devices` are the node's ends of the pods' veth pairs."""
+    tables = {
+        "raw": _raw(tunnel),
+        "mangle": _mangle(),
+        "nat": _nat(),
+        "filter": _filter(devices, tunnel),
+    }
+    tables["filter"] |= KUBE_PROXY_CHAINS
+    return tables
+
+
+def _raw(tunnel: Tunnel) -> Chains:
+    untracked = (f"{tunnel.packets} -j CT --notrack",) if tunnel.untracked else ()
+    return _commented(
+        {
+            "PREROUTING": ("-j cali-PREROUTING",),
+            "OUTPUT": ("-j cali-OUTPUT",),
+            "cali-PREROUTING": (
+                f"-j MARK --set-xmark {_ALL_MARKS}",
+                *untracked,
+                f"-i cali+ -j MARK --set-xmark {_FROM_POD}",
+                f"-m mark --mark {_FROM_POD} -j cali-rpf-skip",
+                f"-m mark --mark {_FROM_POD} -m rpfilter --validmark --invert -j DROP",
+                f"-m mark --mark {_FROM_OTHERS} -j cali-from-host-endpoint",
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            ),
+            "cali-OUTPUT": (
+                f"-j MARK --set-xmark {_ALL_MARKS}",
+                "-j cali-to-host-endpoint",
+                *untracked,
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            ),
+            "cali-rpf-skip": (),
+            "cali-from-host-endpoint": (),
+            "cali-to-host-endpoint": (),
+        }
+    )
+
+
+def _mangle() -> Chains:
+    return _commented(
+        {
+            "PREROUTING": ("-j cali-PREROUTING",),
+            "POSTROUTING": ("-j cali-POSTROUTING",),
+            "cali-PREROUTING": (
+                f"{_KNOWN} -j ACCEPT",
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+                "-j cali-from-host-endpoint",
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            ),
+            "cali-POSTROUTING": (
+                f"-m mark --mark {_ACCEPTED} -j RETURN",
+                f"-j MARK --set-xmark {_ALL_MARKS}",
+                "-m conntrack --ctstate DNAT -j cali-to-host-endpoint",
+                f"-m mark --mark {_ACCEPTED} -j RETURN",
+            ),
+            "cali-from-host-endpoint": (),
+            "cali-to-host-endpoint": (),
+        }
+    )
+
+
+def _nat() -> Chains:
+    return _commented(
+        {
+            "PREROUTING": ("-j cali-PREROUTING",),
+            "POSTROUTING": ("-j cali-POSTROUTING",),
+            "OUTPUT": ("-j cali-OUTPUT",),
+            "cali-PREROUTING": ("-j cali-fip-dnat",),
+            "cali-OUTPUT": ("-j cali-fip-dnat",),
+            "cali-POSTROUTING": ("-j cali-fip-snat", "-j cali-nat-outgoing"),
+            "cali-fip-dnat": (),
+            "cali-fip-snat": (),
+            "cali-nat-outgoing": (f"-s {POD_CIDR} ! -d {POD_CIDR} -j MASQUERADE --random-fully",),
+        }
+    )
+
+
+def _filter(devices: Sequence[str], tunnel: Tunnel) -> Chains:
+    between_nodes: dict[str, tuple[str, ...]] = {"in": (), "out": ()}
+    if tunnel.packets:
+        between_nodes = {
+            "in": (
+                f"{tunnel.packets} -s {NODES} -m addrtype --dst-type LOCAL -j ACCEPT",
+                f"{tunnel.packets} -m addrtype --dst-type LOCAL -j DROP",
+            ),
+            "out": (f"{tunnel.packets} -d {NODES} -m addrtype --src-type LOCAL -j ACCEPT",),
+        }
+    own = _commented(
+        {
+            "INPUT": ("-j cali-INPUT",),
+            "FORWARD": ("-j cali-FORWARD",),
+            "OUTPUT": ("-j cali-OUTPUT",),
+            "cali-INPUT": (
+                *between_nodes["in"],
+                "-i cali+ -g cali-wl-to-host",
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+                f"-j MARK --set-xmark {_ALL_MARKS}",
+                "-j cali-from-host-endpoint",
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            ),
+            "cali-FORWARD": (
+                "-j MARK --set-xmark 0x0/0xe0000",
+                f"-m mark --mark {_NOT_ACCEPTED} -j cali-from-hep-forward",
+                "-i cali+ -j cali-from-wl-dispatch",
+                "-o cali+ -j cali-to-wl-dispatch",
+                "-j cali-to-hep-forward",
+                "-j cali-cidr-block",
+            ),
+            "cali-OUTPUT": (
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+                "-o cali+ -j RETURN",
+                *between_nodes["out"],
+                f"-j MARK --set-xmark {_ALL_MARKS}",
+                "-m conntrack ! --ctstate DNAT -j cali-to-host-endpoint",
+                f"-m mark --mark {_ACCEPTED} -j ACCEPT",
+            ),
+            "cali-wl-to-host": ("-j cali-from-wl-dispatch", "-j ACCEPT"),
+            **dict.fromkeys(
+                (
+                    "cali-from-host-endpoint", "cali-to-host-endpoint", "cali-from-hep-forward",
+                    "cali-to-hep-forward", "cali-cidr-block",
+                ),
+                (),
+            ),
+            "cali-from-wl-dispatch": (*(f"-i {device} -g cali-fw-{device}" for device in devices), "-j DROP"),
+            "cali-to-wl-dispatch": (*(f"-o {device} -g cali-tw-{device}" for device in devices), "-j DROP"),
+            **_pod_chains(devices),
+            **_profiles(),
+        }
+    )  # fmt: skip
+    last = (f"-m mark --mark {_ACCEPTED} -j ACCEPT", f"-j MARK --set-xmark {_ACCEPTED}")
+    own["FORWARD"] += (*KUBE_PROXY_JUMPS, *(f"{comment('cali:last')} {rule}" for rule in last))
+    return own
+
+
+def _pod_chains(devices: Sequence[str]) -> Chains:
+    """Return the chains of each pod: for packets from the pod (fw) and to the pod (tw)."""
+    begin = (
+        f"{_KNOWN} -j ACCEPT",
+        "-m conntrack --ctstate INVALID -j DROP",
+        "-j MARK --set-xmark 0x0/0x30000",
+    )
+    tunnels = (f"-p udp -m multiport --dports {VXLAN_PORT} -j DROP", "-p 4 -j DROP")
+    end = {
+        kind: (
+            *(
+                rule
+                for profile in _PROFILES
+                for rule in (f"-j cali-{kind}-{profile}", f"-m mark --mark {_ACCEPTED} -j RETURN")
+            ),
+            "-j DROP",
+        )
+        for kind in ("pro", "pri")
+    }
+    from_pods: Chains = {f"cali-fw-{device}": (*begin, *tunnels, *end["pro"]) for device in devices}
+    to_pods: Chains = {f"cali-tw-{device}": (*begin, *end["pri"]) for device in devices}
+    return from_pods | to_pods
+
+
+def _profiles() -> Chains:
+    accepting = (f"-j MARK --set-xmark {_ACCEPTED}", f"-m mark --mark {_ACCEPTED} -j RETURN")
+    namespace, account = _PROFILES
+    return {f"cali-{kind}-{namespace}": accepting for kind in ("pro", "pri")} | {
+        f"cali-{kind}-{account}": () for kind in ("pro", "pri")
+    }
+
+
+def _commented(chains: Chains) -> Chains:
+    """Return the chains with a comment in every rule, by which Felix recognizes it."""
+    return {
+        chain: tuple(f"{comment(f'cali:{chain}-{number}')} {rule}" for number, rule in enumerate(rules))
+        for chain, rules in chains.items()
+    }

@@ -1,0 +1,56 @@
+"""Cilium with BPF host routing: programs at tc hand packets from device to device, past the nodes' network stack.
+
+Facts from Cilium's documentation and sources (1.16): a program on the node's end of each pod's veth pair looks the
+packet up in maps (Services, connection tracking, identities of addresses, policies) and sends it to the node's
+interface, with bpf_redirect_neigh, or to cilium_vxlan. A program there hands arriving packets to the pod's own
+interface with bpf_redirect_peer. Nodes have no packet filter rules and no connection tracking of the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from k8sdds.networks.cilium import lab
+from k8sdds.networks.common import overhead
+from k8sdds.networks.datapath import LINK_MTU
+from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.system.kernel_features import CLANG, TC_BPF
+from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
+from k8sdds.versions import ARCHITECTURES
+
+NATIVE = Network(
+    name="cilium-native",
+    title="Cilium, native routing, BPF host routing",
+    layer="L3 routes",
+    encapsulation="",
+    multicast="",
+    encryption="",
+    policy=True,
+    architectures=ARCHITECTURES,
+    versions="Cilium 1.16",
+    fidelity="modelled",
+    differences="programs of k8sdds replace Cilium's, with the same redirects and a lookup for each of its maps;"
+    " entries are derived from addresses instead of written by the agent; each device has its own maps; there are no"
+    " policies, Services and events; the gateway of a pod is a permanent neighbor",
+    default_mtu=LINK_MTU,
+    max_mtu=LINK_MTU,
+    requires=(CLANG, TC_BPF),
+    lab=lab.native,
+    color=NetworkColor("#5c7a00", "#b8e05a", ">"),
+    agent_pods=("kube-system/cilium-*",),
+    loss_exemption="the programs take packets before the rule that drops them",
+)
+
+VXLAN = replace(
+    NATIVE,
+    name="cilium-vxlan",
+    title="Cilium, VXLAN, BPF host routing",
+    layer="L2 overlay",
+    encapsulation="VXLAN",
+    default_mtu=LINK_MTU - overhead.VXLAN,
+    max_mtu=LINK_MTU - overhead.VXLAN,
+    requires=(VXLAN_FEATURE, *NATIVE.requires),
+    lab=lab.vxlan,
+    color=NetworkColor("#006d77", "#5fd3dd", "H"),
+    loss_exemption="",
+)
