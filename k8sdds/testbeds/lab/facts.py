@@ -19,7 +19,15 @@ SYSCTLS = (
     "net.ipv4.udp_mem", "net.ipv4.ipfrag_high_thresh", "net.ipv4.ipfrag_time",
     "kernel.sched_rt_runtime_us", "kernel.randomize_va_space",
 )  # fmt: skip
-PACKAGES = ("cyclonedds-dev", "libddsc0debian", "iproute2", "nftables", "iputils-ping", "util-linux")
+PACKAGES = (
+    "cyclonedds-dev",
+    "libddsc0debian",
+    "iproute2",
+    "nftables",
+    "iptables",
+    "iputils-ping",
+    "util-linux",
+)
 
 THROTTLED = Path("/sys/devices/platform/soc/soc:firmware/get_throttled")
 """Flags of a Raspberry Pi: bit 0 is set during under-voltage, bits 1 and 2 while its frequency is reduced."""
