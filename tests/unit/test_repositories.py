@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import random
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from k8sdds.bundle import contents, golang, official, repositories
 from k8sdds.bundle.contents import PROGRAMS, Program, Repository
 from k8sdds.bundle.create import _cloned_programs, _selected_images, _without_clones
 from k8sdds.system.errors import InputError, PrerequisiteError
+from tests.unit.fuzzing import damage
 
 MODULE = "example.org/router/v2"
 DEPENDENCY = "example.org/links"
@@ -250,3 +253,18 @@ def test_an_image_that_cannot_be_built_is_left_out_unless_it_is_required(
         built((versions.KUBE_ROUTER_IMAGE,))
     with pytest.raises(PrerequisiteError):
         built(**{"kube-router": tmp_path})
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])
+def test_damaged_archives_cause_no_other_error(program: Program, tmp_path: Path, count: int) -> None:
+    archive, chance = packed(tmp_path / "router.tar.gz", FILES), random.Random(1)
+    seeds = [archive.read_bytes(), gzip.decompress(archive.read_bytes())]
+    rejected = 0
+    for _ in range(count):
+        archive.write_bytes(damage.bytes_of(chance.choice(seeds), chance))
+        try:
+            checked_out(program, **{"kube-router": archive})
+        except (InputError, UnicodeDecodeError) as error:
+            # The second is an error of this test, which reads every file as text.
+            rejected += isinstance(error, InputError)
+    assert rejected > count / 4
