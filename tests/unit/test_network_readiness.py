@@ -167,15 +167,18 @@ def replica(uid: str, ready: bool = True, owner: str = "rs1", **metadata: object
     }
 
 
-def test_deleted_system_pods_are_replaced_when_as_many_new_ones_are_ready() -> None:
+def test_deleted_system_pods_are_replaced_when_as_many_exist_and_one_is_ready() -> None:
     deleted = [replica("a"), replica("b")]
     assert readiness.missing_replacements([], deleted) == []
-    waiting = ["kube-system/rs1: 1 of 2 pods are ready"]
     terminating = replica("a", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert readiness.missing_replacements(deleted, [terminating, replica("c")]) == waiting
-    assert readiness.missing_replacements(deleted, [replica("c"), replica("d", ready=False)]) == waiting
-    assert readiness.missing_replacements(deleted, [replica("c"), replica("d", owner="rs2")]) == waiting
-    assert readiness.missing_replacements(deleted, [terminating, replica("c"), replica("d")]) == []
+    for pods, waiting in (
+        ([terminating, replica("c")], "1 of 2 pods recreated, some ready"),
+        ([replica("c"), replica("d", owner="rs2")], "1 of 2 pods recreated, some ready"),
+        ([replica("c", ready=False), replica("d", ready=False)], "2 of 2 pods recreated, none ready"),
+    ):
+        assert readiness.missing_replacements(deleted, pods) == [f"kube-system/rs1: {waiting}"]
+    for pods in ([terminating, replica("c"), replica("d")], [replica("c"), replica("d", ready=False)]):
+        assert readiness.missing_replacements(deleted, pods) == []
 
 
 def test_only_replaceable_pods_of_the_system_count_as_system_pods() -> None:

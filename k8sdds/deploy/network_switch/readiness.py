@@ -100,19 +100,20 @@ def is_system_pod(pod: Object) -> bool:
 
 
 def missing_replacements(deleted: Sequence[Object], pods: Sequence[Object]) -> list[str]:
-    """Return a message for each controller of deleted pods that has fewer new ready pods than were deleted."""
+    """Return a message for each controller of deleted pods that has not created as many, or has none that is ready.
+
+    One ready pod is sufficient, as for a Deployment with the condition Available: each may need several probes.
+    """
     old = {pod["metadata"]["uid"] for pod in deleted}
-    ready = Counter(
-        _controller(pod)
-        for pod in pods
-        if pod["metadata"]["uid"] not in old
-        and not pod["metadata"].get("deletionTimestamp")
-        and _is_ready(pod)
-    )
+    new = [
+        pod for pod in pods
+        if pod["metadata"]["uid"] not in old and not pod["metadata"].get("deletionTimestamp")
+    ]  # fmt: skip
+    created, ready = Counter(map(_controller, new)), set(map(_controller, filter(_is_ready, new)))
     return [
-        f"{name}: {ready[uid, name]} of {count} pods are ready"
+        f"{name}: {created[uid, name]} of {count} pods recreated, {'some' if (uid, name) in ready else 'none'} ready"
         for (uid, name), count in Counter(map(_controller, deleted)).items()
-        if ready[uid, name] < count
+        if created[uid, name] < count or (uid, name) not in ready
     ]
 
 
