@@ -20,7 +20,7 @@ from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.shapes import Count, Integer, Shape, Text, fits
 from k8sdds.testbeds import node_state
-from k8sdds.testbeds.node_state import CONNTRACK, PROGRAMS, RULES, NodeState
+from k8sdds.testbeds.node_state import PROGRAMS, RULES, NodeState
 
 PORT = 17900
 GROUP = "239.255.77.2"
@@ -82,7 +82,7 @@ _ON_NODE = (
     "outer_protocol",
     "added_bytes",
     "cleartext",
-    CONNTRACK,
+    "conntrack",
     RULES,
     "rules_matched",
     PROGRAMS,
@@ -153,12 +153,13 @@ def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -
     between = _state(node, probed)
     _ask(probed, token, "--count", str(PACKETS), "--flows", str(PACKETS))
     after = _state(node, probed)
-    if between.rules is not None:
-        found.rules, found.rules_matched = (
-            len(between.rules),
-            node_state.matched_rules(before, between, PACKETS),
+    found.rules = None if between.rules is None else len(between.rules)
+    found.rules_matched = node_state.matched_rules(before, between, PACKETS)
+    if found.rules_matched is None:
+        found.not_observed["rules_matched"] = found.not_observed.get(
+            RULES, "the rules were readable only once"
         )
-    found.conntrack = (after.connections or 0) - (between.connections or 0) >= PACKETS // 2
+    found.conntrack = after.connections - between.connections >= PACKETS // 2
     found.programs = None if after.programs is None else list(after.programs)
 
 

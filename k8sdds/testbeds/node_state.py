@@ -18,7 +18,7 @@ _SCRIPT = r"""
 show() {
   name=$1; shift
   if out=$("$@" 2>/dev/null); then code=0; else code=$?; out=$("$@" 2>&1); fi
-  echo "== $name $code"; echo "$out"
+  printf '== %s %s\n%s\n' "$name" "$code" "$out"
 }
 show route /bin/ip -json route get "$1"
 show links /bin/ip -json -details link
@@ -36,7 +36,7 @@ COMMAND = ("sh", "-c", _SCRIPT, "state")
 _SECTION = re.compile(r"^== (.+) (\d+)$", re.MULTILINE)
 _LEGACY_RULE = re.compile(r"^\[(\d+):\d+\] (-A .*)$")
 
-RULES, CONNTRACK, PROGRAMS = "rules", "conntrack", "programs"
+RULES, PROGRAMS = "rules", "programs"
 """What can be unreadable."""
 
 
@@ -48,7 +48,7 @@ class NodeState:
     """The link by which packets for the other node leave; empty: unknown."""
     rules: dict[str, int | None] | None
     """Each rule of the packet filters, with the number of packets that it has matched (None: it does not count)."""
-    connections: int | None
+    connections: int
     """Number of tracked connections."""
     programs: tuple[str, ...] | None
     """BPF programs attached to links, such as `eth0 tc ingress: cil_from_netdev`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
-from k8sdds.testbeds import node_state
+from k8sdds.testbeds import fingerprint, node_state
 
 RECORDED = Path(__file__).parent / "recorded/packets"
 TOKEN = b"k8sdds-recorded"
@@ -117,7 +119,7 @@ def rule(handle: int, packets_: int | None) -> dict[str, object]:
     }
 
 
-def state(*rules: dict[str, object], **sections: str) -> node_state.NodeState:
+def state_text(*rules: dict[str, object], **sections: str) -> str:
     texts = {
         "route": '[{"dst": "192.0.2.2", "dev": "eth0"}]',
         "links": "[]",
@@ -127,9 +129,11 @@ def state(*rules: dict[str, object], **sections: str) -> node_state.NodeState:
         **sections,
     }
     codes = {name: 1 if text.startswith("!") else 0 for name, text in texts.items()}
-    return node_state.parse(
-        "".join(f"== {name} {codes[name]}\n{text.lstrip('!')}\n" for name, text in texts.items())
-    )
+    return "".join(f"== {name} {codes[name]}\n{text.lstrip('!')}\n" for name, text in texts.items())
+
+
+def state(*rules: dict[str, object], **sections: str) -> node_state.NodeState:
+    return node_state.parse(state_text(*rules, **sections))
 
 
 def test_rules_match_if_they_count_every_packet() -> None:
@@ -151,6 +155,34 @@ def test_what_a_user_may_not_read_is_named() -> None:
     assert (found.rules, found.connections) == (None, 0)
     assert found.unreadable == {"rules": "Operation not permitted (you must be root)"}
     assert node_state.matched_rules(found, found, 64) is None
+
+
+class Recorded:
+    """A pod or a node with recorded answers, of which this user may not read the packet filters."""
+
+    supervisor = "k8sdds-supervisor"
+
+    def run(self, argv: Sequence[str]) -> bytes:
+        if argv[0] == "sh":
+            return state_text(nft="!Operation not permitted").encode()
+        report = {"sent": 64, "answered": 64, "seen_as": ["10.0.0.1"], "path_mtu_bytes": 1500}
+        return json.dumps(report).encode()
+
+    @contextmanager
+    def running(self, argv: Sequence[str]) -> Iterator[Callable[[], bytes]]:
+        yield (RECORDED / "flannel-vxlan.pcap").read_bytes
+
+
+def test_everything_that_was_not_observed_has_a_reason() -> None:
+    place = Recorded()
+    probed = fingerprint.Probed(
+        place, "10.0.0.1", "eth0", 1500, place, "10.0.0.2", "eth0", peer="192.0.2.2", node=place
+    )
+    found = fingerprint.observe(probed)
+    missing = {name for name, value in found if value is None and name != "outer_port"}
+    assert missing == set(found.not_observed) >= {"rules", "rules_matched", "outer_protocol"}
+    assert found.not_observed["rules_matched"] == "Operation not permitted"
+    assert (found.conntrack, found.programs, found.path_mtu_bytes) == (False, [], 1500)
 
 
 def test_programs_of_xdp_and_tc_are_listed() -> None:
