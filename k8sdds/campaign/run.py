@@ -13,6 +13,7 @@ from k8sdds.campaign import preflight, start
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.experiment import Experiment
+from k8sdds.networks import label_without_engine
 from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
 from k8sdds.system.errors import InputError, InvalidTrials
 from k8sdds.system.faults import explained
@@ -96,16 +97,16 @@ def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Exp
     experiment, left_out = testbed.supported_subset(request.experiment, request.required)
     if left_out:
         display.line(f"Left out because the testbed does not have them: {', '.join(left_out)}")
-    requested = [label.partition(" (")[0] for label in _labels(request.experiment)]
-    if added := [label for label in _labels(experiment) if label.partition(" (")[0] not in requested]:
+    requested = _labels(request.experiment)
+    if added := [label for label in _labels(experiment) if label not in requested]:
         display.line(f"Measured because the testbed has it: {', '.join(added)}")
     return expand(experiment)
 
 
 def _labels(experiment: Experiment) -> list[str]:
-    return list(
-        dict.fromkeys(choice.display_name for sweep in experiment.sweeps for choice in sweep.networks)
-    )
+    """Return the labels of the networks, without engines that the testbed selects."""
+    labels = (choice.display_name for sweep in experiment.sweeps for choice in sweep.networks)
+    return list(dict.fromkeys(map(label_without_engine, labels)))
 
 
 def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:
