@@ -120,7 +120,7 @@ class Description(BaseModel):
         " with the reason")
     fingerprint: dict[str, Any] | None = column("evidence", "testbed",
         "What the network was observed to do with packets between two pods on different nodes, once per campaign, see"
-        " [fingerprint](networks.md#fingerprint). Null if no samples cross a network, or if an earlier version measured")
+        " [fingerprint](networks.md#fingerprint). Null if no samples of the campaign cross the network, or if an earlier version measured")
     wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, including startup and shutdown")
     middleware_version: str | None = column("attempt", "publisher",
         "Version of the middleware, as reported by perftest")

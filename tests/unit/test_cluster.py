@@ -23,6 +23,7 @@ from k8sdds.testbeds.cluster.nodes import (
     one_kernel,
     usable,
 )
+from k8sdds.testbeds.cluster.session import ClusterSession
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
 
@@ -291,3 +292,11 @@ def test_networks_that_replace_each_other_have_separate_blocks() -> None:
     orders = {tuple(block.trials[0].cell.network for block in apart[i : i + 3]) for i in (0, 3, 6)}
     assert len(orders) > 1  # each repetition has its own random order
     assert cluster.blocks(several, 7) == apart
+
+
+def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:
+    session = object.__new__(ClusterSession)
+    session._fingerprints = {}
+    session._slots = lambda _: {}  # type: ignore[method-assign]
+    session._observe(cell(transport="shared-memory"))
+    assert session._fingerprints == {}

@@ -180,7 +180,7 @@ class ClusterSession:
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
         key, slots = pod_network(cell), self._slots(cell)
-        if key in self._fingerprints:
+        if key in self._fingerprints or not cell.uses_network:
             return
         sender = slots[FIRST_PUBLISHER.name]
         node = self._pods.pod(sender).node
