@@ -66,7 +66,7 @@ def record(
         record.execution = execution.observed(outputs)
     if cell.capture:
         _set_fragments(record, measurement)
-    if record.valid and (why := impossible_value(record.as_json())):
+    if record.valid and (why := impossible_value(record.values())):
         record.valid, record.reason = False, f"{DAMAGED}: {why}"
     return record
 

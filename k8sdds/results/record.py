@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -217,10 +218,23 @@ class TrialRecord(Metrics, Description):
         record.__pydantic_extra__ = {key: value for key, value in attempt.items() if key not in COLUMNS}
         return record
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the record as an object for trials.jsonl; columns of special trials are included only if they are set."""
+    def values(self) -> dict[str, Any]:
+        """Return the record as an object; columns of special trials are included only if they are set."""
         special = {name for name, column in COLUMNS.items() if column.only}
         return self.model_dump(by_alias=True, exclude=special - self.model_fields_set, warnings=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values for trials.jsonl, in which numbers that are not finite are null."""
+        finite: dict[str, Any] = _finite(self.values())
+        return finite
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 COLUMNS: dict[str, Column] = columns_of(TrialRecord)

@@ -414,6 +414,13 @@ def test_ip_fragments_are_counted_and_contradict_mtu(recording: Recording) -> No
     assert recording.record()["ip_fragments_per_sent_sample"] == 0
 
 
+def test_a_value_that_json_does_not_have_invalidates_the_record_and_is_null(recording: Recording) -> None:
+    recording.meters["pub0"]["interval"]["duration_s"] = 5e-324
+    record = recording.record()
+    assert record["reason"].startswith("damaged: machine_cpu_percent: inf is not possible")
+    assert record["machine_cpu_percent"] is None and json.dumps(record, allow_nan=False)
+
+
 def test_an_attempt_without_files_has_a_record(recording: Recording, tmp_path: Path) -> None:
     for name in recording.trial.cell.participants:
         shutil.rmtree(tmp_path / name.name)
