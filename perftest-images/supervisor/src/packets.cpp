@@ -1,5 +1,5 @@
 // Observes a network: sends known datagrams, answers them, and captures the packets that leave by an interface.
-// Never used while samples are measured.
+// Not used while times are measured.
 
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
