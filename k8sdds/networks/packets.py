@@ -29,8 +29,10 @@ NONE = "none"
 """Name for packets that leave a node as the pod sent them."""
 _BY_IP_PROTOCOL = {4: "IP-in-IP", 6: "TCP", 41: "IPv6 tunnel", 47: "GRE", 50: "ESP", 51: "AH", 132: "SCTP"}
 _ESP_IN_UDP_PORT = 4500
-_SMALLEST_SHARE = 0.75
-"""Share of the known packets of which a group of encrypted packets must consist at least: links can lose packets."""
+_SMALLEST_SHARE = 0.3
+"""Share of the known packets of which a group of encrypted packets must consist at least: a slow link drops many."""
+_MOST_ADDED_BYTES = 200
+"""More than any network adds, so that larger packets of other programs do not count."""
 
 
 @dataclass(frozen=True)
@@ -181,14 +183,14 @@ def wrapping(packets: Iterable[IpPacket], token: bytes, inner_bytes: int, sent: 
     groups = Counter(
         (*outer_protocol(packet), packet.destination, packet.size_bytes - inner_bytes)
         for packet in captured
-        if packet.size_bytes > inner_bytes
+        if inner_bytes < packet.size_bytes <= inner_bytes + _MOST_ADDED_BYTES
     )
     enough = [
         group for group, count in groups.items() if count >= _SMALLEST_SHARE * sent and group[0] != "IKE"
     ]
     if not enough:
         return None
-    protocol, port, _, added_bytes = min(enough, key=lambda group: group[-1])
+    protocol, port, _, added_bytes = max(enough, key=lambda group: groups[group])
     return Wrapping(protocol, port, added_bytes, cleartext=False)
 
 

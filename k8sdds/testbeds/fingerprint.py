@@ -75,6 +75,8 @@ class Probed:
     """Why not."""
     slack_s: float = 0
     """How long a packet takes at most, if the link delays packets."""
+    loses_packets: bool = False
+    """Whether the link drops packets on purpose, so that a missing answer shows nothing."""
 
 
 _ON_NODE = (
@@ -122,7 +124,6 @@ def observe(probed: Probed) -> Fingerprint:
 def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
     """Observe what the pods themselves see."""
     largest = _ask(probed, token, "--whole", "--bytes", str(probed.mtu_bytes))
-    found.path_mtu_bytes = largest["path_mtu_bytes"]
     if not largest["answered"]:
         raise PrerequisiteError(
             f"{probed.receiver_address} does not answer {probed.sender_address}: {largest['last_error'] or 'timeout'}"
@@ -131,6 +132,12 @@ def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
     count, timeout_s = str(MULTICAST_PACKETS), MULTICAST_TIMEOUT_S + 2 * probed.slack_s
     group = ["--count", count, "--interface", probed.sender_interface, "--timeout", f"{timeout_s:.3f}"]
     found.multicast = _ask(probed, token, *group, to=GROUP)["answered"] > 0
+    if probed.loses_packets:
+        unclear = ["path_mtu_bytes", *(["multicast"] if not found.multicast else [])]
+        found.not_observed |= dict.fromkeys(unclear, "the link loses packets")
+        found.multicast = found.multicast or None
+    else:
+        found.path_mtu_bytes = largest["path_mtu_bytes"]
 
 
 def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -> None:

@@ -22,7 +22,7 @@ def test_what_is_observed_is_what_the_network_describes(
     lab_networks: dict[str, LabNetwork], network: str
 ) -> None:
     lab_network, described = lab_networks[network], find(network)
-    found = fingerprint.observe(places.probed(lab_network, 0))
+    found = fingerprint.observe(places.probed(lab_network))
     if described.encapsulation in OUTER:
         assert (found.outer_protocol, found.added_bytes) == OUTER[described.encapsulation]
     else:

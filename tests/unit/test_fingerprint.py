@@ -13,7 +13,9 @@ import pytest
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import fingerprint, node_state
+from k8sdds.testbeds.fingerprint import Probed, Stop
 
 RECORDED = Path(__file__).parent / "recorded/packets"
 TOKEN = b"k8sdds-recorded"
@@ -88,9 +90,10 @@ def test_an_uplink_without_ethernet() -> None:
 
 def test_encrypted_packets_are_recognized_by_their_number_and_size() -> None:
     hidden = [ethernet(ip(50, bytes(1060)))] * 60
-    other = [ethernet(ip(6, bytes(1400)))] * 20 + [ethernet(udp(53, bytes(40)))] * 64
+    other = [ethernet(ip(6, bytes(1400)))] * 90 + [ethernet(udp(53, bytes(40)))] * 64
+    other += [ethernet(ip(6, bytes(1010)))] * 25
     assert seen(*hidden, *other, sent=64) == Wrapping("ESP", None, 1080 - PACKET_BYTES, False)
-    assert seen(*hidden[:30], *other, sent=64) is None
+    assert seen(*hidden[:15], *other[:-25], sent=64) is None
 
 
 def test_one_readable_packet_shows_that_the_network_does_not_encrypt() -> None:
@@ -214,3 +217,68 @@ def test_a_value_as_text() -> None:
     )
     assert unobserved("no pod").outer == "not observed"
     assert unobserved("no pod").value("rules") == "not observed"
+
+
+class Place:
+    """A pod or a node whose commands print given texts, by the option that distinguishes them; others fail."""
+
+    supervisor = "supervisor"
+
+    def __init__(self, **printed: bytes) -> None:
+        self._printed = printed
+
+    def run(self, argv: Sequence[str]) -> bytes:
+        for name, output in self._printed.items():
+            if f"--{name}" in argv or name == argv[0]:
+                return output
+        raise PrerequisiteError("Operation not permitted")
+
+    @contextmanager
+    def running(self, argv: Sequence[str]) -> Iterator[Stop]:
+        output = self.run(argv)
+        yield lambda: output
+
+
+def report(**values: object) -> bytes:
+    return json.dumps(
+        {"sent": 1, "answered": 1, "seen_as": ["10.0.0.1"], "last_error": None, **values}
+    ).encode()
+
+
+def probed(node: Place | None, **changes: object) -> Probed:
+    nothing = report(answered=0, seen_as=[])
+    sender = Place(whole=report(path_mtu_bytes=1450), interface=nothing, flows=report(), count=report())
+    pods = {"sender": sender, "receiver": Place(group=b""), "sender_address": "10.0.0.1", "mtu_bytes": 1450}
+    names = {"sender_interface": "eth0", "receiver_interface": "eth0", "receiver_address": "10.0.0.2"}
+    values = {**pods, **names, "peer": "192.0.2.2", "node": node, "node_unavailable": "no pod", **changes}
+    return Probed(**values)  # type: ignore[arg-type]
+
+
+def test_without_a_pod_on_the_node_only_what_pods_see_is_observed() -> None:
+    found = fingerprint.observe(probed(None))
+    assert (found.path_mtu_bytes, found.multicast, found.masqueraded) == (1450, False, False)
+    assert (found.outer_protocol, found.rules, found.programs) == (None, None, None)
+    assert found.not_observed["outer_protocol"] == found.not_observed["rules_matched"] == "no pod"
+
+
+def test_without_the_right_to_capture_the_rest_of_the_node_is_observed() -> None:
+    sections = {"route": '[{"dev": "ens3"}]', "links": "[]", "conntrack": "3", "queues": ""}
+    state_text = "".join(f"== {name} 0\n{text}\n" for name, text in sections.items())
+    node = Place(sh=(state_text + "== nft 1\nOperation not permitted\n").encode())
+    found = fingerprint.observe(probed(node))
+    assert (found.uplink, found.conntrack, found.programs) == ("ens3", False, [])
+    assert found.not_observed == dict.fromkeys(
+        ["rules", "rules_matched", "outer_protocol", "added_bytes", "cleartext"], "Operation not permitted"
+    )
+
+
+def test_a_link_that_loses_packets_does_not_show_what_is_missing() -> None:
+    found = fingerprint.observe(probed(None, loses_packets=True))
+    assert (found.path_mtu_bytes, found.multicast, found.masqueraded) == (None, None, False)
+    assert found.not_observed["path_mtu_bytes"] == found.not_observed["multicast"] == "the link loses packets"
+
+
+def test_pods_that_do_not_answer_have_no_fingerprint() -> None:
+    silent = Place(whole=report(answered=0, path_mtu_bytes=None, last_error="No route to host"))
+    with pytest.raises(PrerequisiteError, match="No route to host"):
+        fingerprint.observe(probed(None, sender=silent))

@@ -65,8 +65,9 @@ class LabPlace:
             raise PrerequisiteError(f"{self._name}: {message or f'`{argv[0]}` failed'}")
 
 
-def probed(lab_network: LabNetwork, delay_s: float) -> Probed:
-    """Return the first publisher's and a subscriber's pod. `delay_s`: how much each link delays packets."""
+def probed(lab_network: LabNetwork) -> Probed:
+    """Return the first publisher's and a subscriber's pod."""
+    link = lab_network.plan.key.link
     topology, attachments = lab_network.plan.topology, lab_network.plan.datapath.attachments
     sender = next(pod for pod in topology.pods if pod.participant.publishes)
     receiver = next(pod for pod in topology.pods if pod.participant.subscribes and pod.node != sender.node)
@@ -81,5 +82,6 @@ def probed(lab_network: LabNetwork, delay_s: float) -> Probed:
         receiver_interface=attachments[receiver.name].interface,
         peer=topology.nodes[receiver.node].address,
         node=LabPlace(node, lab_network.sandbox.enter(node)),
-        slack_s=delay_s,
+        slack_s=link.delay_us / 1e6,
+        loses_packets=link.loss_percent > 0,
     )

@@ -137,8 +137,7 @@ class Lab:
             return
         try:
             with self._discarding_failed(cell):
-                probed = places.probed(self.networks[LabNetworkKey.of(cell)], cell.link.delay_us / 1e6)
-                observed = fingerprint.observe(probed)
+                observed = fingerprint.observe(places.probed(self.networks[LabNetworkKey.of(cell)]))
         except PrerequisiteError as error:
             observed = unobserved(error.message)
         self._fingerprints[_mode(cell)] = observed
