@@ -129,6 +129,20 @@ def switched(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) ->
         one_machine.kubectl("delete", "namespace", SPACE)
 
 
+def test_a_switch_is_rejected_before_any_change(one_machine: Deployed) -> None:
+    """Without confirmation, and without a bundle that contains the image."""
+    installed = one_machine.kubectl("get", "daemonsets", "-n", versions.NETWORK_NAMESPACE, "-o", "yaml")
+    switch = ("network", "switch", one_machine.name, "kube-router")
+    done = one_machine.k8sdds(*switch)
+    assert done.returncode == 2 and "add --yes to confirm" in done.stderr, done.stderr
+    done = one_machine.k8sdds(*switch, "--yes")
+    assert done.returncode == 3, done.stderr
+    assert "prevents cloning" in done.stderr and f"cannot get {versions.KUBE_ROUTER_IMAGE}" in done.stderr
+    assert (
+        one_machine.kubectl("get", "daemonsets", "-n", versions.NETWORK_NAMESPACE, "-o", "yaml") == installed
+    )
+
+
 def test_the_daemon_connects_all_nodes_by_bgp(switched: Switched) -> None:
     for node in switched.cluster.nodes:
         routes = json.loads(switched.inside(node, "ip", "-j", "route", "show", "proto", "17"))
