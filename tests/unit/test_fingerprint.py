@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.model.experiment import Link
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds import fingerprint, node_state
+from k8sdds.testbeds import Block, fingerprint, node_state
 from k8sdds.testbeds.fingerprint import Probed, Stop
+from k8sdds.testbeds.lab.testbed import Lab
 
 RECORDED = Path(__file__).parent / "recorded/packets"
 TOKEN = b"k8sdds-recorded"
@@ -282,3 +285,15 @@ def test_pods_that_do_not_answer_have_no_fingerprint() -> None:
     silent = Place(whole=report(answered=0, path_mtu_bytes=None, last_error="No route to host"))
     with pytest.raises(PrerequisiteError, match="No route to host"):
         fingerprint.observe(probed(None, sender=silent))
+
+
+def test_the_lab_observes_a_network_on_a_link_that_loses_nothing_if_there_is_one() -> None:
+    lossy = Cell(network="host", test="latency", payload_bytes=64, link=Link(loss_percent=1))
+    plain = lossy.model_copy(update={"link": Link()})
+    lab, observed = object.__new__(Lab), list[Cell]()
+    lab.up, lab._observe = lambda _: None, observed.append  # type: ignore[method-assign]
+    trials = [
+        Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for cell in (lossy, plain)
+    ]
+    lab.prepare(Block(0, tuple(trials)))
+    assert observed == [plain, lossy]
