@@ -61,6 +61,8 @@ API_SERVER_PORT = 6443
 KUBELET_PORT = 10250
 KUBERNETES_PORTS = (API_SERVER_PORT, 2379, 2380, KUBELET_PORT, 10257, 10259)
 """TCP ports of a Kubernetes node: API server, etcd (2), kubelet, controller manager, scheduler."""
+METRICS_SERVER_PORT = 4443
+"""TCP port of metrics-server on its node, which is the control plane if it can run there."""
 # UDP ports of discovery services are defined with the services, in discovery/.
 
 # Namespaces, labels and annotations of Kubernetes objects.

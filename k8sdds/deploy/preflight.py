@@ -230,8 +230,10 @@ def _foreign_cluster(profile: Profile, node: Node, facts: Facts) -> list[Problem
             )
         )
     used = {int(port) for port in facts.all("listens") if port.isdigit()}
-    needed = versions.KUBERNETES_PORTS if node.is_control_plane else (versions.KUBELET_PORT,)
-    taken = sorted(used & set(needed))
+    needed = {*versions.KUBERNETES_PORTS} if node.is_control_plane else {versions.KUBELET_PORT}
+    if node.is_control_plane and profile.metrics_server is not None:
+        needed.add(versions.METRICS_SERVER_PORT)
+    taken = sorted(used & needed)
     if taken:
         ports = ", ".join(map(str, taken))
         problems.append(

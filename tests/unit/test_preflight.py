@@ -124,9 +124,12 @@ def test_leftovers_of_another_network_and_ports_in_use() -> None:
     leftovers = "leftover\t/etc/cni/net.d/10-weave.conflist\nlistens\t10250\n"
     lines = [problem.what for problem in problems_of(changed() + leftovers)]
     assert "/etc/cni/net.d/10-weave.conflist" in lines[0] and "port 10250 is in use" in lines[1]
-    # The port of the API server must be free on the control plane only.
-    assert problems_of(changed() + "listens\t6443\n") == []
-    assert problems_of(changed() + "listens\t6443\n", node="master")
+    # The ports of the API server and of metrics-server must be free on the control plane only.
+    for port in (6443, 4443):
+        assert problems_of(changed() + f"listens\t{port}\n") == []
+        assert problems_of(changed() + f"listens\t{port}\n", node="master")
+    without = PROFILE + "metrics_server: null\n"
+    assert problems_of(changed() + "listens\t4443\n", without, node="master") == []
 
 
 @pytest.mark.parametrize(("difference_s", "problems"), [(2, 0), (4000, 1), (-4000, 1)])

@@ -35,3 +35,9 @@ def test_go_modules_pin_the_version(program: str) -> None:
     module, version = MODULES[program]
     text = (ROOT / "deploy" / "bundle" / program / "go.mod").read_text()
     assert f"{module} v{version}" in text
+
+
+def test_metrics_server_has_the_port() -> None:
+    text = (ROOT / "deploy/metrics-server/manifest.yaml").read_text()
+    assert f"--secure-port={versions.METRICS_SERVER_PORT}\n" in text
+    assert f"containerPort: {versions.METRICS_SERVER_PORT}}}" in text
