@@ -19,8 +19,8 @@ from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.shapes import Count, Integer, Shape, Text, fits
-from k8sdds.testbeds import node_state
-from k8sdds.testbeds.node_state import PROGRAMS, RULES, NodeState
+from k8sdds.testbeds import packet_handling
+from k8sdds.testbeds.packet_handling import PROGRAMS, RULES, PacketHandling
 
 PORT = 17900
 GROUP = "239.255.77.2"
@@ -161,7 +161,7 @@ def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -
     _ask(probed, token, "--count", str(PACKETS), "--flows", str(PACKETS))
     after = _state(node, probed)
     found.rules = None if between.rules is None else len(between.rules)
-    found.rules_matched = node_state.matched_rules(before, between, PACKETS)
+    found.rules_matched = packet_handling.matched_rules(before, between, PACKETS)
     if found.rules_matched is None:
         found.not_observed["rules_matched"] = found.not_observed.get(
             RULES, "the rules were readable only once"
@@ -187,8 +187,8 @@ def _noting(found: Fingerprint, names: Sequence[str]) -> Iterator[None]:
         found.not_observed |= {name: reason for name in names if getattr(found, name) is None}
 
 
-def _state(node: Place, probed: Probed) -> NodeState:
-    return node_state.parse(node.run([*node_state.COMMAND, probed.peer]).decode(errors="replace"))
+def _state(node: Place, probed: Probed) -> PacketHandling:
+    return packet_handling.parse(node.run([*packet_handling.COMMAND, probed.peer]).decode(errors="replace"))
 
 
 def _ask(probed: Probed, token: str, *options: str, to: str = "") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds import Block, fingerprint, node_state
+from k8sdds.testbeds import Block, fingerprint, packet_handling
 from k8sdds.testbeds.fingerprint import Probed, Stop
 from k8sdds.testbeds.lab.testbed import Lab
 
@@ -138,14 +138,14 @@ def state_text(*rules: dict[str, object], **sections: str) -> str:
     return "".join(f"== {name} {codes[name]}\n{text.lstrip('!')}\n" for name, text in texts.items())
 
 
-def state(*rules: dict[str, object], **sections: str) -> node_state.NodeState:
-    return node_state.parse(state_text(*rules, **sections))
+def state(*rules: dict[str, object], **sections: str) -> packet_handling.PacketHandling:
+    return packet_handling.parse(state_text(*rules, **sections))
 
 
 def test_rules_match_if_they_count_every_packet() -> None:
     before = state(rule(1, 10), rule(2, 10), rule(3, None))
     after = state(rule(1, 74), rule(2, 73), rule(3, None), rule(4, 64))
-    assert node_state.matched_rules(before, after, 64) == 2
+    assert packet_handling.matched_rules(before, after, 64) == 2
     assert after.rules is not None and len(after.rules) == 4
     assert (after.uplink, after.connections, after.unreadable) == ("eth0", 12, {})
 
@@ -153,14 +153,14 @@ def test_rules_match_if_they_count_every_packet() -> None:
 def test_legacy_rules_count_too() -> None:
     texts = [f"*filter\n:FORWARD ACCEPT [9:9]\n[{n}:0] -A FORWARD -j ACCEPT\nCOMMIT" for n in (1, 65)]
     before, after = (state(legacy=text) for text in texts)
-    assert node_state.matched_rules(before, after, 64) == 1
+    assert packet_handling.matched_rules(before, after, 64) == 1
 
 
 def test_what_a_user_may_not_read_is_named() -> None:
     found = state(nft="!Operation not permitted (you must be root)", conntrack="!No such file or directory")
     assert (found.rules, found.connections) == (None, 0)
     assert found.unreadable == {"rules": "Operation not permitted (you must be root)"}
-    assert node_state.matched_rules(found, found, 64) is None
+    assert packet_handling.matched_rules(found, found, 64) is None
 
 
 class Recorded:
@@ -204,7 +204,7 @@ def test_programs_of_xdp_and_tc_are_listed() -> None:
 @pytest.mark.parametrize("text", ["", "== route 0\nnonsense\n== links 0\n[]\n", "== nft 0\n[]\n"])
 def test_other_output_is_no_state(text: str) -> None:
     try:
-        found = node_state.parse(text)
+        found = packet_handling.parse(text)
     except ValueError as error:
         assert "not the state of a node" in str(error)
     else:

@@ -37,7 +37,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import reading, xml_text
 from k8sdds.system.ssh import ScriptResult
-from k8sdds.testbeds import node_state, read_meters, selection
+from k8sdds.testbeds import packet_handling, read_meters, selection
 from tests import run_folders
 from tests.unit.fuzzing import damage
 from tests.unit.test_attempt import Recording
@@ -260,11 +260,11 @@ def _packets(data: bytes, _: Path) -> None:
         return
 
 
-def _node_state(data: bytes, _: Path) -> None:
+def _packet_handling(data: bytes, _: Path) -> None:
     text = data.decode("utf-8", "replace")
     sections = ("route", "links", "conntrack", "nft", "queues", "filter eth0 ingress")
     with contextlib.suppress(ValueError):
-        node_state.parse("".join(f"== {name} 0\n{text}\n" for name in sections))
+        packet_handling.parse("".join(f"== {name} 0\n{text}\n" for name in sections))
 
 
 def _xml(data: bytes, _: Path) -> None:
@@ -309,7 +309,7 @@ READERS = [
     Reader("metrics", corpus("metrics"), _metrics, damage.json_of),
     Reader("meter", corpus("meters"), _meter, damage.json_of),
     Reader("packets", _recorded("packets/*.pcap"), _packets, damage.bytes_of),
-    Reader("node-state", corpus("node-states"), _node_state, damage.json_of),
+    Reader("packet-handling", corpus("packet-handling"), _packet_handling, damage.json_of),
     Reader("middleware-config", corpus("xml"), _file(lambda path: config.checksum(str(path)), "m.xml"), damage.bytes_of),
     Reader("xml", corpus("xml"), _xml, damage.bytes_of),
     Reader("json", corpus("campaigns"), _json, damage.json_of),

@@ -1,7 +1,7 @@
 """Read what a node does with packets: packet filters, connection tracking, attached programs. Pure functions.
 
-`COMMAND` only reads. Packet filters can be read with NET_ADMIN alone; what a user may not read, `NodeState.unreadable`
-names with the reason.
+`COMMAND` only reads. Packet filters can be read with NET_ADMIN alone. `PacketHandling.unreadable` names what a user may
+not read, with the reason.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ RULES, PROGRAMS = "rules", "programs"
 
 
 @dataclass(frozen=True)
-class NodeState:
-    """The state of a node at one moment."""
+class PacketHandling:
+    """How a node handles packets at one moment, and what it has counted."""
 
     uplink: str
     """The link by which packets for the other node leave; empty: unknown."""
@@ -56,7 +56,7 @@ class NodeState:
     """What could not be read (`RULES`, …) to the reason."""
 
 
-def parse(output: str) -> NodeState:
+def parse(output: str) -> PacketHandling:
     """Parse the output of `COMMAND`.
 
     Raises:
@@ -86,10 +86,10 @@ def parse(output: str) -> NodeState:
         connections = int(tracked[1]) if not tracked[0] else 0
     except (reading.UnreadableError, KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise ValueError(f"not the state of a node: {error!r}") from error
-    return NodeState(uplink, rules, connections, programs, unreadable)
+    return PacketHandling(uplink, rules, connections, programs, unreadable)
 
 
-def matched_rules(before: NodeState, after: NodeState, packets: int) -> int | None:
+def matched_rules(before: PacketHandling, after: PacketHandling, packets: int) -> int | None:
     """Return how many rules matched at least this number of packets between two readings; None: unreadable."""
     if before.rules is None or after.rules is None:
         return None
