@@ -1,0 +1,47 @@
+"""Read the reports of ThreadSanitizer, and leave out those about libraries that are built without it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+LIBRARIES = re.compile(r"\(lib(ddsc|fastrtps|fastdds|fastcdr)\.so")
+"""ThreadSanitizer sees only their calls of the C library, not how their threads synchronize otherwise."""
+_RECEIVE_LOCK = "k8sdds::ReceiveLock::ReceiveLock"
+"""Taken in a listener of Fast DDS, before `take` locks the reader's mutex. ThreadSanitizer reports a cycle of both within
+one thread: it does not see the locks with a timeout by which the library already holds this recursive mutex."""
+_REPLACED = re.compile(r"\((libtsan|libstdc\+\+)\.so")
+"""Modules of functions that act for their caller, such as `memcpy`."""
+_REPORT = re.compile(r"^WARNING: ThreadSanitizer: .*?(?=^={18}$)", re.MULTILINE | re.DOTALL)
+_CREATION = re.compile(r"^  (Location|Mutex M\d+ \(|Thread T)", re.MULTILINE)
+"""Begins a part that shows where memory, a lock or a thread was created."""
+_FRAME = re.compile(r"^    #\d+ .*$", re.MULTILINE)
+
+
+def reports(folder: Path) -> list[str]:
+    """Return the reports in the logs of a folder, except those about libraries."""
+    text = "\n".join(path.read_text(errors="replace") for path in sorted(folder.iterdir()))
+    return [report for report in _REPORT.findall(text) if not is_about_library(report)]
+
+
+def is_about_library(report: str) -> bool:
+    """Return whether a library makes one of the accesses of a data race, or does all that another report is about.
+
+    A callback that a library calls is not the library. A cycle of one of our locks and a library's is our defect.
+    """
+    title = report.splitlines()[0]
+    if "lock-order-inversion" in title and _RECEIVE_LOCK in report:
+        return True
+    callers = [
+        _caller(part) for part in report.split("\n\n") if _FRAME.search(part) and not _CREATION.search(part)
+    ]
+    by_library = [LIBRARIES.search(caller) is not None for caller in callers]
+    if "data race" in title:
+        return any(by_library)
+    return bool(by_library) and all(by_library)
+
+
+def _caller(stack: str) -> str:
+    """Return the first frame that is not in a module of functions that act for their caller."""
+    frames = _FRAME.findall(stack)
+    return next((frame for frame in frames if not _REPLACED.search(frame)), "")

@@ -1,0 +1,63 @@
+"""Test which reports of ThreadSanitizer are about the libraries, with shortened reports of real runs."""
+
+from pathlib import Path
+
+import pytest
+from data_races import reports
+
+BY_LIBRARY = """\
+    #0 memcpy ../../sanitizer_common_interceptors.inc:827 (libtsan.so.2+0x5dda6)
+    #1 <null> <null> (libddsc.so.0debian+0x47a3a)
+    #2 k8sdds::CycloneDds::write middleware/cyclonedds.cpp:290 (libk8sdds-perftest-cyclonedds.so+0x1d842)
+"""
+IN_CALLBACK = """\
+    #0 pthread_mutex_lock ../../sanitizer_common_interceptors.inc:4324 (libtsan.so.2+0x558e1)
+    #1 k8sdds::Subscriber::on_sample src/subscriber.cpp:10 (k8sdds-perftest+0x8e714)
+    #2 ddsrt_cond_wait <null> (libddsc.so.0debian+0xdac28)
+"""
+CREATION = f"""
+  Location is heap block of size 424 at 0x7b4c00016a40 allocated by thread T4:
+{BY_LIBRARY}
+  Thread T7 'recv' (tid=5795, running) created by main thread at:
+{BY_LIBRARY}
+SUMMARY: ThreadSanitizer: here
+==================
+"""
+
+
+def race(first: str, second: str) -> str:
+    return f"""\
+==================
+WARNING: ThreadSanitizer: data race (pid=1)
+  Write of size 8 at 0x7ffff1b89ba8 by thread T7:
+{first}
+  Previous read of size 1 at 0x7ffff1b89baf by thread T4:
+{second}{CREATION}"""
+
+
+def cycle(first: str, second: str) -> str:
+    return f"""\
+==================
+WARNING: ThreadSanitizer: lock-order-inversion (potential deadlock) (pid=1)
+  Cycle in lock order graph: M1 (0x000000000000) => M2 (0x000000000000) => M1
+
+  Mutex M2 acquired here while holding mutex M1 in thread T5:
+{first}
+  Mutex M1 acquired here while holding mutex M2 in thread T5:
+{second}{CREATION}"""
+
+
+@pytest.mark.parametrize(
+    ("report", "kept"),
+    [
+        (race(BY_LIBRARY, IN_CALLBACK), False),
+        (race(IN_CALLBACK, BY_LIBRARY), False),
+        (race(IN_CALLBACK, IN_CALLBACK), True),
+        (cycle(BY_LIBRARY, BY_LIBRARY), False),
+        (cycle(IN_CALLBACK, BY_LIBRARY), True),
+    ],
+)
+def test_only_what_a_library_does_is_left_out(tmp_path: Path, report: str, kept: bool) -> None:
+    (tmp_path / "report.1").write_text(report + race(BY_LIBRARY, BY_LIBRARY))
+    (tmp_path / "report.2").write_text(report)
+    assert len(reports(tmp_path)) == 2 * kept
