@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
 from k8sdds.model.experiment import Experiment, NetworkChoice
-from k8sdds.networks import calico, detection, flannel, host, kube_router, macvlan, weave
+from k8sdds.networks import calico, cilium, detection, flannel, host, kube_router, macvlan, weave
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError
 from k8sdds.system.kernel_features import FEATURES, Feature
@@ -28,6 +28,8 @@ NETWORKS: dict[str, Network] = {
         calico.BGP,
         calico.VXLAN,
         calico.IPIP,
+        cilium.NATIVE,
+        cilium.VXLAN,
     )
 }
 

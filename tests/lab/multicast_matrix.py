@@ -21,6 +21,7 @@ from pathlib import Path
 from k8sdds.networks import NETWORKS, find
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
+from k8sdds.testbeds.lab.topology import SWITCH
 from tests.lab.conftest import cell, enter, missing_feature, output_of
 from tests.lab.multicast import GROUP
 
@@ -29,6 +30,8 @@ BEGIN, END = "<!-- measured: multicast -->\n\n", "\n<!-- end of measured text --
 PACKETS = 100
 ARRIVAL_S = 0.5
 """How long packets may be on their way; they take microseconds."""
+QUERY_CENTISECONDS = 100
+"""Maximum response time of the switch's IGMP queries; the kernel's own value is 1000."""
 
 MEMBER = f"""
 import select, socket, sys
@@ -93,13 +96,16 @@ class Row:
 
     network: str
     flooding: Delivery
+    """With a switch that floods multicast."""
+    snooping: Delivery
+    """With a switch that sends IGMP queries and forwards multicast to members only."""
     reports_leave: bool
     """Whether the member's IGMP reports were seen on the link of its node."""
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the table."""
         if not self.flooding.member:
-            return f"`{self.network}`", "no", *(["–"] * 3), _yes(self.reports_leave)
+            return f"`{self.network}`", "no", *(["–"] * 4), _yes(self.reports_leave)
         hidden = "encrypted" if find(self.network).encryption else _yes(self.reports_leave)
         return (
             f"`{self.network}`",
@@ -107,13 +113,14 @@ class Row:
             str(self.flooding.uplink),
             _yes(self.flooding.other_node),
             _yes(self.flooding.other_pod),
+            _yes(self.snooping.other_node),
             hidden,
         )
 
 
 HEADER = (
     "network", "carried between nodes", "copies on the sender's uplink", "reaches a node without members",
-    "reaches a pod that has not joined",
+    "reaches a pod that has not joined", "reaches a node without members if the switch uses IGMP",
     "IGMP reports leave the node",
 )  # fmt: skip
 
@@ -171,6 +178,16 @@ class _Probe:
         received = int(self._member.stdout.readline())
         return Delivery(*(round(count / PACKETS) for count in (received, *counted)))
 
+    def set_snooping(self, on: bool) -> None:
+        """Make the switch send IGMP queries and forward multicast to members only, or flood it."""
+        # The response time first: the switch floods for so long after it has become the querier.
+        for options in (
+            f"mcast_query_response_interval {QUERY_CENTISECONDS}",
+            f"mcast_snooping {int(on)} mcast_querier {int(on)}",
+        ):
+            argv = ["ip", "link", "set", "br0", "type", "bridge", *options.split()]
+            self._lab.sandbox.run(argv, netns=SWITCH)
+
     def close(self) -> bool:
         """End the processes; return whether IGMP reports of the member left its node."""
         assert self._member.stdin and self._reports.stdin
@@ -191,7 +208,16 @@ def measure(lab_networks: Iterable[LabNetwork]) -> list[Row]:
         return {name: probe.arrived() for name, probe in probes.items()}
 
     flooding = deliveries()
-    return [Row(name, flooding[name], probe.close()) for name, probe in probes.items()]
+    try:
+        for probe in probes.values():
+            probe.set_snooping(True)
+        # Members answer the first query within its response time; until then the switch floods.
+        time.sleep(2.5 * QUERY_CENTISECONDS / 100)
+        snooping = deliveries()
+    finally:
+        for probe in probes.values():
+            probe.set_snooping(False)
+    return [Row(name, flooding[name], snooping[name], probe.close()) for name, probe in probes.items()]
 
 
 def table(rows: Sequence[Row], page: str) -> str:
