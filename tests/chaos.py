@@ -77,6 +77,12 @@ class Chaos:
             if command.returncode != -signal.SIGKILL:
                 return command.returncode
 
+    def clean(self) -> None:
+        """Remove the leftovers of killed campaigns."""
+        argv, env = [str(K8SDDS), "clean"], dict(self.environment)
+        done = subprocess.run(argv, cwd=self.folder.parent, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
     def _start(self) -> subprocess.Popen[bytes]:
         resumes = (self.folder / CAMPAIGN).exists()
         args = ["run", "--resume", str(self.folder)] if resumes else list(self.start)

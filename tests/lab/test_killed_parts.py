@@ -42,5 +42,7 @@ def test_killed_parts_cost_no_attempt(tmp_path: Path) -> None:
 def test_killed_campaigns_can_be_resumed(tmp_path: Path, seed: int) -> None:
     campaign = chaos(tmp_path, "baremetal, host, flannel-vxlan, flannel-ipsec", 5, seed)
     assert campaign.run(kills=25, command_too=True, timeout_s=300) == 0
+    # A campaign that was killed before it created its run folder cannot be resumed.
+    campaign.clean()
     campaign.require_one_valid_attempt_per_trial()
     assert campaign.reasons() <= {"part-failed"}
