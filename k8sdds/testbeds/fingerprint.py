@@ -123,21 +123,24 @@ def observe(probed: Probed) -> Fingerprint:
 
 def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
     """Observe what the pods themselves see."""
-    largest = _ask(probed, token, "--whole", "--bytes", str(probed.mtu_bytes))
-    if not largest["answered"]:
+    search = (
+        ["--count", str(PACKETS)] if probed.loses_packets else ["--whole", "--bytes", str(probed.mtu_bytes)]
+    )
+    answers = _ask(probed, token, *search)
+    if not answers["answered"]:
         raise PrerequisiteError(
-            f"{probed.receiver_address} does not answer {probed.sender_address}: {largest['last_error'] or 'timeout'}"
+            f"{probed.receiver_address} does not answer {probed.sender_address}: {answers['last_error'] or 'timeout'}"
         )
-    found.masqueraded = any(address != probed.sender_address for address in largest["seen_as"])
+    found.path_mtu_bytes = answers.get("path_mtu_bytes")
+    found.masqueraded = any(address != probed.sender_address for address in answers["seen_as"])
     count, timeout_s = str(MULTICAST_PACKETS), MULTICAST_TIMEOUT_S + 2 * probed.slack_s
     group = ["--count", count, "--interface", probed.sender_interface, "--timeout", f"{timeout_s:.3f}"]
     found.multicast = _ask(probed, token, *group, to=GROUP)["answered"] > 0
     if probed.loses_packets:
-        unclear = ["path_mtu_bytes", *(["multicast"] if not found.multicast else [])]
-        found.not_observed |= dict.fromkeys(unclear, "the link loses packets")
+        # A missing answer shows nothing.
         found.multicast = found.multicast or None
-    else:
-        found.path_mtu_bytes = largest["path_mtu_bytes"]
+        unclear = [name for name in ("path_mtu_bytes", "multicast") if getattr(found, name) is None]
+        found.not_observed |= dict.fromkeys(unclear, "the link loses packets")
 
 
 def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -> None:
