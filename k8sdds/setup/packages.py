@@ -34,10 +34,10 @@ LAB = tuple(
 )
 RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
 """Packages that have another name in newer releases."""
-DEPLOY = (*LAB, "mmdebstrap", "skopeo")
+DEPLOY = (*LAB, "git", "mmdebstrap", "skopeo")
 TESTS = (
-    *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "clang", "cpio", "docker-registry",
-    "dropbear-bin", "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz", "libclang-rt-dev",
+    *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry",
+    "dropbear-bin", "faketime", "fonts-dejavu-core", "gpg", "gpg-agent", "graphviz", "libclang-rt-dev",
     "openssh-client",
     "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
