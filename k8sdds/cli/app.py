@@ -203,7 +203,7 @@ def invoke() -> int:
     """Run the command of sys.argv and return its exit code. Raises what it raises, except for usage errors."""
     try:
         # Standalone mode would swallow Ctrl-C without a message.
-        code = command_tree()(standalone_mode=False)
+        code = command_tree()(prog_name="k8sdds", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except UsageProblem as error:
         error.show()
