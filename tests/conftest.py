@@ -23,6 +23,8 @@ os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"
 
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
+IN_VIRTUAL_MACHINE = "tested in the virtual machine (make test-all)"
+"""Part of the reason to skip a test of a network whose kernel module few machines have."""
 
 # Processes that a shell starts in the background ignore SIGINT, and the programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,9 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn skipped tests into failures on CI, where all prerequisites must be installed."""
+    """Turn skipped tests into failures on CI, where all prerequisites must be installed.
+
+    Only the kernel of the machine cannot be installed: what it lacks is tested in the virtual machine.
+    """
     report = yield
-    if report.skipped and os.environ.get("CI"):
+    if report.skipped and os.environ.get("CI") and IN_VIRTUAL_MACHINE not in report.longrepr[2]:
         report.outcome = "failed"
         report.longrepr = f"skipped on CI: {report.longrepr}"
     return report

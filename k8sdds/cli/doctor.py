@@ -18,6 +18,8 @@ from k8sdds.system.paths import locate_documents
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
 
+_FIRST_EXPERIMENT = "quickstart"
+"""The networks of this experiment are prerequisites."""
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
 
@@ -101,7 +103,8 @@ def _middlewares(folder: Path) -> Iterator[Diagnosis]:
 
 
 def _kernel() -> Iterator[Diagnosis]:
-    from k8sdds.networks import NETWORKS, features
+    from k8sdds.campaign import experiments
+    from k8sdds.networks import NETWORKS, features, find
     from k8sdds.system import kernel_features
     from k8sdds.system.sandbox import unprivileged_remedy
 
@@ -113,8 +116,11 @@ def _kernel() -> Iterator[Diagnosis]:
     if obstacle:
         return
     capabilities = kernel_features.probe(features())
-    # A feature that only one of a network's engines requires is not a prerequisite of this machine.
-    required_by_networks = {need for network in NETWORKS.values() for need in network.requires}
+    # The lab is useful without the other networks, and without features that only one of a network's engines requires.
+    required = {
+        choice.name for sweep in experiments.load(_FIRST_EXPERIMENT).sweeps for choice in sweep.networks
+    }
+    required_features = {kernel_features.VETH, *(need for name in required for need in find(name).requires)}
     for feature in features():
         kind = "kernel" if feature.modules else "programs"
         yield Diagnosis(
@@ -122,7 +128,7 @@ def _kernel() -> Iterator[Diagnosis]:
             capabilities.has(feature.name),
             capabilities.missing.get(feature.name, "works"),
             kernel_features.remedy(feature),
-            feature in required_by_networks or feature is kernel_features.VETH,
+            feature in required_features,
         )
     for network in NETWORKS.values():
         missing = [need.name for need in network.requires if not capabilities.has(need.name)]
@@ -133,6 +139,8 @@ def _kernel() -> Iterator[Diagnosis]:
             f"network {network.name}",
             not missing,
             f"requires {', '.join(missing)}" if missing else "can run here",
+            "see the notes above" if missing else "",
+            required=network.name in required,
         )
 
 

@@ -22,7 +22,7 @@ from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
 from tests.lab.building import build
-from tests.lab.conftest import cell, enter, missing_feature, output_of
+from tests.lab.conftest import cell, enter, output_of, skip_if_unavailable
 
 ENCRYPTED = [name for name, network in NETWORKS.items() if network.engines]
 POD_NETWORKS = [name for name in NETWORKS if name not in ("baremetal", "host")]
@@ -99,8 +99,7 @@ def test_a_foreign_pod_on_the_same_node_can_listen_on_host() -> None:
 
 @pytest.mark.parametrize("network", POD_NETWORKS)
 def test_a_foreign_pod_on_the_same_node_cannot_listen_on_pod_networks(network: str) -> None:
-    if missing := missing_feature(network):
-        pytest.skip(f"{network}: this machine has no {missing}")
+    skip_if_unavailable(network)
     lab_network = with_shared_node(network)
     try:
         # The bridge must learn the receiver's port first; before that it floods.
