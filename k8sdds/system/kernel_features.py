@@ -60,8 +60,8 @@ NFTABLES = Feature(
 )  # fmt: skip
 IPTABLES = Feature(
     "iptables",
-    ("nft_compat", "xt_comment", "xt_conntrack", "xt_mark", "xt_addrtype", "xt_physdev", "xt_limit", "xt_multiport",
-     "xt_NFLOG", "xt_MASQUERADE", "ipt_REJECT"),
+    ("nft_compat", "nft_log", "nft_limit", "xt_comment", "xt_conntrack", "xt_mark", "xt_addrtype", "xt_physdev",
+     "xt_limit", "xt_multiport", "xt_state", "xt_NFLOG", "nfnetlink_log", "xt_MASQUERADE", "ipt_REJECT"),
     "rules that daemons create with iptables-nft",
     "iptables-nft -A FORWARD -m comment --comment t -m conntrack --ctstate NEW -m physdev --physdev-is-bridged"
     " -m limit --limit 10/minute -m mark --mark 1 -j NFLOG && iptables-nft -A INPUT -p udp -m multiport --dports 1:2"

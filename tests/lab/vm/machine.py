@@ -21,7 +21,8 @@ TIMEOUT_S = 400
 FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
 """Names of modules that the kernel requests itself."""
 MODULES = (
-    "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables", *IPTABLES.modules, *RPFILTER.modules, *IPIP.modules,
+    "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
+    *IPTABLES.modules, *RPFILTER.modules, *IPIP.modules,
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
     "sch_netem",
 )  # fmt: skip
@@ -32,7 +33,7 @@ KERNEL_OPTIONS = (
     " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
     " rcupdate.rcu_expedited=1"
 )
-RELEASE = 3
+RELEASE = 4
 """Increased when the cached files change."""
 
 INIT = """#!/bin/busybox sh

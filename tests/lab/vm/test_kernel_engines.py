@@ -75,7 +75,7 @@ def test_wireguard_in_the_kernel(cases: dict[str, dict[str, Any]]) -> None:
 def test_ip_in_ip_of_calico(cases: dict[str, dict[str, Any]]) -> None:
     case = cases["calico-ipip"]
     assert "failed" not in case, case["failed"]
-    tunnel = re.search(r"tunl0: .*? mtu (\d+) .*?RX:.*?\\\s+(\d+)\s+(\d+)", case["links"])
+    tunnel = re.search(r"tunl0@NONE: .*? mtu (\d+) .*?RX:.*?\\\s+(\d+)\s+(\d+)", case["links"])
     assert tunnel, case["links"]
     assert tunnel[1] == "1480"
     assert int(tunnel[2]) >= 1480
