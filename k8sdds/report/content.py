@@ -23,6 +23,7 @@ from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS, Metric
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import parallel
+from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,8 +149,12 @@ class Setting:
         return f"includes scheduling at {points}: more participants than cores" if trials else ""
 
     def repetitions(self, test: str | None = None) -> str:
-        """Return n for the cells of one test, or of all tests, as text: `3` or `2 to 3`."""
-        cells = [rows for (cell_test, _), rows in self.all_levels.items() if test in (None, cell_test)]
+        """Return n for the headline metrics of one test, or of all tests, as text: `3` or `2 to 3`."""
+        cells = [
+            rows
+            for (cell_test, quantity), rows in self.all_levels.items()
+            if test in (None, cell_test) and quantity in HEADLINES
+        ]
         return formats.range_of([row["n"] for rows in cells for row in rows.values()])
 
     def details(self, test: str | None = None) -> str:

@@ -55,7 +55,9 @@ def caveats(content: Content) -> list[str]:
             parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
         notes.append("; ".join(parts) + ".")
     if content.settings:
-        repetitions = set(content.levels["n"])
+        # A high percentile can be known in some repetitions only; that is no reason for a warning.
+        headlines = content.levels["quantity"].isin(HEADLINES)
+        repetitions = set(content.levels["n"][headlines])
         if repetitions == {1}:
             notes.append(
                 "One repetition: there is no confidence interval, so any difference can be chance. Repeat at"

@@ -34,6 +34,17 @@ def test_two_networks_are_compared_in_one_sentence(tmp_path):
     assert "of host's throughput and has 13." in text and text.endswith("more p90 latency than host.")
 
 
+def test_a_percentile_that_one_repetition_knows_does_not_change_n(tmp_path):
+    run = make(tmp_path / "run", networks=("host", "flannel-hostgw"), payloads=(1024,))
+    records = [item | {"latency_p9999_us": None} for item in run.attempts()]
+    next(item for item in records if item["test"] == "latency")["latency_p9999_us"] = 100.0
+    text = "\n".join(map(json.dumps, records))
+    (run.path / "trials.jsonl").write_text(text + "\n")
+    read = content.read(RunFolder.open(run.path))
+    assert [setting.repetitions() for setting in read.settings] == ["3"]
+    assert not any("n = 1" in note for note in summary.caveats(read))
+
+
 def test_summary_names_best_and_worst_network_and_ties(tmp_path):
     text = sentences(make(tmp_path / "run", payloads=(1024,), noise=0.003, repetitions=5))[
         "Unicast, reliable, 1 subscriber"
