@@ -95,6 +95,10 @@ MAX_DEFAULT_NODES = 10
 """Nodes of a lab by default; the study's cluster had ten workers."""
 
 
+NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
+"""Name and sorted options of a network."""
+
+
 class Cell(Strict):
     """One combination of a sweep, fully specified.
 
@@ -155,6 +159,11 @@ class Cell(Strict):
     def node_count(self) -> int:
         """The number of nodes of the topology."""
         return self.nodes or min(self.publishers + self.subscribers, MAX_DEFAULT_NODES)
+
+    @property
+    def network_mode(self) -> NetworkMode:
+        """The network with its options, as a key."""
+        return self.network, tuple(sorted(self.network_options.items()))
 
     @property
     def uses_network(self) -> bool:

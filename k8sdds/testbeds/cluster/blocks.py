@@ -5,18 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Sequence
 
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell, NetworkMode, Trial
 from k8sdds.testbeds import Block, repetitions
 
 HOST = "host"
 """The network of pods that use the nodes' own network."""
-PodNetwork = tuple[str, tuple[tuple[str, object], ...]]
-"""Name and sorted options of a pod network."""
 
 
-def pod_network(cell: Cell) -> PodNetwork | None:
+def pod_network(cell: Cell) -> NetworkMode | None:
     """Return the pod network that a cell needs; None: it uses the nodes' own network."""
-    return None if cell.network == HOST else (cell.network, tuple(sorted(cell.network_options.items())))
+    return None if cell.network == HOST else cell.network_mode
 
 
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:

@@ -14,7 +14,7 @@ from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError, Kubernete
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.perftest.output import NOT_STARTED
@@ -23,7 +23,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block, fingerprint
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
-from k8sdds.testbeds.cluster.blocks import HOST, PodNetwork, pod_network
+from k8sdds.testbeds.cluster.blocks import HOST, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
@@ -89,7 +89,7 @@ class ClusterSession:
         self._discovery = DiscoveryServers(client, namespace, selected.image, tolerated)
         self._probes = NodeProbes(client, namespace, with_host, image, campaign, tolerated)
         self._verifier = PathVerifier(self._pods, self._probes, switch.interface if switch else "")
-        self._fingerprints: dict[PodNetwork | None, Fingerprint] = {}
+        self._fingerprints: dict[NetworkMode | None, Fingerprint] = {}
         """By pod network; None: the nodes' own network."""
         self._metrics: MetricsCollector | None = None
         if selected.meter:
@@ -167,7 +167,7 @@ class ClusterSession:
         self._services.remember([*agents, *self._discovery.pod_patterns(cells)])
         self._calls = self._client.calls.total()
 
-    def _install_network(self, network: PodNetwork | None) -> None:
+    def _install_network(self, network: NetworkMode | None) -> None:
         """Install a pod network, if another one is installed; delete the pods of the other one first."""
         if network is None or self._switch is None:
             return

@@ -18,7 +18,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.model.experiment import Experiment, Link
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.results.fingerprint import Fingerprint, unobserved
@@ -39,9 +39,6 @@ NAME = "lab"
 
 END_VISIBLE_S = 1.0
 """How long after an error the end of a killed process can become visible."""
-
-NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
-"""Name and sorted options of a network."""
 
 
 class Lab:
@@ -134,14 +131,14 @@ class Lab:
 
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, unless it is known. Raises like `prepare`."""
-        if _mode(cell) in self._fingerprints or not cell.uses_network:
+        if cell.network_mode in self._fingerprints or not cell.uses_network:
             return
         try:
             with self._discarding_failed(cell):
                 observed = fingerprint.observe(places.probed(self.networks[LabNetworkKey.of(cell)]))
         except PrerequisiteError as error:
             observed = unobserved(error.message)
-        self._fingerprints[_mode(cell)] = observed
+        self._fingerprints[cell.network_mode] = observed
 
     def up(self, cells: Iterable[Cell]) -> None:
         """Build and verify the missing lab networks of these cells. Raises like `prepare`."""
@@ -218,7 +215,7 @@ class Lab:
         network = find(trial.cell.network)
         options = trial.cell.network_options
         engine = network.engine_for(options)
-        observed = self._fingerprints.get(_mode(trial.cell))
+        observed = self._fingerprints.get(trial.cell.network_mode)
         return {
             "mtu_bytes": network.mtu(options),
             "engine": network.engine_title(options),
@@ -376,10 +373,6 @@ class Lab:
                     f"cannot remove cgroups: {', '.join(left)}", "retry later: k8sdds clean"
                 )
             self._pod_cgroups = None
-
-
-def _mode(cell: Cell) -> NetworkMode:
-    return cell.network, tuple(sorted(cell.network_options.items()))
 
 
 def _daemons_percent(readings: list[tuple[float, float, float]]) -> tuple[float | None, float | None]:

@@ -39,7 +39,7 @@ class LabNetworkKey:
         return cls(
             label=cell.network_label,
             network=cell.network,
-            options=tuple(sorted(cell.network_options.items())),
+            options=cell.network_mode[1],
             pods=tuple(participant.name for participant in cell.pods),
             nodes=cell.node_count,
             placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
