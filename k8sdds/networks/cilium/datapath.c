@@ -247,7 +247,7 @@ section("from-pod-native") int from_pod_native(struct __sk_buff *skb) {
         u32 source[4], destination[4];
         u32 vlan;
         u8 source_mac[6], destination_mac[6];
-    } route = {.family = AF_INET_, .protocol = ip.protocol, .length = be16(ip.total), .ifindex = FIRST_DEVICE};
+    } route = {.family = AF_INET_, .protocol = ip.protocol, .length = be16(ip.total)};
     route.source[0] = ip.source;
     route.destination[0] = ip.destination;
     route.ifindex = FIRST_DEVICE + (be32(ip.source) & 0xff) - FIRST_POD;
