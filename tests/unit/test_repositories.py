@@ -16,7 +16,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.bundle import contents, golang, official, repositories
 from k8sdds.bundle.contents import PROGRAMS, Program, Repository
-from k8sdds.bundle.create import _cloned_programs, _selected_images, _without_clones
+from k8sdds.bundle.parts import cloned_programs, selected_images, with_available_clones, without_clones
 from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.unit.fuzzing import damage
 
@@ -218,17 +218,16 @@ def test_sources_are_programs_or_modules(tmp_path: Path) -> None:
 
 
 def test_only_required_images_are_built_from_clones() -> None:
-    every = _selected_images(only_k8sdds=False)
-    cloned = [image.name for image in every if _cloned_programs(image)]
+    every = selected_images(only_k8sdds=False)
+    cloned = [image.name for image in every if cloned_programs(image)]
     assert cloned == [versions.KUBE_ROUTER_IMAGE]
-    assert [image for image in every if image.name not in cloned] == _without_clones(every)
-    assert _without_clones(every, cloned) == every
+    assert [image for image in every if image.name not in cloned] == without_clones(every)
+    assert without_clones(every, cloned) == every
 
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Return a function that builds images of a bundle while no repository can be cloned."""
-    from k8sdds.bundle.create import _with_available_clones
 
     def fail(*args: object, **options: object) -> Path:
         raise PrerequisiteError("cannot clone it", "provide it")
@@ -237,7 +236,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     notes: list[str] = []
 
     def images(required: tuple[str, ...] = (), **sources: Path) -> list[str]:
-        selected = _with_available_clones(["amd64"], notes.append, required, sources)
+        selected = with_available_clones(["amd64"], notes.append, required, sources)
         return [image.name for image in selected] + notes
 
     return images

@@ -1,0 +1,134 @@
+"""Provide the parts of a bundle: select the images, build or download their programs, and build the base layers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from k8sdds import versions
+from k8sdds.bundle import cache, contents, debian, download, golang, official, repositories
+from k8sdds.bundle.contents import Report
+from k8sdds.bundle.download import Official
+from k8sdds.system import debian_release
+from k8sdds.system.errors import PrerequisiteError
+
+Parts = dict[tuple[str, str], Path | Official]
+"""By name and architecture: a built program or base layer, or the download that replaces it."""
+
+
+def selected_images(only_k8sdds: bool) -> list[contents.Image]:
+    """Return the images of a bundle, or only those of k8sdds."""
+    return [
+        image
+        for image in contents.IMAGES
+        if not only_k8sdds or image.name.startswith(versions.LOCAL_REGISTRY)
+    ]
+
+
+def without_clones(images: Sequence[contents.Image], required: Collection[str] = ()) -> list[contents.Image]:
+    """Drop the images with programs whose repositories are cloned, except those that are required."""
+    return [image for image in images if image.name in required or not cloned_programs(image)]
+
+
+def with_available_clones(
+    arches: Sequence[str], report: Report, required: Collection[str], sources: Mapping[str, Path]
+) -> list[contents.Image]:
+    """Build the programs whose repositories are cloned, and return the images for which this succeeds.
+
+    Raises:
+        InputError: A source that the user provides is not valid.
+        PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs.
+    """
+    selected = []
+    for image in selected_images(only_k8sdds=False):
+        programs = cloned_programs(image)
+        try:
+            for program, arch in ((program, arch) for program in programs for arch in arches):
+                golang.build(program, arch, report, sources=sources)
+        except PrerequisiteError as error:
+            if image.name in required or any(program.name in sources for program in programs):
+                raise
+            report(f"without {image.name}: {error.message}; {error.remedy}")
+        else:
+            selected.append(image)
+    return selected
+
+
+def cloned_programs(image: contents.Image) -> list[contents.Program]:
+    """Return the programs of an image whose repositories are cloned."""
+    programs = [contents.PROGRAMS[install.program] for install in image.programs]
+    return [program for program in programs if program.repository is not None]
+
+
+def build(
+    arches: Sequence[str],
+    report: Report,
+    images: Sequence[contents.Image],
+    only_k8sdds: bool = False,
+    sources: Mapping[str, Path] = repositories.NO_SOURCES,
+) -> Parts:
+    """Download or build the programs, and build the base layers."""
+    installs = [install for image in images for install in image.programs]
+    installs += [] if only_k8sdds else contents.INSTALLS
+    needed = {install.program for install in installs}
+    programs = [program for program in contents.PROGRAMS.values() if program.name in needed]
+    release = debian_release.running("images")
+    base = (*contents.BASE_PACKAGES, *release.dds_libraries)
+    downloaded = {} if only_k8sdds else _downloaded(arches, report)
+    parts: Parts = {}
+    for arch in arches:
+        parts["base", arch] = debian.archive(release, arch, base, report)
+        for program in programs:
+            part = downloaded.get((program.name, arch))
+            parts[program.name, arch] = part or golang.build(program, arch, report, sources=sources)
+    return parts
+
+
+def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], Official]:
+    """Return the official builds that replace programs, by the program's name and the architecture.
+
+    What is in the cache is used without contacting a server: official builds, else built programs.
+
+    Raises:
+        NotCached: In a block of `cache.frozen`, a download is necessary.
+        WrongChecksum: A download differs from what was pinned or published.
+        PrerequisiteError: Official builds are required, but not available.
+    """
+    source = official.selected_source()
+    if source == official.MODULES:
+        return {}
+    releases = [(release, arch) for arch in arches for release in official.RELEASES]
+    downloader = download.Downloader(official.checksums(), report)
+    found = {(release.name, arch): downloader.cached(release, arch) for release, arch in releases}
+    wanted = [
+        (release, arch) for release, arch in releases
+        if found[release.name, arch] is None and (source == official.OFFICIAL or not _is_built(release, arch))
+    ]  # fmt: skip
+    for release, arch in wanted:
+        cache.check_not_frozen(f"{release.name} {release.version} for {arch}")
+    unavailable: dict[str, list[str]] = {}
+    for (release, arch), result in zip(wanted, downloader.fetch(wanted), strict=True):
+        if isinstance(result, Official):
+            found[release.name, arch] = result
+        else:
+            unavailable.setdefault(str(result), []).append(release.name)
+    for reason, names in unavailable.items():
+        missing = f"no official builds of {', '.join(dict.fromkeys(names))}: {reason}"
+        if source == official.OFFICIAL:
+            raise PrerequisiteError(missing, f"{official.VARIABLE}={official.MODULES} builds from Go modules")
+        report(f"{missing}; building from Go modules")
+    return {
+        (program, arch): part
+        for release, arch in releases
+        if (part := found[release.name, arch]) is not None
+        for program in release.programs
+    }
+
+
+def _is_built(release: official.Release, arch: str) -> bool:
+    return all(golang.is_cached(contents.PROGRAMS[name], arch) for name in release.programs)
+
+
+def path_of(part: Path | Official) -> Path:
+    """Return the file of a built program, or the folder of a download."""
+    return part.folder if isinstance(part, Official) else part
