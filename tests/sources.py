@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,22 @@ from tests.published_data import VARIABLE
 KUBE_ROUTER = {
     "kube-router": f"kube-router-{versions.KUBE_ROUTER}.tar.gz",
     # A version that not every module proxy serves.
-    "github.com/vishvananda/netlink": "netlink-99e979749d3e.tar.gz",
+    "kube-router:github.com/vishvananda/netlink": "netlink-99e979749d3e.tar.gz",
 }
-"""Program or Go module to an archive in `sources` of the test data."""
+"""Name of `--source` to an archive in `sources` of the test data."""
+WEAVENET = {"weavenet": f"weave-{versions.WEAVE}.tar.gz"}
 
 
 def kube_router() -> list[str]:
     """Return the options of `bundle create` that name kube-router's sources. Skips the test if they are missing."""
+    return [f"--source={name}={path}" for name, path in archives(KUBE_ROUTER).items()]
+
+
+def archives(names: Mapping[str, str]) -> dict[str, Path]:
+    """Return the paths of archives in the test data, by the name of `--source`. Skips the test if one is missing."""
     folder = Path(os.environ.get(VARIABLE, ""), "sources")
-    if VARIABLE not in os.environ or not all((folder / name).is_file() for name in KUBE_ROUTER.values()):
-        pytest.skip(f"the sources of kube-router are missing: set {VARIABLE} to a folder with sources/")
-    return [f"--source={name}={folder / archive}" for name, archive in KUBE_ROUTER.items()]
+    if VARIABLE not in os.environ or not all((folder / name).is_file() for name in names.values()):
+        pytest.skip(
+            f"sources are missing: set {VARIABLE} to a folder with sources/{next(iter(names.values()))}"
+        )
+    return {name: folder / archive for name, archive in names.items()}

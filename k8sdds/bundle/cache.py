@@ -21,7 +21,7 @@ from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
     "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, LIBEXEC: 3, "native": 2, "official": 2, "packages": 2,
-    "programs": 2, "rootfs": 2, "sysroots": 2, "unpacked": 2,
+    "programs": 2, "rootfs": 2, "sources": 2, "sysroots": 2, "unpacked": 2,
 }  # fmt: skip
 """Number of most recently used entries to keep per group. A deploy uses three archives per architecture."""
 RECENT_S = 2 * 3600

@@ -5,11 +5,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from k8sdds import versions
 
 HOST_ARCH = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine())
 """Architecture of this machine."""
+TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+"""Names of architectures for C compilers."""
 
 Report = Callable[[str], None]
 """A callback that receives a progress message."""
@@ -42,10 +45,33 @@ class Program:
     """Architectures on which it is built with C code, linked statically."""
     repository: Repository | None = None
     """Repository that is cloned, for a program that the Go module proxy may not serve."""
+    source: str | None = None
+    """Name of the sources that the user may provide instead of a clone, if it is not the program's name."""
+    libraries: tuple[str, ...] | None = None
+    """Debian packages of C libraries that it is linked to dynamically, on all architectures."""
+    copied: bool | None = None
+    """Whether it is a file of the repository, at the path `package`, that is used unchanged, such as a script."""
+
+    @property
+    def source_name(self) -> str:
+        """The name of its sources for `bundle create --source`. Several programs may share sources."""
+        return self.source or self.name
 
 
 _CNI = "github.com/containernetworking/plugins/plugins"
 _KUBE_ROUTER = "github.com/cloudnativelabs/kube-router"
+_WEAVE = Repository(
+    "https://github.com/rajch/weave", f"v{versions.WEAVE}", versions.WEAVE_COMMIT, "github.com/rajch/weave"
+)
+
+
+def _weave(name: str, package: str, **details: Any) -> Program:
+    variables = () if details.get("copied") else (("main.version", versions.WEAVE),)
+    return Program(
+        name, versions.WEAVE, ".", package, variables, repository=_WEAVE, source="weavenet", **details
+    )
+
+
 _BASE = "k8s.io/component-base/version"
 PROGRAMS = {
     program.name: program
@@ -76,6 +102,14 @@ PROGRAMS = {
                 f"{_KUBE_ROUTER}/v2",
             ),
         ),
+        _weave("weaver", "./prog/weaver", libraries=("libpcap-dev",)),
+        _weave("weave-npc", "./prog/weave-npc"),
+        _weave("kube-utils", "./prog/kube-utils"),
+        _weave("weaveutil", "./prog/weaveutil"),
+        _weave("weave", "weave", copied=True),
+        _weave("weave-init", "prog/weave-kube/init.sh", copied=True),
+        _weave("weave-launch", "prog/weave-kube/launch.sh", copied=True),
+        _weave("weave-npc-launch", "prog/weave-npc/launch.sh", copied=True),
         Program("bridge", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/bridge"),
         Program("loopback", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/loopback"),
         Program("host-local", versions.CNI_PLUGINS, "cni", f"{_CNI}/ipam/host-local"),
@@ -115,7 +149,7 @@ BASE_PACKAGES = (
 libraries."""
 
 SHELL = (
-    "awk", "cat", "chmod", "cp", "cut", "date", "dd", "df", "echo", "env", "false", "find",
+    "awk", "cat", "chmod", "cp", "cut", "date", "dd", "df", "dirname", "echo", "env", "false", "find",
     "grep", "head", "hostname", "httpd", "id", "kill", "ln", "ls", "mkdir", "modprobe", "mv", "nc", "nslookup",
     "ps", "rm", "sed", "seq", "sh", "sleep", "sort", "tail", "tar", "tee", "test", "touch",
     "tr", "traceroute", "true", "uname", "wc", "wget",
@@ -137,6 +171,8 @@ class Image:
     """Group of C and C++ programs that the image also contains: `perftest`, `discovery`, or empty for none."""
     user: str = ""
     """ID of the user that the image runs as. Empty means root."""
+    packages: tuple[str, ...] = ()
+    """Debian packages in addition to those of the base layer, in a layer of their own."""
 
 
 def _kube(name: str, base: bool = False) -> Image:
@@ -159,6 +195,7 @@ PROBE = Install("probe", f"{BIN}/k8sdds-probe")
 ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
 METER = Install("meter", f"{BIN}/k8sdds-meter")
 UNPRIVILEGED = str(versions.UNPRIVILEGED_USER)
+WEAVE_HOME = "/home/weave"
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
@@ -170,6 +207,29 @@ IMAGES = (
     _single(versions.METRICS_SERVER_IMAGE, "metrics-server", "/metrics-server"),
     _single(versions.FLANNEL_IMAGE, "flanneld", "/opt/bin/flanneld", base=True),
     _single(versions.KUBE_ROUTER_IMAGE, "kube-router", f"{BIN}/kube-router", base=True),
+    # The paths of the published images, so that one manifest fits both.
+    Image(
+        versions.WEAVE_IMAGE,
+        versions.WEAVE,
+        (f"{WEAVE_HOME}/launch.sh",),
+        (
+            Install("weaver", f"{WEAVE_HOME}/weaver"),
+            Install("kube-utils", f"{WEAVE_HOME}/kube-utils"),
+            Install("weave", f"{WEAVE_HOME}/weave"),
+            Install("weave-init", f"{WEAVE_HOME}/init.sh"),
+            Install("weave-launch", f"{WEAVE_HOME}/launch.sh"),
+            Install("weaveutil", "/usr/bin/weaveutil"),
+        ),
+        base=True,
+        packages=("curl", "libpcap0.8"),
+    ),
+    Image(
+        versions.WEAVE_NPC_IMAGE,
+        versions.WEAVE,
+        ("/usr/bin/launch.sh",),
+        (Install("weave-npc", "/usr/bin/weave-npc"), Install("weave-npc-launch", "/usr/bin/launch.sh")),
+        base=True,
+    ),
     Image(versions.TOOLS_IMAGE, versions.TOOLS, (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
     Image(
         versions.PERFTEST_IMAGE,

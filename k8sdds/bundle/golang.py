@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from k8sdds import versions
-from k8sdds.bundle import cache, repositories
-from k8sdds.bundle.contents import Program, Report
+from k8sdds.bundle import cache, debian, repositories
+from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Program, Report
+from k8sdds.system import debian_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import creating_folder, replacing
 from k8sdds.system.paths import cache_folder, shared
@@ -54,14 +56,18 @@ def build(
         return built
     with cache.creating(built, f"{program.name}-{arch}.lock") as missing:
         if missing:
-            report(f"building {program.name} {program.version} for {arch}")
+            if not program.copied:
+                report(f"building {program.name} {program.version} for {arch}")
             if program.repository is None:
                 _run_build(program, arch, _folder(program, modules), built, _toolchain(report))
                 return built
             with repositories.checked_out(program, sources, report) as folder:
+                if program.copied:
+                    _copy_file(program, folder / program.package, built)
+                    return built
                 root = _toolchain(report)
-                _replace_modules(repositories.replacements(folder, sources), folder, root)
-                _run_build(program, arch, folder, built, root)
+                _replace_modules(repositories.replacements(program, folder, sources), folder, root)
+                _run_build(program, arch, folder, built, root, _c_compiler(program, arch, report))
     return built
 
 
@@ -135,7 +141,35 @@ def _replace_modules(replaced: Mapping[str, Path], folder: Path, root: Path) -> 
             raise PrerequisiteError(f"cannot replace {module}: {done.stderr.strip()[-400:]}")
 
 
-def _run_build(program: Program, arch: str, source: Path, built: Path, root: Path) -> None:
+def _copy_file(program: Program, source: Path, built: Path) -> None:
+    if not source.is_file():
+        raise PrerequisiteError(
+            f"the sources of {program.source_name} contain no {program.package}",
+            f"give those of {program.source_name} {program.version}",
+        )
+    with replacing(built) as unfinished:
+        shutil.copyfile(source, unfinished)
+
+
+def _c_compiler(program: Program, arch: str, report: Report) -> dict[str, str]:
+    """Return the variables of the C compiler for a program that is linked to Debian's libraries."""
+    if program.libraries is None:
+        return {}
+    release = debian_release.running("programs")
+    sysroot = debian.sysroot(release, arch, ("libc6-dev", *program.libraries), report)
+    flags = f"--sysroot={sysroot}"
+    compiler = {} if arch == HOST_ARCH else {"CC": f"{TRIPLETS[arch]}-gcc"}
+    return {"CGO_CFLAGS": flags, "CGO_LDFLAGS": flags, **compiler}
+
+
+def _run_build(
+    program: Program,
+    arch: str,
+    source: Path,
+    built: Path,
+    root: Path,
+    compiler: Mapping[str, str] = NO_VARIABLES,
+) -> None:
     with_c = arch in program.c_on
     flags = ["-s", "-w", "-buildid="]
     flags += [f"-X {name}={value}" for name, value in program.variables]
@@ -143,7 +177,9 @@ def _run_build(program: Program, arch: str, source: Path, built: Path, root: Pat
     if with_c:
         argv += ["-tags", "netgo,osusergo"]
         flags += ["-linkmode external", "-extldflags=-static"]
-    target = {"CGO_ENABLED": "1" if with_c else "0", "GOOS": "linux", "GOARCH": arch}
+    target = {
+        "CGO_ENABLED": "1" if with_c or program.libraries else "0", "GOOS": "linux", "GOARCH": arch, **compiler,
+    }  # fmt: skip
     try:
         with replacing(built) as unfinished:
             argv += ["-ldflags", " ".join(flags), "-o", str(unfinished), program.package]
@@ -152,7 +188,8 @@ def _run_build(program: Program, arch: str, source: Path, built: Path, root: Pat
                 lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
                 remedy = "check that the Go module proxy is reachable, a C compiler installed and 12 GB free"
                 if program.repository is not None:
-                    remedy += "; --source MODULE=FOLDER provides a module that the proxy does not serve"
+                    option = f"{repositories.OPTION} {program.source_name}:MODULE=FOLDER"
+                    remedy += f"; {option} provides a module that the proxy does not serve"
                 raise PrerequisiteError(
                     f"cannot build {program.name} for {arch}: {' | '.join(lines[-5:])}", remedy
                 )

@@ -14,7 +14,7 @@ from k8sdds.bundle import contents, native, oci, packages, repositories
 from k8sdds.bundle.bundle import Item
 from k8sdds.bundle.contents import Install, Report
 from k8sdds.bundle.download import Official
-from k8sdds.bundle.parts import Parts, cloned_programs, path_of
+from k8sdds.bundle.parts import Parts, cloned_programs, packages_of, path_of
 
 
 def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[Item]:
@@ -102,6 +102,9 @@ def images(
             items.append(_downloaded_image(layout, image, arch, part))
             continue
         layers = [base] if image.base else []
+        if image.packages:
+            own = path_of(parts[packages_of(image), arch])
+            layers.append(layout.base_layer(own, {}, below=path_of(parts["base", arch])))
         if image.programs and image.programs not in layers_of:
             entries: dict[str, oci.Entry] = {}
             for install in image.programs:
@@ -113,11 +116,11 @@ def images(
             layers.append(layout.layer(native.programs(image.native, arch, report)))
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
-        built_from = " ".join(repositories.origin(program, sources) for program in cloned_programs(image))
+        origins = [repositories.origin(program, sources) for program in cloned_programs(image)]
         items.append(
             Item(
                 "image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size,
-                built_from=built_from,
+                built_from=" ".join(dict.fromkeys(origins)),
             )
         )  # fmt: skip
     return items

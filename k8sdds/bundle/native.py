@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from k8sdds.bundle import architecture, cache, debian, oci
-from k8sdds.bundle.contents import HOST_ARCH, Report
+from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Report
 from k8sdds.middleware import BACKENDS
 from k8sdds.middleware.k8sdds_perftest import build_record
 from k8sdds.system import cmake, debian_release
@@ -21,7 +21,6 @@ LIBRARIES = (
     "nlohmann-json3-dev", "zlib1g-dev",
 )  # fmt: skip
 """Debian packages that perftest is built against, and the package with the Fast DDS discovery server."""
-TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 SERVER = "fast-discovery-server"
 
 

@@ -65,13 +65,22 @@ class Layout:
         """
         return self._tar(_files(entries))
 
-    def base_layer(self, archive: Path, more: Mapping[str, Entry]) -> dict[str, Any]:
-        """Add a layer from the archive of a root file system, without `EXCLUDED`, plus more entries."""
+    def base_layer(
+        self, archive: Path, more: Mapping[str, Entry], below: Path | None = None
+    ) -> dict[str, Any]:
+        """Add a layer from the archive of a root file system, without `EXCLUDED`, plus more entries.
+
+        Args:
+            archive: The archive.
+            more: More entries, as for `layer`.
+            below: Archive of the layer below, whose files are left out.
+        """
+        existing = _names(below) if below else set()
         with tarfile.open(archive) as source:
             members = []
             for member in source.getmembers():
                 name = member.name.removeprefix("./").rstrip("/")
-                if not name or any(name == top or name.startswith(f"{top}/") for top in EXCLUDED):
+                if name in existing or not name or any(_is_inside(name, top) for top in EXCLUDED):
                     continue
                 if member.isdir() or member.isfile() or member.issym() or member.islnk():
                     clean = tarfile.TarInfo(name)
@@ -222,6 +231,16 @@ def parts(manifest: Mapping[str, Any]) -> list[str]:
         if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
             raise ValueError(f"{digest!a} is not a SHA-256")
     return [digest.removeprefix("sha256:") for digest in digests]
+
+
+def _names(archive: Path) -> set[str]:
+    """Return the paths in the archive of a root file system."""
+    with tarfile.open(archive) as source:
+        return {name.removeprefix("./").rstrip("/") for name in source.getnames()}
+
+
+def _is_inside(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(f"{folder}/")
 
 
 def _files(

@@ -40,15 +40,21 @@ def with_available_clones(
         PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs.
     """
     selected = []
+    failed: dict[str, PrerequisiteError] = {}
     for image in selected_images(only_k8sdds=False):
         programs = cloned_programs(image)
+        names = {program.source_name for program in programs}
         try:
+            # Two images may share sources, which are not cloned twice if this fails.
+            for name in names & set(failed):
+                raise failed[name]
             for program, arch in ((program, arch) for program in programs for arch in arches):
                 golang.build(program, arch, report, sources=sources)
         except PrerequisiteError as error:
-            if image.name in required or any(program.name in sources for program in programs):
+            if image.name in required or names & set(sources):
                 raise
             report(f"without {image.name}: {error.message}; {error.remedy}")
+            failed |= dict.fromkeys(names, error)
         else:
             selected.append(image)
     return selected
@@ -78,10 +84,19 @@ def build(
     parts: Parts = {}
     for arch in arches:
         parts["base", arch] = debian.archive(release, arch, base, report)
+        for image in images:
+            if image.packages:
+                own = debian.archive(release, arch, (*base, *image.packages), report)
+                parts[packages_of(image), arch] = own
         for program in programs:
             part = downloaded.get((program.name, arch))
             parts[program.name, arch] = part or golang.build(program, arch, report, sources=sources)
     return parts
+
+
+def packages_of(image: contents.Image) -> str:
+    """Return the name of the part with an image's own Debian packages, together with those of the base layer."""
+    return f"packages of {image.name}"
 
 
 def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], Official]:

@@ -16,18 +16,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from k8sdds.bundle import oci, official
+from k8sdds.bundle import cache, oci, official
 from k8sdds.bundle.contents import PROGRAMS, Program, Report, Repository
 from k8sdds.system import reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.faults import explained
+from k8sdds.system.files import creating_folder
+from k8sdds.system.paths import cache_folder
 from k8sdds.system.yaml_text import nearest
 
 CLONE_TIMEOUT_S = 300
 GO_MOD = "go.mod"
 OPTION = "--source"
-NAMES = tuple(program.name for program in PROGRAMS.values() if program.repository)
-"""Programs whose sources the user may provide."""
+NAMES = tuple(
+    dict.fromkeys(program.source_name for program in PROGRAMS.values() if program.repository is not None)
+)
+"""Sources that the user may provide."""
 NO_SOURCES: Mapping[str, Path] = MappingProxyType({})
 _LOCATIONS = (
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
@@ -38,6 +42,8 @@ _LOCATIONS = (
 
 def parse(values: Sequence[str]) -> dict[str, Path]:
     """Return the sources that the user provides: program, or path of a Go module, to folder or archive.
+
+    A module is replaced in all programs, or with PROGRAM:MODULE in one.
 
     Args:
         values: Each NAME=FOLDER or NAME=ARCHIVE.
@@ -50,9 +56,10 @@ def parse(values: Sequence[str]) -> dict[str, Path]:
         name, _, path = value.partition("=")
         if not name or not path:
             raise InputError(f"{OPTION} {value!r} is not valid", f"use {OPTION} NAME=FOLDER or NAME=ARCHIVE")
-        if name not in NAMES and "/" not in name:
+        program = name.partition(":")[0]
+        if program not in NAMES and (":" in name or "/" not in name):
             raise InputError(
-                f"{OPTION} {value}: unknown program {name!r}{nearest(name, list(NAMES))}",
+                f"{OPTION} {value}: unknown program {program!r}{nearest(program, list(NAMES))}",
                 "name a program, or a Go module that it requires by its full path",
             )
         if name in sources:
@@ -70,10 +77,10 @@ def origin(program: Program, sources: Mapping[str, Path]) -> str:
         InputError: A source cannot be read.
     """
     repository = _repository(program)
-    own = sources.get(program.name)
+    own = sources.get(program.source_name)
     parts = [_described(own) if own else f"{repository.url}@{repository.commit}"]
     return " ".join(
-        [*parts, *(f"{module}={_described(path)}" for module, path in sorted(_modules(sources).items()))]
+        [*parts, *(f"{module}={_described(path)}" for module, path in _modules(program, sources))]
     )
 
 
@@ -88,35 +95,34 @@ def checked_out(program: Program, sources: Mapping[str, Path], report: Report) -
     repository = _repository(program)
     with tempfile.TemporaryDirectory(prefix="k8sdds-source-") as temporary:
         folder = Path(temporary, "source")
-        own = sources.get(program.name)
+        own = sources.get(program.source_name)
         if own:
             _copy(own, folder, repository.module)
         elif official.selected_source() == official.MODULES:
             raise PrerequisiteError(
                 f"{official.VARIABLE}={official.MODULES} prevents cloning {repository.url}",
-                _provide(program.name),
+                _provide(program.source_name),
             )
         else:
-            report(f"cloning {repository.url} {repository.tag}")
-            _clone(program.name, repository, folder)
-        for number, (module, path) in enumerate(sorted(_modules(sources).items())):
+            shutil.copytree(_cached_clone(program.source_name, repository, report), folder)
+        for number, (module, path) in enumerate(_modules(program, sources)):
             _copy(path, Path(temporary, str(number)), module)
         yield folder / program.folder
 
 
-def replacements(folder: Path, sources: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the folders of the modules that the user provides, by the modules' paths.
+def replacements(program: Program, folder: Path, sources: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the folders of the modules that the user provides for a program, by the modules' paths.
 
     Raises:
         InputError: The module in `folder` does not require one of them.
     """
     required = set(reading.text(folder / GO_MOD).split())
-    modules = sorted(_modules(sources))
+    modules = [module for module, _ in _modules(program, sources)]
     for module in modules:
         if module not in required:
             raise InputError(
-                f"{OPTION} {module}: the program does not require this module",
-                f"leave it out, or name a module in its {GO_MOD}",
+                f"{OPTION} {module}: {program.source_name} does not require this module",
+                f"leave it out, or name the program that requires it: {OPTION} PROGRAM:{module}",
             )
     return {module: folder.parent / str(number) for number, module in enumerate(modules)}
 
@@ -126,9 +132,14 @@ def _repository(program: Program) -> Repository:
     return program.repository
 
 
-def _modules(sources: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the sources that are Go modules rather than programs."""
-    return {name: path for name, path in sources.items() if name not in NAMES}
+def _modules(program: Program, sources: Mapping[str, Path]) -> list[tuple[str, Path]]:
+    """Return the Go modules that the user provides for a program, with their sources."""
+    modules = {}
+    for name, path in sources.items():
+        owner, _, module = name.rpartition(":")
+        if name not in NAMES and owner in ("", program.source_name):
+            modules[module] = path
+    return sorted(modules.items())
 
 
 def _described(path: Path) -> str:
@@ -188,8 +199,20 @@ def _provide(name: str) -> str:
     return f"provide the sources yourself: k8sdds bundle create {OPTION} {name}=FOLDER"
 
 
+def _cached_clone(name: str, repository: Repository, report: Report) -> Path:
+    """Return a folder in the cache with the files of a repository's tag, which several programs may share."""
+    cloned = cache_folder() / "sources" / f"{name}-{repository.commit[:16]}"
+    with cache.creating(cloned) as missing:
+        if missing:
+            report(f"cloning {repository.url} {repository.tag}")
+            with creating_folder(cloned) as unfinished:
+                _clone(name, repository, unfinished)
+                shutil.rmtree(unfinished / ".git")
+    return cloned
+
+
 def _clone(name: str, repository: Repository, folder: Path) -> None:
-    """Clone the tag of a repository without its history, and verify its commit."""
+    """Clone the tag of a repository without its history into a new folder, and verify its commit."""
     folder.mkdir()
     provide = _provide(name)
     environment = {key: value for key, value in os.environ.items() if key not in _LOCATIONS}

@@ -68,8 +68,8 @@ def create(
         typer.Option(
             "--source",
             metavar="NAME=PATH",
-            help="Folder or .tar.gz with the sources of a program that is cloned otherwise (kube-router), or of a Go"
-            " module that it requires. Repeat the option for several.",
+            help="Folder or .tar.gz with the sources of programs that are cloned otherwise (kube-router, weavenet),"
+            " or of a Go module that they require (PROGRAM:MODULE for one program). Repeat the option for several.",
         ),
     ] = None,
     apt_sources: Annotated[

@@ -27,6 +27,7 @@ FILES = {
     "cmd/router/main.go": "package main\n",
 }
 KUBE_ROUTER = PROGRAMS["kube-router"]
+CLONED = [versions.KUBE_ROUTER_IMAGE, versions.WEAVE_IMAGE, versions.WEAVE_NPC_IMAGE]
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -60,6 +61,7 @@ def git(folder: Path, *argv: str) -> str:
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Return kube-router with a repository on this machine, whose tag `v1` is followed by another commit."""
     monkeypatch.setenv(official.VARIABLE, official.AUTO)
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
     folder = write(tmp_path / "upstream", FILES)
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
@@ -166,7 +168,7 @@ def test_a_file_that_is_no_archive_is_rejected(program: Program, tmp_path: Path)
 def test_modules_are_replaced_by_what_the_user_provides(program: Program, tmp_path: Path) -> None:
     links = write(tmp_path / "links", {"go.mod": f"module {DEPENDENCY}\n", "links.go": "package links\n"})
     with repositories.checked_out(program, {DEPENDENCY: links}, lambda _: None) as folder:
-        replaced = repositories.replacements(folder, {DEPENDENCY: links})
+        replaced = repositories.replacements(program, folder, {DEPENDENCY: links})
         assert set(replaced) == {DEPENDENCY}
         assert content(replaced[DEPENDENCY])["links.go"] == "package links\n"
         assert replaced[DEPENDENCY].parent == folder.parent
@@ -178,9 +180,35 @@ def test_a_module_that_the_program_does_not_require_is_rejected(program: Program
     sources = {"example.org/other": other}
     with (
         repositories.checked_out(program, sources, lambda _: None) as folder,
-        pytest.raises(InputError, match=r"--source example\.org/other: the program does not require"),
+        pytest.raises(InputError, match=r"--source example\.org/other: kube-router does not require"),
     ):
-        repositories.replacements(folder, sources)
+        repositories.replacements(program, folder, sources)
+
+
+def test_a_module_can_be_replaced_in_one_of_several_programs(program: Program, tmp_path: Path) -> None:
+    links = write(tmp_path / "links", {"go.mod": f"module {DEPENDENCY}\n"})
+    sources = repositories.parse([f"kube-router:{DEPENDENCY}={links}"])
+    assert f" {DEPENDENCY}=links#sha256=" in repositories.origin(program, sources)
+    assert DEPENDENCY not in repositories.origin(PROGRAMS["weaver"], sources)
+    with repositories.checked_out(program, sources, lambda _: None) as folder:
+        assert set(repositories.replacements(program, folder, sources)) == {DEPENDENCY}
+
+
+def test_a_clone_is_used_again(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several programs of a repository share it."""
+    checked_out(program)
+    monkeypatch.setattr(repositories, "_clone", None)
+    assert checked_out(program) == FILES
+
+
+def test_a_script_of_a_repository_is_copied(program: Program, tmp_path: Path) -> None:
+    script = replace(program, name="script", package="start.sh", copied=True, source="kube-router")
+    mine = write(tmp_path / "mine", {**FILES, "start.sh": "#!/bin/sh\n"})
+    built = golang.build(script, "amd64", lambda _: None, sources={"kube-router": mine})
+    assert built.read_text() == "#!/bin/sh\n"
+    missing = replace(script, package="stop.sh")
+    with pytest.raises(PrerequisiteError, match=r"the sources of kube-router contain no stop\.sh"):
+        golang.build(missing, "amd64", lambda _: None, sources={"kube-router": mine})
 
 
 def test_the_origin_changes_with_the_content(program: Program, tmp_path: Path) -> None:
@@ -205,6 +233,7 @@ def test_the_origin_changes_with_the_content(program: Program, tmp_path: Path) -
         (["kube-ruoter=/tmp"], "did you mean 'kube-router'"),
         (["kube-router=/nowhere"], "/nowhere does not exist"),
         (["kube-router=/tmp", "kube-router=/"], "given twice"),
+        (["weave:example.org/links=/tmp"], "did you mean 'weavenet'"),
     ],
 )
 def test_wrong_sources_are_rejected(values: list[str], message: str) -> None:
@@ -220,7 +249,7 @@ def test_sources_are_programs_or_modules(tmp_path: Path) -> None:
 def test_only_required_images_are_built_from_clones() -> None:
     every = selected_images(only_k8sdds=False)
     cloned = [image.name for image in every if cloned_programs(image)]
-    assert cloned == [versions.KUBE_ROUTER_IMAGE]
+    assert cloned == CLONED
     assert [image for image in every if image.name not in cloned] == without_clones(every)
     assert without_clones(every, cloned) == every
 
@@ -245,13 +274,15 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 def test_an_image_that_cannot_be_built_is_left_out_unless_it_is_required(
     built: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    *names, note = built()
-    assert names == [image.name for image in contents.IMAGES if image.name != versions.KUBE_ROUTER_IMAGE]
-    assert note == f"without {versions.KUBE_ROUTER_IMAGE}: cannot clone it; provide it"
+    shown = built()
+    names, notes = shown[: -len(CLONED)], shown[-len(CLONED) :]
+    assert names == [image.name for image in contents.IMAGES if image.name not in CLONED]
+    assert notes == [f"without {name}: cannot clone it; provide it" for name in CLONED]
     with pytest.raises(PrerequisiteError):
         built((versions.KUBE_ROUTER_IMAGE,))
-    with pytest.raises(PrerequisiteError):
-        built(**{"kube-router": tmp_path})
+    for name in ("kube-router", "weavenet"):
+        with pytest.raises(PrerequisiteError):
+            built(**{name: tmp_path})
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.long)])

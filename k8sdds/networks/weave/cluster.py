@@ -7,6 +7,7 @@ fast datapath silently falls back to a userspace datapath (`sleeve`).
 
 from __future__ import annotations
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import (
     ESP_FEATURE,
     VXLAN_FEATURE,
@@ -22,8 +23,6 @@ from k8sdds.networks.cluster_install import (
     set_variables,
 )
 from k8sdds.networks.common import strongswan
-
-IMAGE = "docker.io/rajchaudhuri/weave-kube:2.9.0"
 
 _OPENVSWITCH_FEATURE = NodeFeature(
     "openvswitch",
@@ -42,7 +41,7 @@ _FOOTPRINT = Footprint(
     # An IPsec policy for the VXLAN packets between every two nodes.
     xfrm=True,
     xfrm_port=6784,
-    device_removal=(("datapath", IMAGE, "/usr/bin/weaveutil delete-datapath datapath"),),
+    device_removal=(("datapath", versions.WEAVE_IMAGE, "/usr/bin/weaveutil delete-datapath datapath"),),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, architecture, debian, emulation, images, native
-from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
@@ -109,4 +109,4 @@ def test_missing_prerequisites_for_the_other_architecture_are_reported(
     with pytest.raises(PrerequisiteError, match=f"the compiler for {OTHER}") as error:
         native.check(OTHER)
     assert error.value.remedy == f"run: k8sdds setup --for deploy-{OTHER}"
-    assert set(BUNDLE_ARCHITECTURES) == set(native.TRIPLETS) == set(emulation.PROGRAMS)
+    assert set(BUNDLE_ARCHITECTURES) == set(TRIPLETS) == set(emulation.PROGRAMS)
