@@ -1,27 +1,38 @@
 """Test the source timestamps of samples, as they are on the wire."""
 
-import os
+import ctypes
 import socket
 import struct
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 LENGTH = 1000
 ALL_PROTOCOLS, SO_RCVBUFFORCE = 3, 33
+CLONE_NEWNET = 0x40000000
 INFO_TS, DATA = 0x09, 0x15
 
 
 @pytest.fixture
-def capture():
-    """Capture the packets on the loopback interface."""
-    if os.geteuid() != 0:
-        pytest.skip("requires root for a packet socket")
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL_PROTOCOLS)) as packets:
-        packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
-        packets.bind(("lo", 0))
-        packets.setblocking(False)
+def capture(link):
+    """Capture the packets that leave the publisher's network namespace: other tests use the loopback interface too."""
+    with ThreadPoolExecutor(1) as thread:  # setns moves only the calling thread
+        packets = thread.submit(packet_socket, link[0]).result()
+    with packets:
         yield packets
+
+
+def packet_socket(netns: str) -> socket.socket:
+    """Enter a network namespace and return a socket that receives what eth0 carries there."""
+    with open(f"/run/netns/{netns}") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL_PROTOCOLS))
+    packets.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+    packets.bind(("eth0", 0))
+    packets.setblocking(False)
+    return packets
 
 
 def samples(packet: bytes):
@@ -41,9 +52,13 @@ def samples(packet: bytes):
         at += 4 + length
 
 
-def timestamps(perftest, capture, *pub: object) -> Counter:
+def timestamps(perftest, link, capture, *pub: object) -> Counter:
     """Return how many samples have each source timestamp."""
-    perftest.pair(pub=("-dataLen", LENGTH, "-numIter", 640, *pub))
+    subscriber = perftest.sub("-peer", "10.99.0.1", nic="eth0", netns=link[1])
+    publisher = perftest.pub(
+        "-peer", "10.99.0.2", "-dataLen", LENGTH, "-numIter", 640, *pub, nic="eth0", netns=link[0]
+    )
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     found = {}
     while True:
         try:
@@ -55,10 +70,10 @@ def timestamps(perftest, capture, *pub: object) -> Counter:
 
 
 @pytest.mark.parametrize("more", [(), ("-serialized",)])
-def test_16_samples_of_a_throughput_test_share_a_timestamp(perftest, capture, more):
-    counts = Counter(timestamps(perftest, capture, *more).values())
+def test_16_samples_of_a_throughput_test_share_a_timestamp(perftest, link, capture, more):
+    counts = Counter(timestamps(perftest, link, capture, *more).values())
     assert counts.most_common(1)[0][0] == max(counts) == 16
 
 
-def test_each_sample_at_a_rate_has_its_own_timestamp(perftest, capture):
-    assert set(timestamps(perftest, capture, "-pubRate", "4000:spin").values()) == {1}
+def test_each_sample_at_a_rate_has_its_own_timestamp(perftest, link, capture):
+    assert set(timestamps(perftest, link, capture, "-pubRate", "4000:spin").values()) == {1}
