@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -75,6 +75,7 @@ def create(
     apt_sources: Path | None = None,
     required: Collection[str] = (),
     sources: Mapping[str, Path] = repositories.NO_SOURCES,
+    verify: Callable[[Bundle], None] = lambda _: None,
 ) -> Bundle:
     """Create a bundle in a new folder. If this fails, no folder is left behind.
 
@@ -87,6 +88,7 @@ def create(
         required: Images without which the bundle is not created. Of the others, those are left out whose sources
             cannot be cloned and built.
         sources: Sources of programs that the user provides, as `repositories.parse` returns.
+        verify: Receives the bundle before it becomes visible; raises if it must not be created.
 
     Raises:
         InputError: An argument is invalid.
@@ -105,7 +107,7 @@ def create(
                 packages.fetch(debs[suite, arch], suite, arch, report, apt_sources)
         selected = parts.with_available_clones(arches, report, required, sources)
         built = parts.build(arches, report, selected, sources=sources)
-        _write(output, arches, built, selected, report, debs=debs, sources=sources)
+        _write(output, arches, built, selected, report, debs=debs, sources=sources, verify=verify)
     cache.prune()
     bundle = Bundle.open(output)
     report(f"Kubernetes {bundle.kubernetes}: {bundle.origin}")
@@ -164,6 +166,7 @@ def _write(
     only_k8sdds: bool = False,
     debs: Mapping[tuple[str, str], Path] | None = None,
     sources: Mapping[str, Path] = repositories.NO_SOURCES,
+    verify: Callable[[Bundle], None] = lambda _: None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -181,6 +184,7 @@ def _write(
                 "items": [asdict(item) for item in written],
             }  # fmt: skip
             (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
+            verify(Bundle.open(unfinished))
     except OSError as error:
         remedy = "free space (k8sdds bundle cache), or give a folder on another disk"
         raise PrerequisiteError(f"cannot write {folder}: {error.strerror}", remedy) from error

@@ -37,8 +37,15 @@ def with_available_clones(
 
     Raises:
         InputError: A source that the user provides is not valid.
-        PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs.
+        PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs, or k8sdds can
+            provide no image of this name.
     """
+    unknown = sorted(set(required) - {image.name for image in contents.IMAGES})
+    if unknown:
+        raise PrerequisiteError(
+            f"bundles cannot contain {', '.join(unknown)}: k8sdds does not build it",
+            "leave its network out of the profile, or use software: packages with machines that reach its registry",
+        )
     selected = []
     failed: dict[str, PrerequisiteError] = {}
     for image in selected_images(only_k8sdds=False):

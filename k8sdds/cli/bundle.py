@@ -11,7 +11,7 @@ import typer
 
 from k8sdds import versions
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import DryRun, split_list
+from k8sdds.cli.options import DryRun, complete_experiments, complete_profiles, split_list
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
@@ -19,6 +19,7 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
     from k8sdds.bundle.cache import Usage
+    from k8sdds.deploy.network_install import RenderedNetwork
 
 app = typer.Typer(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
@@ -27,6 +28,24 @@ app = typer.Typer(
 Folder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="The folder of the bundle, or a .tar file of it.")
 ]
+ForProfile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="PROFILE",
+        help="For the machines and networks of this profile (name, or path of a file).",
+        autocompletion=complete_profiles,
+    ),
+]
+ForExperiments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--experiment",
+        metavar="EXPERIMENT",
+        help="Also for the networks of this experiment. Repeat the option for several.",
+        autocompletion=complete_experiments,
+    ),
+]
 
 
 @app.command(
@@ -34,6 +53,7 @@ Folder = Annotated[
         "k8sdds bundle create usb/bundle",
         "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
         "k8sdds bundle create bundle --source kube-router=kube-router-2.11.1.tar.gz",
+        "k8sdds bundle create bundle --profile paper --experiment cni-overhead",
     )
 )
 def create(
@@ -46,14 +66,8 @@ def create(
             help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
         ),
     ] = "",
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            metavar="PROFILE",
-            help="Build for the machines of this profile (name, or path of a file).",
-        ),
-    ] = None,
+    profile: ForProfile = None,
+    experiment: ForExperiments = None,
     suite: Annotated[
         str,
         typer.Option(
@@ -80,6 +94,7 @@ def create(
 ) -> None:
     """Create a bundle from official builds and Debian packages.
 
+    With --profile or --experiment, it contains all networks that these name, or is not created.
     The first bundle takes some minutes. Without internet access, it is built from Go modules, which takes 20 minutes.
     Later bundles take seconds because they use the cache; see `k8sdds bundle cache`.
     """
@@ -88,39 +103,76 @@ def create(
     from k8sdds.bundle.contents import HOST_ARCH
     from k8sdds.bundle.create import check
     from k8sdds.bundle.requirements import architectures_of
-    from k8sdds.deploy import network_install, profiles
+    from k8sdds.deploy import bundled_networks, profiles
     from k8sdds.system import debian_release
 
     arches = split_list(arch)
     sources = repositories.parse(source or [])
-    required: tuple[str, ...] = ()
     if profile is not None:
-        loaded = profiles.load(profile)
-        arches = architectures_of(loaded, arches)
-        required = network_install.render(loaded).images
+        arches = architectures_of(profiles.load(profile), arches)
+    required = _required(profile, experiment)
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
     arches = arches or [HOST_ARCH]
     if dry_run:
         check(output, arches, suites)
         print_text(
             f"would write Kubernetes {versions.KUBERNETES} for {', '.join(arches)}"
-            f" with packages of {', '.join(suites) or 'no distribution'} to {output}"
+            f" with packages of {', '.join(suites) or 'no distribution'}{_naming(required)} to {output}"
         )
         return
-    created = bundle.create(output, arches, print_note, suites, apt_sources, required, sources)
+    created = bundle.create(
+        output, arches, print_note, suites, apt_sources,
+        [image for network in required for image in network.images], sources,
+        lambda unfinished: bundled_networks.check(unfinished, required),
+    )  # fmt: skip
     console().print(f"wrote {created.folder}: {len(created.items)} items")
+    _show_networks(created, required)
 
 
-@app.command(epilog=examples("k8sdds bundle verify usb/bundle"))
-def verify(folder: Folder) -> None:
-    """Compare all files of a bundle with their checksums."""
+def _required(profile: str | None, experiments: Sequence[str] | None) -> list[RenderedNetwork]:
+    """Return the networks that a profile and experiments name."""
+    from k8sdds.campaign import experiments as campaign_experiments
+    from k8sdds.deploy import bundled_networks, profiles
+
+    loaded = profiles.load(profile) if profile is not None else None
+    return bundled_networks.required(loaded, map(campaign_experiments.load, experiments or ()))
+
+
+def _naming(required: Sequence[RenderedNetwork]) -> str:
+    return f" and the networks {', '.join(network.name for network in required)}" if required else ""
+
+
+def _show_networks(opened: Bundle, required: Sequence[RenderedNetwork] = ()) -> None:
+    """Print which networks a bundle can install: these, by default all."""
+    from k8sdds.deploy import bundled_networks
+
+    for entry in bundled_networks.contents(opened, required):
+        size = f"{entry.size_bytes / 1e6:.1f} MB"
+        line = f"{entry.arch}  network {size:>9}  {entry.network}"
+        console().print(f"{line}: {'; '.join(entry.missing)}" if entry.missing else line, soft_wrap=True)
+
+
+@app.command(
+    epilog=examples("k8sdds bundle verify usb/bundle", "k8sdds bundle verify usb/bundle --profile paper")
+)
+def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiments = None) -> None:
+    """Compare all files of a bundle with their checksums.
+
+    With --profile or --experiment, also check that it contains all networks that these name.
+    """
     from k8sdds import bundle
+    from k8sdds.deploy import bundled_networks, profiles
 
     opened = bundle.Bundle.open(folder)
     problems = opened.verify()
     if problems:
         raise InputError("\n".join(problem.what for problem in problems), problems[0].remedy)
-    console().print(f"{folder}: all {len(opened.items)} items are intact")
+    if profile is not None:
+        for node in profiles.load(profile).nodes:
+            opened.images(node.architecture or opened.arches[0])
+    required = _required(profile, experiment)
+    bundled_networks.check(opened, required)
+    console().print(f"{folder}: all {len(opened.items)} items{_naming(required)} are intact")
 
 
 @app.command("list", epilog=examples("k8sdds bundle list usb/bundle"))
@@ -141,6 +193,7 @@ def _show(opened: Bundle) -> None:
     for item in opened.items:
         size = f"{item.size_bytes / 1e6:.1f} MB"
         console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}")
+    _show_networks(opened)
 
 
 @app.command("cache", epilog=examples("k8sdds bundle cache", "k8sdds bundle cache --prune"))

@@ -86,15 +86,15 @@ def choose_network(
 ) -> PodNetwork:
     """Return a network for the profile's cluster.
 
-    Options that are None come from the profile if it has the same network. The interface between the nodes always
-    comes from the profile, because it does not depend on the network.
+    Options that are None come from the profile if it names the network. The interface between the nodes always comes
+    from the profile's installed network, because it does not depend on the network.
 
     Raises:
         InputError: The network cannot be installed, or the options do not fit it.
     """
     cluster_install(name)
-    same = name == profile.network.name
-    defaults = profile.network.model_dump() if same else {"interface": profile.network.interface}
+    named = profile.options_of(name)
+    defaults = {**(named.model_dump() if named else {}), "interface": profile.network.interface}
     given = {"mtu": mtu, "interface": interface, "password_file": password_file}
     options = {**defaults, "name": name, **{key: value for key, value in given.items() if value is not None}}
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from k8sdds import bundle, networks, versions
 from k8sdds.bundle import Bundle, oci, packages
-from k8sdds.deploy import local_nodes, network_install
+from k8sdds.deploy import bundled_networks, local_nodes, network_install
 from k8sdds.deploy.actions import Images, Upload
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_install import RenderedNetwork
@@ -110,21 +110,7 @@ class Software:
             arch: The architecture.
             present: Images that the machines have already.
         """
-        if not self.from_bundle:
-            return []
-        images = {item.name: item for item in self.bundle.images(arch)}
-        reasons = [
-            f"{network.name} needs the image {name}, which the bundle does not have for {arch}"
-            for name in network.images
-            if name not in images and name not in present
-        ]
-        for name, program in network.programs:
-            item = images.get(name)
-            if item and not oci.has_program(self.bundle.folder / "oci", item.sha256, program):
-                reasons.append(
-                    f"{network.name} needs {program}, which the bundle's image {name} does not have"
-                )
-        return reasons
+        return bundled_networks.missing(self.bundle, network, arch, present) if self.from_bundle else []
 
     def own_images(self, arch: str) -> Images:
         """Return the images of k8sdds."""

@@ -37,6 +37,9 @@ DOCUMENTATION_NAME = re.compile(r"(^|\.)example(\.(com|net|org))?$")
 """Host names that are reserved for documentation: RFC 2606."""
 
 
+MAX_NETWORKS = 50
+"""Maximum number of networks that a profile names."""
+
 TAINT = (
     r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
     r"(=([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?)?:(NoSchedule|PreferNoSchedule|NoExecute)$"
@@ -301,6 +304,12 @@ class Profile(Strict):
     kubernetes: Kubernetes = Field(default=Kubernetes(), description="release and address ranges")
     runtime: Literal["containerd"] = Field(default="containerd", description="container runtime")
     network: PodNetwork = Field(default=PodNetwork(), description="network of the pods, or only its name")
+    networks: list[PodNetwork] = Field(
+        default=[],
+        max_length=MAX_NETWORKS,
+        description="other networks that the cluster can be switched to, with their options; a bundle for the"
+        " profile contains them",
+    )
     tuning: list[TuningName] = Field(default=[], description="tuning sets of the operating system")
     metrics_server: MetricsServer | None = Field(
         default=MetricsServer(), description="metrics-server; `null`: not installed"
@@ -325,6 +334,19 @@ class Profile(Strict):
             names = ", ".join(control_planes) if control_planes else "none"
             raise ValueError(f"exactly one node must have the role control-plane, not {names}")
         return nodes
+
+    @field_validator("networks")
+    @classmethod
+    def _networks_are_distinct(cls, networks: list[PodNetwork], info: ValidationInfo) -> list[PodNetwork]:
+        installed = info.data.get("network")
+        named = {installed.name} if installed else set()
+        for index, network in enumerate(networks):
+            if network.name in named:
+                raise mistake(f"{network.name} is named twice", index, "name")
+            if network.interface is not None:
+                raise mistake("set it in `network`: it applies to all networks", index, "interface")
+            named.add(network.name)
+        return networks
 
     @model_validator(mode="after")
     def _local(self) -> Profile:
@@ -355,6 +377,10 @@ class Profile(Strict):
                         f" the last version that does is 1.{versions.LAST_MINOR_ON_ARM32}"
                     )
         return self
+
+    def options_of(self, network: str) -> PodNetwork | None:
+        """Return a network with the options that the profile sets, or None if the profile does not name it."""
+        return next((each for each in (self.network, *self.networks) if each.name == network), None)
 
     @property
     def control_plane(self) -> Node:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds import bundle, nodes
+from k8sdds import nodes
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
-from k8sdds.system import debian_release
+from tests import sources
 from tests.clusters import K8SDDS
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")]
@@ -24,6 +24,7 @@ provider: local
 software: {{source: bundle, bundle: {bundle}}}
 nodes:
   - {{name: alone, roles: [control-plane, worker]}}
+networks: [flannel-hostgw, kube-router, weavenet]
 """
 INSTALLED = ("containerd", "runc", "conntrack", "socat", "ethtool", "ebtables", "ipset")
 """Packages that a fresh machine of the distribution does not have."""
@@ -60,10 +61,37 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(tmp_path / "bundle", ignore_errors=True)
 
 
-def test_deploy_with_a_bundle_contacts_only_its_nodes(state: Path, tmp_path: Path) -> None:
-    bundle.create(tmp_path / "bundle", [HOST_ARCH], suites=[debian_release.codename()])
+def create_bundle(folder: Path, profile: Path) -> None:
+    """Create the bundle of a profile with the command, and verify it."""
+    options = [
+        f"--source={name}={path}"
+        for name, path in sources.archives(sources.KUBE_ROUTER | sources.WEAVENET).items()
+    ]
+    create = (
+        str(K8SDDS),
+        "bundle",
+        "create",
+        str(folder),
+        "--profile",
+        str(profile),
+        "--arch",
+        HOST_ARCH,
+        *options,
+    )
+    done = subprocess.run(create, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    named = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
+    lines = [line for line in done.stdout.splitlines() if " network " in line]
+    assert [line.split()[-1] for line in lines] == list(named), lines  # and nothing is missing
+    verify = (str(K8SDDS), "bundle", "verify", str(folder), "--profile", str(profile))
+    done = subprocess.run(verify, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and f"networks {', '.join(named)} are intact" in done.stdout, done.stderr
+
+
+def test_deploy_and_switches_with_a_bundle_contact_only_their_nodes(state: Path, tmp_path: Path) -> None:
     profile = tmp_path / "offline.yaml"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))
+    create_bundle(tmp_path / "bundle", profile)
     flow.create_machines(profiles.load(str(profile)), lambda _: None)
     nodes.run("offline", "alone", ["dpkg", "--purge", "--force-depends", *INSTALLED])
     nodes.run("offline", "alone", ["nft", "-f", "-"], stdin=WATCH)
@@ -76,6 +104,12 @@ def test_deploy_with_a_bundle_contacts_only_its_nodes(state: Path, tmp_path: Pat
     assert "alone: smoke test: run a pod" in done.stdout
     again = run_offline(state, str(K8SDDS), "deploy", str(profile), "--yes")
     assert again.stdout == "no changes\n", again.stdout + again.stderr
+    for network in ("flannel-hostgw", "kube-router", "flannel-vxlan"):
+        done = run_offline(state, str(K8SDDS), "network", "switch", str(profile), network, "--yes")
+        assert done.returncode == 0 and f"offline now has {network}" in done.stdout, done.stderr
+    # The bundle has everything for WeaveNet; it is the kernel that may not.
+    done = run_offline(state, str(K8SDDS), "network", "switch", str(profile), "weavenet", "--dry-run")
+    assert "image" not in done.stderr, done.stderr
 
     rules = json.loads(nodes.run("offline", "alone", ["nft", "-j", "list", "table", "inet", "watch"]))
     result = [item["rule"] for item in rules["nftables"] if "rule" in item and "comment" in item["rule"]]

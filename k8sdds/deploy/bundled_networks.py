@@ -1,0 +1,100 @@
+"""Decide which networks a bundle must contain for a profile, and which networks a bundle can install."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from k8sdds import networks
+from k8sdds.bundle import Bundle, oci
+from k8sdds.deploy import network_install
+from k8sdds.deploy.network_install import RenderedNetwork
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.profile import Node, PodNetwork, Profile, Software
+from k8sdds.system.errors import PrerequisiteError
+
+ANY_CLUSTER = Profile(
+    name="any", nodes=[Node(name="any", roles=["control-plane"])], software=Software(source="bundle")
+)
+
+
+@dataclass(frozen=True)
+class BundledNetwork:
+    """What a bundle contains of a network for one architecture."""
+
+    network: str
+    arch: str
+    size_bytes: int
+    """Size of the layers of its images. Networks share layers with each other and with other images."""
+    missing: tuple[str, ...]
+    """Why the bundle cannot install it; empty if it can."""
+
+
+def required(profile: Profile | None, experiments: Iterable[Experiment] = ()) -> list[RenderedNetwork]:
+    """Return the networks that a profile and experiments name, as far as k8sdds can install them on a cluster."""
+    base = (profile or ANY_CLUSTER).model_copy(update={"software": ANY_CLUSTER.software})
+    named = [base.network.name, *(network.name for network in base.networks)] if profile else []
+    for experiment in experiments:
+        named += [choice.name for sweep in experiment.sweeps for choice in sweep.networks]
+    installable = networks.pod_networks()
+    return [_rendered(base, name) for name in dict.fromkeys(named) if name in installable]
+
+
+def contents(bundle: Bundle, selected: Sequence[RenderedNetwork] = ()) -> list[BundledNetwork]:
+    """Return what a bundle contains of these networks, or of all networks, for each of its architectures."""
+    selected = selected or [_rendered(ANY_CLUSTER, name) for name in networks.pod_networks()]
+    return [
+        BundledNetwork(network.name, arch, _size_bytes(bundle, network, arch), tuple(missing(bundle, network, arch)))
+        for network in selected
+        for arch in bundle.arches
+    ]  # fmt: skip
+
+
+def missing(bundle: Bundle, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
+    """Return why a bundle cannot install a network on machines of an architecture; empty if it can.
+
+    Args:
+        bundle: The bundle.
+        network: The network.
+        arch: The architecture.
+        present: Images that the machines have already.
+    """
+    images = {item.name: item for item in bundle.images(arch)}
+    reasons = [
+        f"{network.name} needs the image {name}, which the bundle does not have for {arch}"
+        for name in network.images
+        if name not in images and name not in present
+    ]
+    for name, program in network.programs:
+        item = images.get(name)
+        if item and not oci.has_program(bundle.folder / "oci", item.sha256, program):
+            reasons.append(f"{network.name} needs {program}, which the bundle's image {name} does not have")
+    return reasons
+
+
+def check(bundle: Bundle, selected: Sequence[RenderedNetwork]) -> None:
+    """Check that a bundle can install all of these networks.
+
+    Raises:
+        PrerequisiteError: It cannot; the message lists everything that is missing.
+    """
+    reasons = [
+        reason for network in selected for arch in bundle.arches for reason in missing(bundle, network, arch)
+    ]
+    if reasons:
+        raise PrerequisiteError(
+            "\n".join(dict.fromkeys(reasons)),
+            "provide the sources of what is built (bundle create --source), or leave the network out of the profile",
+        )
+
+
+def _rendered(profile: Profile, name: str) -> RenderedNetwork:
+    network = profile.options_of(name) or PodNetwork(name=name)
+    return network_install.render(network_install.with_network(profile, network))
+
+
+def _size_bytes(bundle: Bundle, network: RenderedNetwork, arch: str) -> int:
+    """Return the size of the layers of a network's images, each counted once."""
+    manifests = [bundle.file(item) for item in bundle.images(arch) if item.name in network.images]
+    layers = {layer["digest"]: layer["size"] for path in manifests for layer in oci.manifest(path)["layers"]}
+    return sum(layers.values())
