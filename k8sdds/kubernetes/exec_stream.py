@@ -35,12 +35,18 @@ class CommandResult:
 
 
 class ExecStream:
-    """A command that runs in a pod's first container, with its stdin, stdout and stderr."""
+    """A command that runs in a container of a pod, with its stdin, stdout and stderr."""
 
     def __init__(
-        self, client: KubernetesClient, namespace: str, pod: str, argv: Sequence[str], stdin: bool = False
+        self,
+        client: KubernetesClient,
+        namespace: str,
+        pod: str,
+        argv: Sequence[str],
+        stdin: bool = False,
+        container: str = "",
     ) -> None:
-        """Start the command.
+        """Start the command. `container` is required in a pod with several containers.
 
         Raises:
             ApiError: the pod does not exist or does not accept commands now.
@@ -49,6 +55,7 @@ class ExecStream:
         client.count("exec")
         query: list[tuple[str, str]] = [("command", arg) for arg in argv]
         query += [("stdout", "true"), ("stderr", "true"), *([("stdin", "true")] if stdin else [])]
+        query += [("container", container)] if container else []
         url = ws_client.get_websocket_url(
             f"{client.server}{CORE}/namespaces/{namespace}/pods/{pod}/exec", None
         )
@@ -160,9 +167,14 @@ class ExecStream:
 
 
 def run_command(
-    client: KubernetesClient, namespace: str, pod: str, argv: Sequence[str], timeout_s: float = 30
+    client: KubernetesClient,
+    namespace: str,
+    pod: str,
+    argv: Sequence[str],
+    timeout_s: float = 30,
+    container: str = "",
 ) -> CommandResult:
-    """Run an idempotent command in a pod; run it again if its stream breaks.
+    """Run an idempotent command in a pod, as `ExecStream` does; run it again if its stream breaks.
 
     Raises:
         PrerequisiteError: the API server is unavailable or rejects the command.
@@ -170,7 +182,7 @@ def run_command(
 
     def attempt() -> CommandResult:
         try:
-            with ExecStream(client, namespace, pod, argv) as stream:
+            with ExecStream(client, namespace, pod, argv, container=container) as stream:
                 return stream.wait(time.monotonic() + timeout_s)
         except (StreamLost, TimeoutError) as error:
             raise OSError(f"{pod}: `{' '.join(argv)}`: {error or 'no answer'}") from error

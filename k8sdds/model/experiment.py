@@ -215,7 +215,7 @@ class Sweep(Strict):
     transport: Annotated[list[Transport], OneOrMore, Field(min_length=1)] = Field(
         default=["unicast"],
         description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
-        " all participants on one node (lab, `fastdds`, network `host`)",
+        " all participants on one node (`fastdds`, network `host`)",
     )
     batch_bytes: Annotated[
         list[Annotated[int, Field(ge=0, le=MAX_BATCH_BYTES)]], Number, OneOrMore, Field(min_length=1)

@@ -19,7 +19,8 @@ def test_pods_pass_strict_validation_and_pod_security(
 ) -> None:
     name, privileged = namespace
     path = f"{CORE}/namespaces/{name}/pods"
-    for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None)):
+    sharing = Slot("shared-memory", "all", "", False, None, sharing=("pub0", "sub0"))
+    for slot in (Slot("pub0", "pub", "somewhere", False, 0.5), Slot("sub0", "sub", "", False, None), sharing):
         admin.create(path, pods.pod("a", slot, PERFTEST_IMAGE, "c", MEMORY), dryRun="All")
     licensed = pods.pod(
         "c",
@@ -32,12 +33,16 @@ def test_pods_pass_strict_validation_and_pod_security(
     admin.create(path, licensed, dryRun="All")
     secret = license.secret(name, b"a licence")
     admin.create(objects.collection_path(admin, secret), secret, dryRun="All")
-    host = pods.pod("b", Slot("pub0", "pub", "somewhere", True, None), PERFTEST_IMAGE, "c", MEMORY)
-    if privileged:
-        admin.create(path, host, dryRun="All")
-    else:
-        with pytest.raises(ApiError, match="hostNetwork"):
-            admin.create(path, host, dryRun="All")
+    for field, slot in {
+        "hostNetwork": Slot("pub0", "pub", "somewhere", True, None),
+        "SYS_NICE": Slot("pub0", "pub", "somewhere", False, None, ("SYS_NICE",)),
+    }.items():
+        body = pods.pod("b", slot, PERFTEST_IMAGE, "c", MEMORY)
+        if privileged:
+            admin.create(path, body, dryRun="All")
+        else:
+            with pytest.raises(ApiError, match=field):
+                admin.create(path, body, dryRun="All")
 
 
 def test_strict_validation_rejects_an_unknown_field(admin: KubernetesClient) -> None:

@@ -15,7 +15,7 @@ from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks.detection import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.cluster import detection, namespace, pods, preflight
+from k8sdds.testbeds.cluster import detection, namespace, placement, pods, preflight
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
     NodeInfo,
@@ -169,6 +169,27 @@ def test_a_pod_has_only_the_capabilities_that_its_trial_requests() -> None:
     assert of_container["capabilities"]["add"] == ["SYS_NICE", "IPC_LOCK"]
     levels = [namespace.manifest("c", "n", privileged)["metadata"]["labels"] for privileged in (False, True)]
     assert [labels["pod-security.kubernetes.io/enforce"] for labels in levels] == ["restricted", "privileged"]
+
+
+def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
+    shared = cell(network="host", middleware="fastdds", transport="shared-memory", subscribers=2)
+    assert preflight.unsupported([shared], can_switch=False) == []
+    assert preflight.placement_problems([shared], nodes()[:1], IMAGE) == [], "one node is enough"
+    (slot,) = set(placement.slots(shared, nodes()).values())
+    assert slot.containers == ("pub0", "sub0", "sub1") and not slot.host, "with a network of its own"
+    spec = pods.pod("x", slot, IMAGE, "c", pods.memory_bytes([shared]))["spec"]
+    mounts = [
+        {mount["mountPath"]: mount["name"] for mount in box["volumeMounts"]} for box in spec["containers"]
+    ]
+    volumes = {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}
+    assert {volumes[mount["/dev/shm"]]["medium"] for mount in mounts} == {"Memory"}
+    assert len({mount["/dev/shm"] for mount in mounts}) == 1
+    assert len({mount[path] for mount in mounts for path in ("/out", "/run/k8sdds")}) == 6
+    for box in spec["containers"]:
+        assert box["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "hostIPC" not in spec and spec["securityContext"]["runAsNonRoot"]
+    (anywhere,) = set(placement.slots(shared, None).values())
+    assert pods.pod("x", anywhere, IMAGE, "c", (1, 1))["spec"]["affinity"] == {}
 
 
 def test_settings_that_only_the_lab_supports_are_rejected() -> None:

@@ -13,8 +13,13 @@ HOST = "host"
 
 
 def pod_network(cell: Cell) -> NetworkMode | None:
-    """Return the pod network that a cell needs; None: it uses the nodes' own network."""
+    """Return the pod network that a cell needs; None: it uses the nodes' own network, or none."""
     return None if cell.network == HOST else cell.network_mode
+
+
+def on_host(cell: Cell) -> bool:
+    """Return whether the pods of a cell use the nodes' own network. Samples in shared memory use no network."""
+    return cell.network == HOST and cell.uses_network
 
 
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:

@@ -77,6 +77,7 @@ class ParticipantExec:
         """Maximum error of `offset_ns`."""
         self._client = client
         self._namespace = namespace
+        self._container = launch.participant.name
         self._output = output
         self._deadline_s = deadline_s
         self.unreachable = ""
@@ -99,13 +100,15 @@ class ParticipantExec:
         end = time.monotonic() + READY_TIMEOUT_S
         files = _input_files(self.launch)
         try:
-            self._stream = ExecStream(self._client, self._namespace, self.pod, self._argv, stdin=True)
+            self._stream = ExecStream(
+                self._client, self._namespace, self.pod, self._argv, stdin=True, container=self._container
+            )
             for path, (mode, content) in files.items():
                 self._stream.write(f"file {mode} {len(content)} {path}\n".encode() + content)
             for _ in range(len(files) + 1):
                 reply = self._stream.read_line(end)
                 if not reply.startswith((b"ready", b"taken")):
-                    return reply.decode(errors="replace")
+                    return self._not_ready(self._stream, reply, end)
             self._compare_clocks(self._stream, end)
         except (StreamLost, ApiError) as error:
             if self._stream is None or self._stream.exit_code is None or was_killed(self._stream.exit_code):
@@ -114,6 +117,13 @@ class ParticipantExec:
         except TimeoutError:
             return f"not ready after {READY_TIMEOUT_S} s"
         return ""
+
+    def _not_ready(self, stream: ExecStream, reply: bytes, end: float) -> str:
+        """Return why the supervisor did not become ready: the message after the files that it has sent instead."""
+        if not reply.startswith((b"file ", b"end ")):
+            return reply.decode(errors="replace")
+        result = self._receive(stream, end, reply)
+        return result.lost or result.message or f"the supervisor exited with code {result.code}"
 
     def _compare_clocks(self, stream: ExecStream, end: float) -> None:
         shortest_ns = None
@@ -165,7 +175,9 @@ class ParticipantExec:
             wait_s = max(1, round(end - time.monotonic()))
             argv = [SUPERVISOR, "fetch", "--dir", self._output, "--deadline", str(wait_s)]
             try:
-                with ExecStream(self._client, self._namespace, self.pod, argv) as stream:
+                with ExecStream(
+                    self._client, self._namespace, self.pod, argv, container=self._container
+                ) as stream:
                     return self._receive(stream, time.monotonic() + wait_s + 10)
             except ApiError as error:
                 problem = error.message
@@ -193,11 +205,19 @@ class ParticipantExec:
         why = failure(pod)
         return (OUT_OF_MEMORY if exceeded_memory(pod) else LOST, why) if why else None
 
-    def _receive(self, stream: ExecStream, end: float) -> ExecResult:
-        """Read files and exit code from the supervisor's output. Writes no file until all have arrived."""
+    def _receive(self, stream: ExecStream, end: float, line: bytes = b"") -> ExecResult:
+        """Read files and exit code from the supervisor's output. Writes no file until all have arrived.
+
+        Args:
+            stream: The supervisor's output.
+            end: When to give up.
+            line: A line that was already read from it.
+        """
         files: dict[str, bytes] = {}
         while True:
-            kind, _, rest = stream.read_line(end).decode(errors="replace").partition(" ")
+            line = line or stream.read_line(end)
+            kind, _, rest = line.decode(errors="replace").partition(" ")
+            line = b""
             if kind == "file":
                 name, _, size = rest.rpartition(" ")
                 files[Path(name).name] = stream.read_bytes(_number(size.encode()), end)

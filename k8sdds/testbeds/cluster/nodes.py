@@ -98,6 +98,8 @@ def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
     if isinstance(cell.placement, dict):
         return {participant: _placed(cell, participant, nodes) for participant in cell.participants}
     count = cell.nodes or len(nodes)
+    if not cell.uses_network and count:
+        return dict.fromkeys(cell.participants, nodes[0].name)
     if count < 2:
         raise InputError(
             f"a trial needs two nodes, so that samples cross a link; {count} can run pods",

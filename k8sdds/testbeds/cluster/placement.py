@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from k8sdds.model.trial import Cell, participants
 from k8sdds.testbeds import core_layout
-from k8sdds.testbeds.cluster.blocks import HOST
+from k8sdds.testbeds.cluster.blocks import on_host
 from k8sdds.testbeds.cluster.nodes import NodeInfo, assign
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
@@ -20,7 +20,7 @@ def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:
         nodes: Nodes that can run participants; None: unknown, the scheduler selects nodes.
     """
     places = dict.fromkeys(cell.participants, "") if nodes is None else assign(cell, nodes)
-    host = cell.network == HOST
+    host = on_host(cell)
     return {participant.name: Slot.of(participant, node, host, cell) for participant, node in places.items()}
 
 

@@ -172,7 +172,13 @@ class PodPool:
         name = self._names[slot]
         remedy = f"check that {self._image} is an image of k8sdds"
         try:
-            result = exec_stream.run_command(self._client, self._namespace.name, name, [SUPERVISOR, "facts"])
+            result = exec_stream.run_command(
+                self._client,
+                self._namespace.name,
+                name,
+                [SUPERVISOR, "facts"],
+                container=slot.containers[0],
+            )
         except PrerequisiteError as error:
             failure = self._failure(name)
             if not failure:
@@ -215,9 +221,9 @@ class PodPool:
         return failure
 
     def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> exec_stream.CommandResult:
-        """Run a command in a slot's pod. Not during a trial."""
+        """Run a command in the first container of a slot's pod. Not during a trial."""
         return exec_stream.run_command(
-            self._client, self._namespace.name, self._ready[slot].name, argv, timeout_s
+            self._client, self._namespace.name, self._ready[slot].name, argv, timeout_s, slot.containers[0]
         )
 
     def run_all(
@@ -228,21 +234,18 @@ class PodPool:
 
     def stream(self, slot: Slot, argv: Sequence[str]) -> exec_stream.ExecStream:
         """Start a command in a slot's pod, with a standard input that ends it. Not during a trial."""
-        return exec_stream.ExecStream(
-            self._client, self._namespace.name, self._ready[slot].name, argv, stdin=True
-        )
+        return self._stream(slot, argv, stdin=True)
+
+    def _stream(self, slot: Slot, argv: Sequence[str], stdin: bool = False) -> exec_stream.ExecStream:
+        pod, container = self._ready[slot].name, slot.containers[0]
+        return exec_stream.ExecStream(self._client, self._namespace.name, pod, argv, stdin, container)
 
     @contextlib.contextmanager
     def background(
         self, commands: Sequence[tuple[Slot, Sequence[str]]]
     ) -> Iterator[list[exec_stream.ExecStream]]:
         """Run commands while the `with` block runs. The commands must end without a signal."""
-
-        def start(command: tuple[Slot, Sequence[str]]) -> exec_stream.ExecStream:
-            slot, argv = command
-            return exec_stream.ExecStream(self._client, self._namespace.name, self._ready[slot].name, argv)
-
-        streams = _parallel(start, commands)
+        streams = _parallel(lambda command: self._stream(*command), commands)
         try:
             yield streams
         finally:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.model.experiment import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 from k8sdds.system import processes
 
@@ -37,11 +38,21 @@ class Slot:
     cpu_quota: float | None
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
+    sharing: tuple[str, ...] = ()
+    """Participants that share memory, which only containers of one pod can; empty: the pod has one container."""
 
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
-        """Return the slot of a participant."""
-        return cls(participant.name, participant.short_role, node, host, cell.cpu_quota, cell.capabilities)
+        """Return the slot of a participant. All participants of a trial in shared memory have the same slot."""
+        name, role, sharing = participant.name, participant.short_role, ()
+        if not cell.uses_network:
+            name, role, sharing = SHARED_MEMORY, "all", tuple(member.name for member in cell.participants)
+        return cls(name, role, node, host, cell.cpu_quota, cell.capabilities, sharing)
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """The names of the pod's containers: those of its participants."""
+        return self.sharing or (self.participant,)
 
 
 def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:
@@ -73,10 +84,6 @@ def pod(
         tolerations: Taints of nodes to tolerate.
     """
     extra = extra_volumes or {}
-    request, limit = (f"{math.ceil(size / MIB)}Mi" for size in memory)
-    limits = {"memory": limit}
-    if slot.cpu_quota:
-        limits["cpu"] = f"{round(slot.cpu_quota * 1000)}m"
     # Only root keeps added capabilities when it executes a program.
     user = 0 if slot.capabilities else versions.UNPRIVILEGED_USER
     spec: dict[str, Any] = {
@@ -95,30 +102,12 @@ def pod(
         "affinity": _affinity(slot, campaign),
         "tolerations": list(tolerations),
         "containers": [
-            {
-                "name": "participant",
-                "image": image,
-                "imagePullPolicy": "IfNotPresent",
-                "command": [SUPERVISOR, "pause"],
-                # The last log lines, such as `exec format error`, become the reason of the failure.
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]}
-                    | ({"add": list(slot.capabilities)} if slot.capabilities else {}),
-                },
-                "volumeMounts": [
-                    {"name": "output", "mountPath": OUTPUT},
-                    {"name": "private", "mountPath": "/run/k8sdds"},
-                    *extra.get("volumeMounts", []),
-                ],
-            }
+            _container(name, slot, image, memory, extra.get("volumeMounts", [])) for name in slot.containers
         ],
         "volumes": [
-            {"name": "output", "emptyDir": {}},
-            # Keys of participants stay in memory and are deleted with the pod.
-            {"name": "private", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}},
+            *(volume for name in slot.containers for volume in _own_volumes(name)),
+            # What a participant writes counts as memory of its container.
+            *([_memory_volume(SHARED_MEMORY, _quantity(memory[1]))] if slot.sharing else []),
             *extra.get("volumes", []),
         ],
     }
@@ -139,6 +128,49 @@ def pod(
     }
 
 
+def _container(
+    name: str, slot: Slot, image: str, memory: tuple[int, int], extra_mounts: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    request, limit = map(_quantity, memory)
+    limits = {"memory": limit}
+    if slot.cpu_quota:
+        limits["cpu"] = f"{round(slot.cpu_quota * 1000)}m"
+    added = {"add": list(slot.capabilities)} if slot.capabilities else {}
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [SUPERVISOR, "pause"],
+        # The last log lines, such as `exec format error`, become the reason of the failure.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {"requests": {"cpu": "50m", "memory": request}, "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]} | added,
+        },
+        "volumeMounts": [
+            {"name": f"output-{name}", "mountPath": OUTPUT},
+            {"name": f"private-{name}", "mountPath": "/run/k8sdds"},
+            *([{"name": SHARED_MEMORY, "mountPath": "/dev/shm"}] if slot.sharing else []),
+            *extra_mounts,
+        ],
+    }
+
+
+def _own_volumes(container: str) -> list[dict[str, Any]]:
+    """Return the volumes of one container. Keys of participants stay in memory and are deleted with the pod."""
+    return [{"name": f"output-{container}", "emptyDir": {}}, _memory_volume(f"private-{container}", "16Mi")]
+
+
+def _memory_volume(name: str, size: str) -> dict[str, Any]:
+    return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+
+
+def _quantity(size: float) -> str:
+    """Return a size in bytes as a Kubernetes quantity."""
+    return f"{math.ceil(size / MIB)}Mi"
+
+
 def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
     if slot.node:
         # Match the node's name, not the hostname label, which may differ from it. The scheduler still
@@ -146,6 +178,8 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
         field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
         return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    if slot.sharing:
+        return {}  # one pod has all participants
     kind = "host" if slot.host else "pod"
 
     def same_node_as(**labels: str) -> dict[str, Any]:

@@ -44,9 +44,6 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
                 f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",
                 "remove it, or measure on a cluster that `k8sdds deploy` built",
             )
-        if not cell.uses_network:
-            # Pods share memory only if they share the IPC namespace of their node.
-            add("`transport: shared-memory` is available only in the lab", "remove it, or use --testbed lab")
         if cell.capture:
             add("`capture` is available only in the lab", "remove it, or use --testbed lab")
     return list(problems.values())
@@ -143,7 +140,7 @@ def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: 
             problems.setdefault(what, Problem(what, error.remedy))
             continue
         pair = same_node(places)
-        if pair:
+        if pair and cell.uses_network:
             what = (
                 f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {places[pair[0]]},"
                 " so samples would not cross a link"

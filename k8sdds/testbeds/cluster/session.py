@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block, fingerprint
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
-from k8sdds.testbeds.cluster.blocks import HOST, pod_network
+from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
@@ -75,7 +75,7 @@ class ClusterSession:
         self._namespace = namespace
         self._nodes = nodes
         self._switch = switch
-        with_host = any(trial.cell.network == HOST for trial in trials)
+        with_host = any(on_host(trial.cell) for trial in trials)
         tolerated = tolerations(nodes or ())
         self._pods = PodPool(
             client,
@@ -101,8 +101,8 @@ class ClusterSession:
         self._services = ServicePods(client)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
-        self._files_to_delete: dict[str, str] = {}
-        """Pod to the output folder of an attempt whose files were fetched."""
+        self._files_to_delete: dict[tuple[str, str], str] = {}
+        """Pod and participant to the output folder of an attempt whose files were fetched."""
         self._calls = 0
         """Requests to the API server up to the end of the last trial or preparation."""
 
@@ -157,6 +157,7 @@ class ClusterSession:
         cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
         self._install_network(next(filter(None, map(pod_network, cells)), None))
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
+        self._require_realtime(cell for cell in cells if cell.realtime_priority)
         for cell in cells:
             self._verifier.verify(cell, self._slots(cell))
             self._discovery.provide(cell)
@@ -166,6 +167,17 @@ class ClusterSession:
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
         self._services.remember([*agents, *self._discovery.pod_patterns(cells)])
         self._calls = self._client.calls.total()
+
+    def _require_realtime(self, cells: Iterable[Cell]) -> None:
+        """Check that the kernels of the pods of these cells, which must be ready, admit real-time priority."""
+        for slot in dict.fromkeys(slot for cell in cells for slot in self._slots(cell).values()):
+            pod = self._pods.pod(slot)
+            if reason := pod.facts.get("realtime_refusal"):
+                raise PrerequisiteError(
+                    f"node {pod.node}: its kernel refuses SCHED_FIFO in pods with the capability SYS_NICE: {reason}",
+                    "leave out realtime_priority, or use --testbed lab; a kernel with CONFIG_RT_GROUP_SCHED gives"
+                    " pods no real-time share (cpu.rt_runtime_us)",
+                )
 
     def _install_network(self, network: NetworkMode | None) -> None:
         """Install a pod network, if another one is installed; delete the pods of the other one first."""
@@ -317,8 +329,8 @@ class ClusterSession:
             name = launch.participant.name
             pod, output = pods[name].name, trial_run.output_folder(launch.directory)
             options = trial_run.core_options(layout, name)
-            if pod in self._files_to_delete:
-                options += ["--forget", self._files_to_delete.pop(pod)]
+            if (pod, name) in self._files_to_delete:
+                options += ["--forget", self._files_to_delete.pop((pod, name))]
             execs.append(
                 ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
             )
@@ -330,8 +342,10 @@ class ClusterSession:
         if any(result.lost or result.code == NOT_STARTED for result in results.values()):
             self._pods.invalidate()
         for execution in execs:
-            if not results[execution.launch.participant.name].lost:
-                self._files_to_delete[execution.pod] = trial_run.output_folder(execution.launch.directory)
+            name = execution.launch.participant.name
+            if not results[name].lost:
+                folder = trial_run.output_folder(execution.launch.directory)
+                self._files_to_delete[execution.pod, name] = folder
         measurement = trial_run.measurement(pods, execs, results, layout)
         if compares_clocks:
             readings = [before, self._read_clocks(pods)]

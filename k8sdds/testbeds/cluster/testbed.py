@@ -14,7 +14,7 @@ from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import detection, facts, namespace, permissions, preflight
-from k8sdds.testbeds.cluster.blocks import HOST, make_blocks
+from k8sdds.testbeds.cluster.blocks import HOST, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
@@ -132,7 +132,7 @@ class ClusterTestbed:
         """Create the campaign's namespace if needed, and prepare the pods and the network of a block."""
         if self._session is None:
             trials = self._trials or block.trials
-            privileged = any(trial.cell.network == HOST or trial.cell.capabilities for trial in trials)
+            privileged = any(on_host(trial.cell) or trial.cell.capabilities for trial in trials)
             self._namespace = namespace.create(
                 self.client, self._campaign, self.selected.namespace, privileged
             )

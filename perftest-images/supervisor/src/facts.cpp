@@ -80,6 +80,17 @@ Json sysctls() {
     return all;
 }
 
+// Returns why the kernel refuses SCHED_FIFO to this process; empty if it does not.
+std::string realtime_refusal() {
+    const int policy = sched_getscheduler(0);
+    sched_param parameters{};
+    parameters.sched_priority = sched_get_priority_min(SCHED_FIFO);
+    if (sched_setscheduler(0, SCHED_FIFO, &parameters) != 0) return errno_text();
+    parameters.sched_priority = 0;
+    sched_setscheduler(0, policy, &parameters);
+    return "";
+}
+
 }  // namespace
 
 int print_facts() {
@@ -98,6 +109,7 @@ int print_facts() {
         {"memory_bytes", sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)},
         {"clocksource", json_or_null(one_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"))},
         {"realtime_ns", realtime_ns()},
+        {"realtime_refusal", json_or_null(realtime_refusal())},
         {"interfaces", interfaces()},
         {"sysctls", sysctls()},
     };

@@ -1,0 +1,128 @@
+"""Test participants with real-time priority, locked memory and marked packets, and shared memory, in real pods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from tests.cluster.conftest import Command, User
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_left")]
+
+REAL_TIME = """\
+name: real-time
+baseline: flannel-vxlan
+repetitions: 1
+duration_s: 0.5
+warmup_s: 0.1
+sweeps:
+  - networks: flannel-vxlan
+    test: paced
+    rate: 100
+    middleware: [cyclonedds, fastdds]
+    realtime_priority: [0, 50]
+    lock_memory: [false, true]
+    dscp: 46
+"""
+
+
+def measured(k8sdds: Command, user: User, folder: Path, experiment: str) -> list[dict[str, Any]]:
+    """Run an experiment, and return its valid attempts."""
+    (folder / "experiment.yaml").write_text(experiment)
+    done = k8sdds("run", "experiment.yaml", *user.options, "-o", "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [row for row in RunFolder.open(folder / "run").attempts() if row["valid"]]
+
+
+def meters(folder: Path, row: dict[str, Any], participant: str) -> dict[str, Any]:
+    """Return what the supervisor of a participant read."""
+    raw = RunFolder.open(folder / "run").raw(row["trial_id"], row["attempt"]) / participant
+    read: dict[str, Any] = json.loads((raw / "meters.json").read_text())
+    return read
+
+
+HAS_SHARES = Path("/sys/fs/cgroup/cpu/cpu.rt_runtime_us").exists()
+"""Whether the kernel refuses real-time priority in cgroups without a share, which is their default."""
+
+
+@pytest.mark.skipif(not HAS_SHARES, reason="this kernel gives pods real-time priority without a share")
+def test_a_kernel_that_refuses_real_time_priority_is_reported_before_the_first_trial(
+    k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    (tmp_path / "experiment.yaml").write_text(REAL_TIME)
+    done = k8sdds("run", "experiment.yaml", *user.options, "-o", "run")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert (
+        "its kernel refuses SCHED_FIFO in pods with the capability SYS_NICE: Operation not permitted"
+        in done.stderr
+    )
+    assert "leave out realtime_priority" in done.stderr
+    assert not (tmp_path / "run" / "trials.jsonl").exists()
+
+
+@pytest.mark.skipif(HAS_SHARES, reason="this kernel refuses real-time priority in pods")
+def test_pods_run_as_requested_with_the_required_capabilities_only(
+    k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    rows = measured(k8sdds, user, tmp_path, REAL_TIME)
+    assert len(rows) == 8
+    for row in rows:
+        priority, locked = row["realtime_priority"], row["lock_memory"]
+        for participant in ("pub0", "sub0"):
+            seen = row["execution"][participant]
+            assert list(seen["threads"]) == ([f"fifo {priority}"] if priority else ["other"])
+            assert (seen["locked_bytes"] > 10**6) == locked
+            assert seen["dscp"] == [46] and seen["cpus"]
+            # The supervisor uses SYS_NICE before it starts the participant, which gets no more than it needs.
+            kept = meters(tmp_path, row, participant)["capabilities"]["kept"]
+            assert kept == (["IPC_LOCK"] if locked else [])
+
+
+SHARED_MEMORY = """\
+name: shared-memory
+repetitions: 1
+duration_s: 0.5
+warmup_s: 0.1
+sweeps:
+  - networks: host
+    test: [throughput, latency]
+    middleware: fastdds
+    transport: [unicast, shared-memory]
+    payload_bytes: [8192, 1048576]
+"""
+
+
+def test_samples_in_shared_memory_use_no_interface_of_their_pod(
+    k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    rows = measured(k8sdds, user, tmp_path, SHARED_MEMORY)
+    assert len(rows) == 8
+    for row in rows:
+        delivered = row["received"] * row["payload_bytes"]
+        interfaces = meters(tmp_path, row, "pub0")["interfaces"]
+        carried = sum(counters["tx_bytes"] for counters in interfaces.values())
+        if row["transport"] == "unicast":
+            assert row["nodes"] == 2 and carried > delivered
+        else:
+            assert row["nodes"] == 1 and carried < delivered / 100 + 100_000
+            assert set(interfaces) == {"lo", "eth0"}, "the pod has a network of its own"
+            assert row["wire_bytes_per_payload_byte"] is None
+            assert meters(tmp_path, row, "pub0")["capabilities"]["kept"] == []
+    report = (tmp_path / "run" / "report" / "report.html").read_text()
+    assert "shared memory without network" in report.lower()
+
+
+def test_shared_memory_alone_needs_one_restricted_namespace(
+    k8sdds: Command, user: User, tmp_path: Path
+) -> None:
+    alone = SHARED_MEMORY.replace("[unicast, shared-memory]", "shared-memory").replace(
+        "payload_bytes: [8192, 1048576]", "subscribers: 3"
+    )
+    rows = measured(k8sdds, user, tmp_path, alone)
+    assert len(rows) == 2
+    for row in rows:
+        assert set(row["link_bytes"]["delivered_samples"]) == {"sub0", "sub1", "sub2"}
