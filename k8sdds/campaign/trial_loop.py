@@ -137,17 +137,23 @@ class Campaign:
         waiting = [trial for trial in block.trials if self._is_open(trial)]
         if not waiting:
             return
-        session = prepare(self._testbed, block, self._observer)
+        session = self._prepare(block)
         while waiting:
             for trial in waiting:
                 if not self._measure(session, block, trial):
                     self._failures[trial.trial_id] += 1
                     session.discard(trial)
-                    session = prepare(self._testbed, block, self._observer)
+                    session = self._prepare(block)
             # Retry after the block's other trials: what disturbed a trial may have stopped by then.
             waiting = [trial for trial in waiting if self._is_open(trial)]
         for reading in session.readings():
             self.run.append_reading(reading)
+
+    def _prepare(self, block: Block) -> Session:
+        started = time.monotonic()
+        session = prepare(self._testbed, block, self._observer)
+        self.run.append_event("prepared", block=block.index, took_s=round(time.monotonic() - started, 3))
+        return session
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> bool:
         """Make one attempt at a trial; return whether no part of the testbed failed."""

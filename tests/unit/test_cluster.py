@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,28 @@ def test_networks_that_replace_each_other_have_separate_blocks() -> None:
     orders = {tuple(block.trials[0].cell.network for block in apart[i : i + 3]) for i in (0, 3, 6)}
     assert len(orders) > 1  # each repetition has its own random order
     assert cluster.blocks(several, 7) == apart
+
+
+def test_a_repetition_begins_with_the_installed_network_and_is_random_otherwise() -> None:
+    networks = ("host", "flannel-vxlan", "flannel-hostgw", "kube-router")
+    trials = [
+        Trial(
+            cell=cell(network=name, test="latency"), testbed="cluster", repetition=i, duration_s=1, warmup_s=0
+        )
+        for i in range(2)
+        for name in networks
+    ]
+    cluster = ClusterTestbed(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
+    positions: Counter[tuple[str, int]] = Counter()
+    for seed in range(600):
+        names = [block.trials[0].cell.network for block in cluster.blocks(trials, seed)]
+        first, second = names[:4], names[4:]
+        assert sorted(first) == sorted(second) == sorted(networks)
+        pods = [[name for name in order if name != "host"] for order in (first, second)]
+        assert pods[0][-1] == pods[1][0]
+        positions.update((name, second.index(name)) for name in networks)
+    # Every network has every position in the second repetition, each in about 150 of 600 orders.
+    assert len(positions) == 16 and all(110 < count < 190 for count in positions.values())
 
 
 def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:

@@ -313,6 +313,17 @@ def test_kubeadm_configuration_follows_the_machines(bundle: Bundle) -> None:
     init = documents(old)[0]
     assert init["apiVersion"].endswith("v1beta3")
     assert init["nodeRegistration"]["kubeletExtraArgs"] == {"node-ip": "192.0.2.10"}
+    assert "patches" not in init
+
+
+def test_coredns_is_probed_every_second(bundle: Bundle) -> None:
+    state = desired(bundle)
+    (create,) = control_plane.ControlPlane().plan(state, state.profile.control_plane)
+    folder = documents(state)[0]["patches"]["directory"]
+    (patch,) = [line for line in create.script.splitlines() if "readinessProbe" in line]
+    assert f"put {folder}/corednsdeployment.json " in create.script
+    (container,) = json.loads(patch)["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "coredns", "readinessProbe": {"periodSeconds": 1}}
 
 
 def documents(state: DesiredState) -> list[dict]:

@@ -23,6 +23,16 @@ KUBELET_LOGS = "read the kubelet's log: journalctl -u kubelet on the machine, or
 ARGUMENT_LISTS_FROM_MINOR = 31
 """First minor version whose kubeadm has the API v1beta4, in which extra arguments are a list."""
 
+PATCHES = f"{STATE}/patches"
+"""Folder with changes to what kubeadm installs. It can change CoreDNS since the version with argument lists."""
+COREDNS_PATCH = {
+    "spec": {
+        "template": {"spec": {"containers": [{"name": "coredns", "readinessProbe": {"periodSeconds": 1}}]}}
+    }
+}
+"""By default, a CoreDNS that is not ready at its first probe is probed again after 10 s: after a deploy and after most
+network switches, these would wait for nothing else."""
+
 EVICTION = {
     "memory.available": "100Mi",
     "nodefs.available": "500Mi",
@@ -69,6 +79,7 @@ class ControlPlane(ControlPlanePhase):
             f"rm -f {STATE}/initialised\n"
             + RESET
             + file_script(CONFIG_FILE, configuration(state), "0600")
+            + file_script(f"{PATCHES}/corednsdeployment.json", json.dumps(COREDNS_PATCH) + "\n")
             + f"{proxy_phase.environment(state)}kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
             + AWAIT_API_SERVER
             + f": >{STATE}/initialised\n"
@@ -99,12 +110,14 @@ def configuration(state: DesiredState) -> str:
     """Return the configuration of kubeadm init: four JSON documents."""
     node, kubernetes = state.profile.control_plane, state.profile.kubernetes
     address = state.address(node.name)
-    init = {
+    init: dict[str, Any] = {
         "apiVersion": api_version(kubernetes),
         "kind": "InitConfiguration",
         "localAPIEndpoint": {"advertiseAddress": address, "bindPort": versions.API_SERVER_PORT},
         "nodeRegistration": node_registration(state, node),
     }
+    if has_argument_lists(kubernetes):
+        init["patches"] = {"directory": PATCHES}
     cluster: dict[str, Any] = {
         "apiVersion": api_version(kubernetes),
         "kind": "ClusterConfiguration",
