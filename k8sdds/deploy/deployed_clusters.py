@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from k8sdds.deploy import network_install, profiles, record
+from k8sdds.deploy import facts, network_install, profiles, record
 from k8sdds.deploy.deploy import survey
+from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_switch.switch import (
     Progress,
     SwitchResult,
@@ -80,6 +81,13 @@ def switch_and_verify(
             progress("verifying that the nodes exchange datagrams")
             run_smoke_test(desired, connections)
     return result
+
+
+def machines(name: str) -> Mapping[str, Facts]:
+    """Return the facts of the machines of a cluster that can be reached."""
+    with Connections(profiles.targets(profiles.deployed(name))) as connections:
+        gathered, _ = facts.gather(connections)
+    return gathered
 
 
 def current_network(name: str) -> str:

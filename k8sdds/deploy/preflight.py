@@ -164,19 +164,25 @@ def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     return problems
 
 
-def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def missing_features(network: str, facts: Facts) -> list[Problem]:
+    """Return which kernel features that a network's daemons need a machine does not have."""
     problems = []
     reasons = facts.pairs("lacks")
-    install = networks.find(profile.network.name).cluster
+    install = networks.find(network).cluster
     for feature in install.node_features if install else ():
         if not facts.has(feature.name):
             reason = f" ({reasons[feature.name]})" if reasons.get(feature.name) else ""
             problems.append(
                 Problem(
-                    f"the kernel does not support {feature.name}, which {profile.network.name} needs{reason}",
+                    f"the kernel does not support {feature.name}, which {network} needs{reason}",
                     feature.remedy,
                 )
             )
+    return problems
+
+
+def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    problems = missing_features(profile.network.name, facts)
     if not facts.has("br_netfilter"):
         problems.append(
             Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from k8sdds.deploy import deployed_clusters, network_install, profiles, software
+from collections.abc import Mapping
+
+from k8sdds.deploy import deployed_clusters, network_install, preflight, profiles, software
+from k8sdds.deploy.facts import Facts
 from k8sdds.model.profile import Profile
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError
-from k8sdds.system.kernel_features import available, probe
 
 
 class NetworkSwitch:
@@ -21,6 +23,8 @@ class NetworkSwitch:
         self._original = self.current
         self._options: dict[str, object] = {}
         """Options of the installed network that differ from the profile."""
+        self._machines: Mapping[str, Facts] | None = None
+        """Facts of the cluster's machines, once they are needed."""
 
     def installable(self) -> list[str]:
         """Return the installed network and all networks that can replace it."""
@@ -34,7 +38,9 @@ class NetworkSwitch:
 
     def obstacle(self, network: str) -> str:
         """Return why a network cannot be installed on this cluster; empty: it can."""
-        return _obstacle(self._profile, find(network))
+        if self._machines is None:
+            self._machines = deployed_clusters.machines(self._cluster)
+        return _obstacle(self._profile, find(network), self._machines)
 
     def is_installed(self, network: str, options: dict[str, object]) -> bool:
         """Return whether a network is installed with these options."""
@@ -56,20 +62,17 @@ def _cluster_options(options: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in options.items() if key == "mtu"}
 
 
-def _obstacle(profile: Profile, network: Network) -> str:
-    if profile.provider == "local":
-        # Local nodes run on this machine's kernel. On other machines, the preflight check of deploy applies.
-        own = {"engine": network.engines[0].name} if network.engines else {}
-        missing_features = [feature for feature in network.requirements(own) if not available(feature)]
-        if missing_features:
-            feature = missing_features[-1]
-            reason = probe([feature]).missing[feature.name]
-            return f"this machine does not provide {feature.name}: {reason}"
+def _obstacle(profile: Profile, network: Network, machines: Mapping[str, Facts]) -> str:
+    # What the network's daemons need, which is less or other than what the lab needs to build the same network.
+    for name, facts in machines.items():
+        for problem in preflight.missing_features(network.name, facts):
+            return f"{name}: {problem.what}"
     try:
         network_profile = network_install.choose_network(profile, network.name)
         installation = network_install.render(network_install.with_network(profile, network_profile))
     except InputError as error:
-        return error.message  # it needs input that only the user has, such as a password
+        # It needs input that only the user has, such as a password.
+        return error.message.replace("--password-file", "password_file, in `networks` of the profile")
     if profile.software.source == "bundle":
         missing = set(installation.images) - software.available_images(profile)
         if missing:
