@@ -172,7 +172,8 @@ def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiment
             opened.images(node.architecture or opened.arches[0])
     required = _required(profile, experiment)
     bundled_networks.check(opened, required)
-    console().print(f"{folder}: all {len(opened.items)} items{_naming(required)} are intact")
+    line = f"{folder}: all {len(opened.items)} items{_naming(required)} are intact"
+    console().print(line, soft_wrap=True)
 
 
 @app.command("list", epilog=examples("k8sdds bundle list usb/bundle"))

@@ -284,13 +284,15 @@ class _Switch:
         """Remove every network, its objects first, and return what was found on each node."""
         names = sorted({manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in installed})
         before = self._probe()
+        # Of the new network too: otherwise the next switch could not remove it.
+        both = list(dict.fromkeys([*names, self.install.name]))
         for node, state in before.items():
-            programs = footprint.missing_programs(state, names)
+            programs = footprint.missing_programs(state, both)
             if programs:
                 packages = " ".join(_PACKAGES.get(program, program) for program in programs)
                 raise PrerequisiteError(
-                    f"{node}: {' and '.join(programs)} missing: cannot verify the removal of {', '.join(names)}",
-                    f"on that machine: apt-get install {packages}",
+                    f"{node}: {' and '.join(programs)} missing: cannot verify the removal of {' and '.join(both)}",
+                    f"nothing was changed; on that machine: apt-get install {packages}",
                 )
         for name in names:
             self.progress(f"removing {name}")

@@ -34,7 +34,11 @@ REGISTRIES = "/etc/containerd/k8sdds-certs.d"
 unchanged."""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 FILES = (MODULES_FILE, SYSCTLS_FILE, CONFIG_FILE)
-DEBIAN_PACKAGES = ("containerd", "runc", "iptables", "conntrack", "socat", "ethtool", "ebtables")
+DEBIAN_PACKAGES = (
+    "containerd", "runc", "iptables", "conntrack", "socat", "ethtool", "ebtables",
+    # Without these, a switch could not remove what some networks create.
+    "ipset", "nftables",
+)  # fmt: skip
 
 CAP_SYS_RESOURCE = 24
 
