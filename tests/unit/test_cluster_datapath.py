@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
+from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.cluster_install import PathEvidence
+from k8sdds.networks.common import strongswan
+from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.testbeds.cluster import datapath
+from k8sdds.testbeds.cluster.blocks import pod_network
 from k8sdds.testbeds.cluster.datapath import PathEnd
+from k8sdds.testbeds.cluster.session import ClusterSession
+from k8sdds.testbeds.cluster.verify import ENCRYPTED, PathProof, PathVerifier
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
 SENT = 40 * 1422
@@ -106,3 +112,30 @@ def test_every_cluster_network_defines_its_path_evidence() -> None:
 def test_invalid_output_is_rejected(output: str) -> None:
     with pytest.raises(ValueError):
         datapath.parse_counters(output)
+
+
+@pytest.mark.parametrize(
+    ("cleartext", "unproven"),
+    [(False, ""), (None, strongswan.UNVERIFIED), (True, strongswan.UNVERIFIED)],
+)
+def test_the_fingerprint_proves_the_encryption_that_links_do_not_show(
+    cleartext: bool | None, unproven: str
+) -> None:
+    session = object.__new__(ClusterSession)
+    session._fingerprints = {}
+    encrypted = Cell(network="flannel-ipsec", test="latency", payload_bytes=1)
+    verifier = PathVerifier(None, None, is_encrypted=session._is_encrypted)  # type: ignore[arg-type]
+    key = ((), (), False)
+    verifier._key = lambda cell, slots: key  # type: ignore[method-assign]
+    verifier._proofs = {key: PathProof("routed by eth0", strongswan.UNVERIFIED)}
+    before = verifier.proof(encrypted, {})
+    assert before is not None and "not proven: encryption" in before.describe()
+    session._fingerprints = {pod_network(encrypted): Fingerprint(cleartext=cleartext)}
+    after = verifier.proof(encrypted, {})
+    assert after is not None and after.unproven == unproven
+    assert ("not proven" in after.describe()) == bool(unproven)
+    assert (ENCRYPTED in after.describe()) == (not unproven)
+    # Another reason stays.
+    verifier._proofs = {key: PathProof("whole packets pass", "which links carry it")}
+    other = verifier.proof(encrypted, {})
+    assert other is not None and other.unproven == "which links carry it"

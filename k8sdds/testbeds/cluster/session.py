@@ -88,7 +88,9 @@ class ClusterSession:
         )
         self._discovery = DiscoveryServers(client, namespace, selected.image, tolerated)
         self._probes = NodeProbes(client, namespace, with_host, image, campaign, tolerated)
-        self._verifier = PathVerifier(self._pods, self._probes, switch.interface if switch else "")
+        self._verifier = PathVerifier(
+            self._pods, self._probes, switch.interface if switch else "", self._is_encrypted
+        )
         self._fingerprints: dict[NetworkMode | None, Fingerprint] = {}
         """By pod network; None: the nodes' own network."""
         self._metrics: MetricsCollector | None = None
@@ -211,6 +213,11 @@ class ClusterSession:
                 "check that the network's agents have the same key, and that no other network is installed",
             )
         self._fingerprints[key] = observed
+
+    def _is_encrypted(self, cell: Cell) -> bool:
+        """Return whether the fingerprint of a cell's network shows that its packets cannot be read."""
+        observed = self._fingerprints.get(pod_network(cell))
+        return observed is not None and observed.cleartext is False
 
     def _observe_between(self, sender: Slot, receiver: Slot) -> Fingerprint:
         source, target = self._pods.pod(sender), self._pods.pod(receiver)

@@ -7,8 +7,8 @@ the same counters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from k8sdds.kubernetes.exec_stream import CommandResult
 from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES
@@ -34,6 +34,7 @@ LISTEN_S = 20
 LISTEN_PER_PAIR_S = 0.2
 """Added to `LISTEN_S` for each pair, because not all pairs are probed at the same time."""
 REPLY_TIMEOUT_S = 8
+ENCRYPTED = "encrypted: the content of captured packets cannot be read"
 UNPROVEN = "unproven"
 """First word of the warning on trials whose path could not be verified."""
 
@@ -61,9 +62,23 @@ Key = tuple[tuple[Slot, ...], tuple[str, ...], bool]
 class PathVerifier:
     """Verifies paths, once for the same pods on the same network."""
 
-    def __init__(self, pods: PodPool, probes: NodeProbes, interface: str = "") -> None:
-        """Verify nothing yet. `interface`: the nodes' link that pod networks must use; empty: any."""
+    def __init__(
+        self,
+        pods: PodPool,
+        probes: NodeProbes,
+        interface: str = "",
+        is_encrypted: Callable[[Cell], bool] = lambda _: False,
+    ) -> None:
+        """Verify nothing yet.
+
+        Args:
+            pods: The participants' pods.
+            probes: Read the counters of the nodes' links.
+            interface: The nodes' link that pod networks must use; empty: any.
+            is_encrypted: Returns whether captured packets of a cell's network could not be read.
+        """
         self._interface = interface
+        self._is_encrypted = is_encrypted
         self._pods = pods
         self._probes = probes
         self._proofs: dict[Key, PathProof] = {}
@@ -84,7 +99,11 @@ class PathVerifier:
 
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
         """Return the proof for a cell, whose pods must be ready; None: not verified yet."""
-        return self._proofs.get(self._key(cell, slots))
+        proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell)
+        # What the links do not show, the fingerprint may: it is observed after the path was verified.
+        if proof and evidence and proof.unproven == evidence.unverified != "" and self._is_encrypted(cell):
+            return replace(proof, path=f"{proof.path}; {ENCRYPTED}", unproven="")
+        return proof
 
     def _key(self, cell: Cell, slots: Mapping[str, Slot]) -> Key:
         # If the scheduler selects nodes, a replacement pod may run on another node.
