@@ -250,6 +250,14 @@ def test_packets_do_not_leave_the_lab(lab_networks: dict[str, LabNetwork]) -> No
         assert "unreachable" in (done.stdout + done.stderr).lower()
 
 
+def test_a_network_with_loss_is_verified(lab: Lab) -> None:
+    """Each ping is answered with a probability of 49 %, so a single one per verification would not do."""
+    lab.up([cell("flannel-vxlan", link=Link(loss_percent=30))])
+    (lab_network,) = lab.networks.values()
+    for _ in range(4):
+        lab_network.verify()
+
+
 def test_a_link_with_loss_drops_packets(lab: Lab) -> None:
     lab.up([cell("host", link=Link(loss_percent=50))])
     (lab_network,) = lab.networks.values()
