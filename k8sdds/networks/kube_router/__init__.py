@@ -1,8 +1,8 @@
 """Kube-router: pods on the bridge kube-bridge, and routes between nodes that kube-router learns by BGP.
 
 Facts from kube-router's sources and its daemon (v2.11): nodes of one subnet get plain routes with routing protocol 17
-and no tunnel. --auto-mtu gives pods the MTU of the node's link. The study reports 1480; versions 1.1.0 to 1.5
-subtracted 20 bytes for IP-in-IP.
+and no tunnel. --auto-mtu gives pods the MTU of the node's link. docs/reference/networks.md states what is known of
+the MTU of 1480 that the study reports.
 """
 
 from __future__ import annotations
