@@ -24,8 +24,9 @@ def setup(
         typer.Option(
             "--for",
             metavar="PURPOSE",
-            help="lab (default): measure in the lab. deploy: create clusters. deploy-arm64, deploy-amd64: create"
-            " clusters of such machines, with a cross compiler if necessary. tests: run the tests. (Repeatable.)",
+            help="lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
+            " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
+            " run the tests. (Repeatable.)",
             autocompletion=complete_purposes,
         ),
     ] = None,

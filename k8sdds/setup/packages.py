@@ -17,6 +17,7 @@ from k8sdds.discovery.server import FASTDDS
 from k8sdds.networks import features
 from k8sdds.setup.root import as_root
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.kernel_features import CLANG
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 
 TOOLS = {
@@ -29,14 +30,16 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 LAB = tuple(
     dict.fromkeys(
         [*BUILD, *TOOLS.values(), "ethtool", "kmod", "openssl", "procps", FASTDDS.package]
-        + [package for feature in features() for package in feature.package.split()]
+        + [package for feature in features() if feature != CLANG for package in feature.package.split()]
     )
 )
+LAB_CILIUM = (*LAB, *CLANG.package.split())
+"""The lab with a compiler of 200 MB that only the networks `cilium-*` need."""
 RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
 """Packages that have another name in newer releases."""
 DEPLOY = (*LAB, "git", "mmdebstrap", "skopeo")
 TESTS = (
-    *DEPLOY, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry",
+    *DEPLOY, *LAB_CILIUM, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry",
     "dropbear-bin", "faketime", "fonts-dejavu-core", "gpg", "gpg-agent", "graphviz", "libclang-rt-dev",
     "openssh-client",
     "qemu-system-x86",
@@ -56,6 +59,7 @@ PURPOSES = {
     purpose.name: purpose
     for purpose in (
         Purpose("lab", LAB),
+        Purpose("lab-cilium", LAB_CILIUM),
         Purpose("deploy", DEPLOY),
         *(
             Purpose(f"deploy-{arch}", DEPLOY if arch == HOST_ARCH else (*DEPLOY, cross_compiler(arch)))

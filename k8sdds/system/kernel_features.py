@@ -86,6 +86,7 @@ TC_BPF = Feature(
 CLANG = Feature(
     "clang", (), "compile BPF programs",
     "echo 'int x;' | clang -target bpf -x c -c - -o /dev/null", "clang",
+    remedy="run: k8sdds setup --for lab-cilium",
 )  # fmt: skip
 MACVLAN = Feature(
     "macvlan", ("macvlan",), "pods with an interface of their own on the node's link",

@@ -15,7 +15,7 @@ import pytest
 from k8sdds import networks, setup
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.setup import native, packages, root
-from k8sdds.system import paths
+from k8sdds.system import kernel_features, paths
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 from tests.conftest import NOBODY
@@ -26,7 +26,11 @@ NOWHERE = "k8sdds-no-such-package"
 
 def test_the_lab_gets_the_programs_of_every_feature_and_library() -> None:
     needed = {name for feature in networks.features() for name in feature.package.split()}
-    assert needed <= set(packages.LAB)
+    # The compiler of BPF programs is large, and only some networks need it.
+    assert needed - set(packages.LAB) == {"clang"}
+    assert needed <= set(packages.LAB_CILIUM) and needed <= set(packages.TESTS)
+    assert kernel_features.remedy(kernel_features.CLANG) == "run: k8sdds setup --for lab-cilium"
+    assert setup.PURPOSES["lab-cilium"].packages == packages.LAB_CILIUM
     assert {*packages.TOOLS.values(), "kmod"} <= set(packages.LAB)  # kmod: a plan may load modules
 
 
