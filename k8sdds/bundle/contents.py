@@ -109,6 +109,7 @@ PROGRAMS = {
         _weave("weave", "weave", copied=True),
         _weave("weave-init", "prog/weave-kube/init.sh", copied=True),
         _weave("weave-launch", "prog/weave-kube/launch.sh", copied=True),
+        _weave("weave-npc-log", "prog/weave-npc/ulogd.conf", copied=True),
         _weave("weave-npc-launch", "prog/weave-npc/launch.sh", copied=True),
         Program("bridge", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/bridge"),
         Program("loopback", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/loopback"),
@@ -173,6 +174,12 @@ class Image:
     """ID of the user that the image runs as. Empty means root."""
     packages: tuple[str, ...] = ()
     """Debian packages in addition to those of the base layer, in a layer of their own."""
+    package_files: tuple[str, ...] = ()
+    """Shell patterns of the files of these packages to include. By default, all files are included."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Symbolic links: (path, target). `$triplet` in a target is the folder of the architecture's libraries."""
+    fifos: tuple[str, ...] = ()
+    """Named pipes."""
 
 
 def _kube(name: str, base: bool = False) -> Image:
@@ -196,6 +203,15 @@ ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
 METER = Install("meter", f"{BIN}/k8sdds-meter")
 UNPRIVILEGED = str(versions.UNPRIVILEGED_USER)
 WEAVE_HOME = "/home/weave"
+_WEAVE_IPTABLES = tuple(
+    (
+        f"/sbin/iptables{variant}{command}",
+        f"/usr/sbin/xtables-{'legacy' if variant == '-legacy' else 'nft'}-multi",
+    )
+    for variant in ("", "-nft", "-legacy")
+    for command in ("", "-save", "-restore")
+)
+"""Weave's start scripts select the variant of iptables by replacing links in /sbin."""
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
@@ -222,13 +238,24 @@ IMAGES = (
         ),
         base=True,
         packages=("curl", "libpcap0.8"),
+        links=_WEAVE_IPTABLES,
     ),
     Image(
         versions.WEAVE_NPC_IMAGE,
         versions.WEAVE,
         ("/usr/bin/launch.sh",),
-        (Install("weave-npc", "/usr/bin/weave-npc"), Install("weave-npc-launch", "/usr/bin/launch.sh")),
+        (
+            Install("weave-npc", "/usr/bin/weave-npc"),
+            Install("weave-npc-launch", "/usr/bin/launch.sh"),
+            Install("weave-npc-log", "/etc/ulogd.conf"),
+        ),
         base=True,
+        # weave-npc starts ulogd, and reads from the pipe which packets were denied.
+        packages=("ulogd2", "ulogd2-pcap"),
+        # Without perl, on which only the packages' scripts depend.
+        package_files=("usr/sbin/ulogd", "usr/lib/*/ulogd*", "usr/lib/*/libnetfilter_*"),
+        links=(*_WEAVE_IPTABLES, ("/usr/lib/ulogd", "/usr/lib/$triplet/ulogd")),
+        fifos=("/var/log/ulogd.pcap",),
     ),
     Image(versions.TOOLS_IMAGE, versions.TOOLS, (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
     Image(

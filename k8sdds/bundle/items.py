@@ -104,7 +104,8 @@ def images(
         layers = [base] if image.base else []
         if image.packages:
             own = path_of(parts[packages_of(image), arch])
-            layers.append(layout.base_layer(own, {}, below=path_of(parts["base", arch])))
+            below = path_of(parts["base", arch])
+            layers.append(layout.base_layer(own, {}, below, image.package_files))
         if image.programs and image.programs not in layers_of:
             entries: dict[str, oci.Entry] = {}
             for install in image.programs:
@@ -112,6 +113,8 @@ def images(
                 entries |= {link: oci.Link(install.target) for link in install.links}
             layers_of[image.programs] = layout.layer(entries)
         layers += [layers_of[image.programs]] if image.programs else []
+        if image.links or image.fifos:
+            layers.append(layout.layer(_special_files(image, arch)))
         if image.native:
             layers.append(layout.layer(native.programs(image.native, arch, report)))
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
@@ -124,6 +127,13 @@ def images(
             )
         )  # fmt: skip
     return items
+
+
+def _special_files(image: contents.Image, arch: str) -> dict[str, oci.Entry]:
+    links = {path: target.replace("$triplet", contents.TRIPLETS[arch]) for path, target in image.links}
+    return {path: oci.Link(target) for path, target in links.items()} | {
+        path: oci.Fifo() for path in image.fifos
+    }
 
 
 def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part: Official) -> Item:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import io
 import json
@@ -23,7 +24,8 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 MAX_DESCRIPTION_BYTES = 4 << 20
 """Largest size of a manifest or a configuration, as in registries."""
 CREATE_AGAIN = "create the bundle again: k8sdds bundle create"
-PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin"
+"""Weave's start scripts replace programs in /sbin."""
 EXCLUDED = (
     "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian",
     "usr/share/bug", "var", "dev", "etc/apt", "run", "tmp", "proc", "sys", "boot", "home",
@@ -38,7 +40,12 @@ class Link:
     to: str
 
 
-Entry = Path | bytes | Link
+@dataclass(frozen=True)
+class Fifo:
+    """A named pipe in a layer."""
+
+
+Entry = Path | bytes | Link | Fifo
 
 
 class Layout:
@@ -66,7 +73,7 @@ class Layout:
         return self._tar(_files(entries))
 
     def base_layer(
-        self, archive: Path, more: Mapping[str, Entry], below: Path | None = None
+        self, archive: Path, more: Mapping[str, Entry], below: Path | None = None, only: Sequence[str] = ()
     ) -> dict[str, Any]:
         """Add a layer from the archive of a root file system, without `EXCLUDED`, plus more entries.
 
@@ -74,6 +81,7 @@ class Layout:
             archive: The archive.
             more: More entries, as for `layer`.
             below: Archive of the layer below, whose files are left out.
+            only: Shell patterns of the paths to include. By default, all are included.
         """
         existing = _names(below) if below else set()
         with tarfile.open(archive) as source:
@@ -81,6 +89,8 @@ class Layout:
             for member in source.getmembers():
                 name = member.name.removeprefix("./").rstrip("/")
                 if name in existing or not name or any(_is_inside(name, top) for top in EXCLUDED):
+                    continue
+                if only and not any(fnmatch.fnmatchcase(name, pattern) for pattern in only):
                     continue
                 if member.isdir() or member.isfile() or member.issym() or member.islnk():
                     clean = tarfile.TarInfo(name)
@@ -261,6 +271,9 @@ def _files(
         member.mode = 0o755
         if isinstance(entry, Link):
             member.type, member.linkname = tarfile.SYMTYPE, entry.to
+            yield member, None
+        elif isinstance(entry, Fifo):
+            member.type, member.mode = tarfile.FIFOTYPE, 0o644
             yield member, None
         elif isinstance(entry, bytes):
             member.size, member.mode = len(entry), 0o644

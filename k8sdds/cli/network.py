@@ -52,6 +52,14 @@ Password = Annotated[
         help="File (mode 0600) with the secret of an encrypted network. Default: as in the profile.",
     ),
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Engine of the network: sleeve, WeaveNet's datapath in userspace. Default: the plugin's own.",
+    ),
+]
 
 
 @app.command("list", epilog=examples("k8sdds network list"))
@@ -77,6 +85,7 @@ def show(
     ] = None,
     mtu: Mtu = None,
     interface: Interface = None,
+    engine: Engine = None,
 ) -> None:
     """Print the Kubernetes objects of a network for this profile, without secrets."""
     from k8sdds.deploy import network_install, profiles
@@ -87,7 +96,7 @@ def show(
     name = network or loaded.network.name
     # The secret is not printed, so its file does not have to exist.
     password_file = "any" if pod_networks().get(name) else None
-    shown = network_install.choose_network(loaded, name, mtu, interface, password_file)
+    shown = network_install.choose_network(loaded, name, mtu, interface, password_file, engine)
     install = network_install.render(network_install.with_network(loaded, shown))
     documents = []
     for manifest in install.manifests:
@@ -111,6 +120,7 @@ def switch(
     mtu: Mtu = None,
     interface: Interface = None,
     password_file: Password = None,
+    engine: Engine = None,
     accept_new_host_keys: AcceptKeys = False,
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -125,7 +135,7 @@ def switch(
     from k8sdds.deploy import deployed_clusters, network_install, profiles
 
     loaded = profiles.load(profile)
-    new_network = network_install.choose_network(loaded, network, mtu, interface, password_file)
+    new_network = network_install.choose_network(loaded, network, mtu, interface, password_file, engine)
 
     def ask(planned: SwitchResult) -> None:
         confirm(f"Install {network} on {loaded.name} and recreate every pod that uses the pod network?", yes)

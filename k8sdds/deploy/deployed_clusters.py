@@ -39,7 +39,10 @@ def switch_cluster(
         PrerequisiteError: A machine or the cluster failed; the same call again continues.
     """
     profile = profiles.deployed(name)
-    pod_network = network_install.choose_network(profile, network, **dict(options or {}))  # type: ignore[arg-type]
+    given = dict(options or {})
+    pod_network = network_install.choose_network(profile, network, **given)  # type: ignore[arg-type]
+    # An engine of the profile is not part of a trial that does not name it.
+    pod_network = pod_network.model_copy(update={"engine": given.get("engine")})
     with record.locked(name), Connections(profiles.targets(profile)) as connections:
         return switch(profile, pod_network, connections, progress)
 
@@ -90,8 +93,8 @@ def machines(name: str) -> Mapping[str, Facts]:
     return gathered
 
 
-def current_network(name: str) -> str:
-    """Return the network that is installed on a cluster.
+def current_network(name: str) -> tuple[str, str | None]:
+    """Return the network that is installed on a cluster, and its engine; None for the plugin's own.
 
     Raises:
         PrerequisiteError: No network is installed, or several after an interrupted switch.

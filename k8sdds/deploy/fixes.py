@@ -112,7 +112,7 @@ def _swap(node: Node, facts: Facts) -> Fix | None:
 
 def _modules(profile: Profile, node: Node, facts: Facts) -> Fix | None:
     """Install the package with the kernel modules that Ubuntu leaves out of its default installation."""
-    install = networks.find(profile.network.name).cluster
+    install = networks.find(profile.network.name).install_for(profile.network.engine)
     required = {feature.name for feature in install.node_features} if install else set()
     missing = sorted(name for name in required | {"br_netfilter", "overlay"} if not facts.has(name))
     kernel = facts.values.get("kernel", "")

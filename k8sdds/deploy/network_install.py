@@ -33,23 +33,32 @@ class RenderedNetwork:
     """(image, program) that the network starts; an image that others built may not contain the program."""
 
 
-def cluster_install(name: str) -> ClusterInstall:
-    """Return the cluster install of a network.
+def cluster_install(name: str, engine: str | None = None) -> ClusterInstall:
+    """Return the cluster install of a network, with the plugin's own engine or another one.
 
     Raises:
-        InputError: The network does not exist, or k8sdds cannot install it (`baremetal`).
+        InputError: The network does not exist, k8sdds cannot install it (`baremetal`), or it has no such engine.
     """
-    install = networks.find(name).cluster
+    network = networks.find(name)
+    install = network.install_for(engine)
     if install is None:
         valid = ", ".join(networks.pod_networks())
         raise InputError(f"network {name} cannot be installed on a cluster", f"use one of: {valid}")
+    if engine is not None and network.cluster_engine(engine) is None:
+        engines = ", ".join(own.name for own in network.cluster_engines)
+        raise InputError(
+            f"{name} has no engine {engine} on a cluster",
+            f"leave it out, or use: {engines}"
+            if engines
+            else "leave it out: the plugin's own engine is used",
+        )
     return install
 
 
 def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     """Return the profile's network, rendered. `password` is the content of its password file."""
     network = profile.network
-    spec = cluster_install(network.name)
+    spec = cluster_install(network.name, network.engine)
     options = InstallOptions(
         pod_cidr=profile.kubernetes.pod_cidr,
         service_cidr=profile.kubernetes.service_cidr,
@@ -83,6 +92,7 @@ def choose_network(
     mtu: int | None = None,
     interface: str | None = None,
     password_file: str | None = None,
+    engine: str | None = None,
 ) -> PodNetwork:
     """Return a network for the profile's cluster.
 
@@ -92,10 +102,10 @@ def choose_network(
     Raises:
         InputError: The network cannot be installed, or the options do not fit it.
     """
-    cluster_install(name)
+    cluster_install(name, engine)
     named = profile.options_of(name)
     defaults = {**(named.model_dump() if named else {}), "interface": profile.network.interface}
-    given = {"mtu": mtu, "interface": interface, "password_file": password_file}
+    given = {"mtu": mtu, "interface": interface, "password_file": password_file, "engine": engine}
     options = {**defaults, "name": name, **{key: value for key, value in given.items() if value is not None}}
     try:
         return PodNetwork.model_validate(options, context={"pod_networks": networks.pod_networks()})

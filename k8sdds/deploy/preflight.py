@@ -164,11 +164,11 @@ def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     return problems
 
 
-def missing_features(network: str, facts: Facts) -> list[Problem]:
+def missing_features(network: str, facts: Facts, engine: str | None = None) -> list[Problem]:
     """Return which kernel features that a network's daemons need a machine does not have."""
     problems = []
     reasons = facts.pairs("lacks")
-    install = networks.find(network).cluster
+    install = networks.find(network).install_for(engine)
     for feature in install.node_features if install else ():
         if not facts.has(feature.name):
             reason = f" ({reasons[feature.name]})" if reasons.get(feature.name) else ""
@@ -182,7 +182,7 @@ def missing_features(network: str, facts: Facts) -> list[Problem]:
 
 
 def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    problems = missing_features(profile.network.name, facts)
+    problems = missing_features(profile.network.name, facts, profile.network.engine)
     if not facts.has("br_netfilter"):
         problems.append(
             Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")

@@ -69,6 +69,18 @@ def stamped(objects: Iterable[Object], network: str = "") -> list[Object]:
     return copies
 
 
+def restorable(manifest: Object) -> Object:
+    """Return an object of the API server as it can be applied again after its deletion."""
+    kept = {
+        key: manifest["metadata"][key]
+        for key in ("name", "namespace", "labels")
+        if key in manifest["metadata"]
+    }
+    annotations = manifest["metadata"].get("annotations", {})
+    kept["annotations"] = {key: text for key, text in annotations.items() if key.startswith("k8sdds.io/")}
+    return {**{key: part for key, part in manifest.items() if key != "status"}, "metadata": kept}
+
+
 def stamp(manifest: Object) -> str:
     """Return the hash that `stamped` wrote on an object; empty without one."""
     return str(manifest["metadata"].get("annotations", {}).get(versions.SHA256_ANNOTATION, ""))

@@ -126,9 +126,10 @@ class NetworkChoice(Strict):
         description="name in tables and figures",
     )
     mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
-    engine: Literal["kernel", "userspace"] | None = Field(
+    engine: Literal["kernel", "userspace", "sleeve"] | None = Field(
         default=None,
-        description="how an encrypting network processes packets; default: the best that is available",
+        description="how an encrypting network processes packets; default: the best that is available. For weavenet"
+        " on a cluster: `sleeve`, its datapath in userspace",
     )
 
     @field_validator("name")

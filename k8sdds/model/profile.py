@@ -184,6 +184,11 @@ class PodNetwork(Strict):
     password_file: str | None = Field(
         default=None, description="file with the secret of an encrypted network"
     )
+    engine: Literal["sleeve"] | None = Field(
+        default=None,
+        description="for weavenet: `sleeve` is its datapath in userspace, for kernels without Open vSwitch;"
+        " default: the plugin's own datapath",
+    )
 
     @model_validator(mode="before")
     @classmethod

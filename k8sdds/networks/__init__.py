@@ -66,6 +66,17 @@ def pod_networks() -> dict[str, bool]:
     }
 
 
+def cluster_modes() -> dict[str, tuple[Network, str | None]]:
+    """Return what clusters can install: name to the network and its engine, which is None for the plugin's own."""
+    modes: dict[str, tuple[Network, str | None]] = {}
+    for name, network in NETWORKS.items():
+        if network.cluster:
+            modes[name] = network, None
+        for engine in network.cluster_engines:
+            modes[network.mode_name({"engine": engine.name})] = network, engine.name
+    return modes
+
+
 def is_network_image(image: str) -> bool:
     """Return whether an image of a bundle is needed only on clusters with one plugin."""
     installs = [network.cluster for network in NETWORKS.values() if network.cluster]
@@ -92,7 +103,7 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
 
     def with_engine(choice: NetworkChoice) -> NetworkChoice:
         network = find(choice.name)
-        if not network.engines:
+        if not network.engines and network.cluster_engine(choice.engine) is None:
             return choice
         usable = (engine for engine in network.engines if all(map(available, engine.requires)))
         name = choice.engine or next(usable, network.engines[-1]).name
@@ -113,5 +124,6 @@ def with_engines(experiment: Experiment, available: Callable[[Feature], bool]) -
 def label_without_engine(label: str) -> str:
     """Return a label without the engine that `with_engines` added."""
     titles = {engine.title for network in NETWORKS.values() for engine in network.engines}
+    titles |= {engine.title for network in NETWORKS.values() for engine in network.cluster_engines}
     head, _, tail = label.rpartition(" (")
     return head if tail.rstrip(")") in titles else label

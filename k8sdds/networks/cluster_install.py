@@ -79,6 +79,18 @@ class Footprint:
 
 
 @dataclass(frozen=True)
+class AgentConnections:
+    """A command of an agent that prints its connections, one per line."""
+
+    container: str
+    command: tuple[str, ...]
+    expected: str
+    """Regular expression of the line of a working connection to a peer."""
+    ignored: str
+    """Regular expression of lines that are not about a peer."""
+
+
+@dataclass(frozen=True)
 class ReadyCondition:
     """What must exist on a node before the network is ready there, in addition to the agent's ready pod."""
 
@@ -89,8 +101,8 @@ class ReadyCondition:
     """TCP port, on one of both ends, of an established connection to every other node."""
     xfrm_to_peers: bool = False
     """An IPsec policy and an IPsec state for every other node."""
-    connection_check: tuple[str, ...] = ()
-    """Container of the agent, and a command in it that succeeds once the agent is connected to all peers."""
+    connections: AgentConnections | None = None
+    """How the agent shows its connections to all peers."""
 
 
 @dataclass(frozen=True)

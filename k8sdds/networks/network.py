@@ -32,6 +32,17 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class ClusterEngine:
+    """An implementation of a network's datapath that only clusters have, and only if the user requests it."""
+
+    name: str
+    """The value of `engine:` in profiles and experiments."""
+    title: str
+    """Name in labels and results."""
+    install: ClusterInstall
+
+
+@dataclass(frozen=True)
 class NetworkColor:
     """How figures and reports draw a network."""
 
@@ -75,6 +86,10 @@ class Network:
     color: NetworkColor
     cluster: ClusterInstall | None = None
     """How k8sdds installs the network on a cluster; None if there is nothing to install."""
+    cluster_engines: tuple[ClusterEngine, ...] = ()
+    """Other engines of the plugin on a cluster. Without a request, a cluster has the plugin's own."""
+    cluster_title: str | None = None
+    """What implements the datapath on a cluster, if `replacement` names something else in the lab."""
     unencrypted: str | None = None
     """For an encrypted network: name of the same network without encryption."""
     replacement: str | None = None
@@ -97,10 +112,27 @@ class Network:
         name = options.get("engine")
         return next((engine for engine in self.engines if engine.name == name), self.engines[-1])
 
-    def engine_title(self, options: Options) -> str | None:
-        """Return what implements the datapath in the lab; None if it is the plugin's only implementation."""
+    def cluster_engine(self, name: object) -> ClusterEngine | None:
+        """Return the engine of this name that only clusters have, or None."""
+        return next((engine for engine in self.cluster_engines if engine.name == name), None)
+
+    def install_for(self, engine: object) -> ClusterInstall | None:
+        """Return how the network is installed on a cluster with an engine; None: with the plugin's own."""
+        own = self.cluster_engine(engine)
+        return own.install if own else self.cluster
+
+    def mode_name(self, options: Options) -> str:
+        """Return the network's name, followed by an engine that only clusters have."""
+        engine = self.cluster_engine(options.get("engine"))
+        return f"{self.name} ({engine.name})" if engine else self.name
+
+    def engine_title(self, options: Options, on_cluster: bool = False) -> str | None:
+        """Return what implements the datapath; None if it is the plugin's only implementation."""
+        if own := self.cluster_engine(options.get("engine")):
+            return own.title
         engine = self.engine_for(options)
-        return engine.title if engine else self.replacement
+        replaced = self.cluster_title if on_cluster else self.replacement
+        return engine.title if engine else replaced
 
     def requirements(self, options: Options) -> tuple[Feature, ...]:
         """Return everything that the lab needs to build the network with these options."""
@@ -118,7 +150,7 @@ class Network:
     def options_error(self, options: Options) -> str | None:
         """Return why the options are invalid, or None."""
         engine = self.engine_for(options)
-        names = [engine.name for engine in self.engines]
+        names = [*(engine.name for engine in self.engines), *(engine.name for engine in self.cluster_engines)]
         if "engine" in options and options["engine"] not in names:
             valid = f"use one of {', '.join(names)}" if names else "it has no choice of engines"
             return f"{self.name}: unknown engine {options['engine']!r}; {valid}"

@@ -3,130 +3,32 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from k8sdds import nodes, versions
-from k8sdds.kubernetes import apply
-from k8sdds.system.paths import shared
+from k8sdds import versions
 from tests import sources
 from tests.clusters import Deployed
-from tests.deploy import node_facts
-
-SPACE = "kube-router-test"
-KUBECTL = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf")
-DENY = {
-    "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-    "metadata": {"name": "deny", "namespace": SPACE},
-    "spec": {"podSelector": {"matchLabels": {"of": "pods"}}, "policyTypes": ["Ingress"]},
-}  # fmt: skip
-ALLOW = {
-    **DENY, "metadata": {"name": "allow", "namespace": SPACE},
-    "spec": {**DENY["spec"], "ingress": [{"from": [{"podSelector": {"matchLabels": {"may": "ask"}}}]}]},
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Switched:
-    """A cluster while it has kube-router."""
-
-    cluster: Deployed
-    profile: Path
-    """Profile of the cluster with a bundle that contains kube-router."""
-    answer: dict[str, Any]
-    """Result of the switch."""
-    inside: Callable[..., str]
-
-    def addresses(self) -> dict[str, str]:
-        """Return the addresses of the test's pods by their names."""
-        items = json.loads(self.cluster.kubectl("get", "pods", "-n", SPACE, "-o", "json"))["items"]
-        return {item["metadata"]["name"]: item["status"]["podIP"] for item in items}
-
-    def exec(self, pod: str, *argv: str) -> str:
-        return self.cluster.kubectl("exec", "-n", SPACE, pod, "--", *argv)
-
-    def answers(self, pod: str, address: str) -> bool:
-        """Return whether a pod gets an answer from another pod."""
-        script = f"k8sdds-probe ask {address}:7000 --count 1 --timeout 1 >/dev/null && echo yes || echo no"
-        return self.exec(pod, "sh", "-c", script).strip() == "yes"
-
-    def await_answers(self, pod: str, address: str, expected: bool) -> None:
-        deadline = time.monotonic() + 30
-        while self.answers(pod, address) != expected:
-            assert time.monotonic() < deadline, f"{pod} → {address}: answers are not {expected}"
-
-
-def pod(name: str, node: str) -> dict[str, Any]:
-    container = {
-        "name": "c", "image": versions.TOOLS_IMAGE, "imagePullPolicy": "Never",
-        "command": ["k8sdds-probe", "listen", "--udp", "7000"],
-    }  # fmt: skip
-    spec = {"nodeName": node, "serviceAccountName": "mine", "terminationGracePeriodSeconds": 0, "containers": [container],
-            "tolerations": [{"operator": "Exists"}]}  # fmt: skip
-    metadata = {"name": name, "namespace": SPACE, "labels": {"of": "pods"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def facts(inside: Callable[..., str], cluster: Deployed) -> dict[str, set[str]]:
-    return {
-        node: node_facts.read(lambda script, node=node: inside(node, "sh", stdin=script))  # type: ignore[misc]
-        for node in cluster.nodes
-    }
+from tests.deploy.switched import (
+    Switched,
+    check_network_policies,
+    profile_with_bundle,
+    switch_by_command,
+    switched_to,
+)
 
 
 @pytest.fixture(scope="module")
 def switched(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switched]:
     """Switch the cluster from flannel-vxlan to kube-router, and at the end back. Nothing on a node may have changed."""
-    options = sources.kube_router()
-    folder = tmp_path_factory.mktemp("kube-router")
-
-    def inside(node: str, *argv: str, stdin: str = "") -> str:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
-            return nodes.run(one_machine.name, node, argv, stdin=stdin, timeout_s=120)
-
-    def switch(name: str) -> dict[str, Any]:
-        done = one_machine.k8sdds("network", "switch", str(profile), name, "--yes", "--json")
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
-        assert answer["network"] == name and not any(answer["left"].values())
-        return answer
-
-    created = one_machine.k8sdds("bundle", "create", str(folder / "bundle"), "--suite", "none", *options)
-    assert created.returncode == 0, created.stderr
-    profile = folder / "one-machine.yaml"
-    text = (shared("profiles") / "one-machine.yaml").read_text()
-    profile.write_text(
-        re.sub("(?m)^software: .*", f"software: {{source: bundle, bundle: {folder / 'bundle'}}}", text)
-    )
-    objects = [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine", "namespace": SPACE}},
-        *(pod(f"on-{node}", node) for node in one_machine.nodes),
-    ]
-    # A pod on every node, so that its bridge exists before and after.
-    control = one_machine.nodes[0]
-    inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(objects))
-    wait = ("wait", "pod", "--all", "-n", SPACE, "--for=condition=Ready", "--timeout=60s")
-    one_machine.kubectl(*wait)
-    before = facts(inside, one_machine)
-    try:
-        answer = switch("kube-router")
-        one_machine.kubectl(*wait)
-        yield Switched(one_machine, profile, answer, inside)
-        assert all(switch("flannel-vxlan")["removed"].values())
-        one_machine.kubectl(*wait)
-        after = facts(inside, one_machine)
-        for node in one_machine.nodes:
-            assert (after[node] - before[node], before[node] - after[node]) == (set(), set()), node
-    finally:
-        one_machine.kubectl("delete", "namespace", SPACE)
+    profile = profile_with_bundle(one_machine, tmp_path_factory.mktemp("kube-router"), sources.kube_router())
+    with switched_to(
+        one_machine, profile, lambda: switch_by_command(one_machine, profile, "kube-router")
+    ) as cluster:
+        yield cluster
 
 
 def test_a_switch_is_rejected_before_any_change(one_machine: Deployed) -> None:
@@ -161,17 +63,7 @@ def test_the_daemon_connects_all_nodes_by_bgp(switched: Switched) -> None:
 
 
 def test_network_policies_are_enforced(switched: Switched) -> None:
-    addresses, control = switched.addresses(), switched.cluster.nodes[0]
-    target = addresses["on-worker1"]
-    switched.await_answers("on-worker2", target, True)
-    switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document([DENY]))
-    switched.await_answers("on-worker2", target, False)
-    switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document([ALLOW]))
-    switched.cluster.kubectl("label", "pod", "-n", SPACE, "on-worker2", "may=ask")
-    switched.await_answers("on-worker2", target, True)
-    assert not switched.answers(f"on-{control}", target)
-    switched.cluster.kubectl("delete", "networkpolicy", "-n", SPACE, "--all")
-    switched.await_answers(f"on-{control}", target, True)
+    check_network_policies(switched)
 
 
 def test_quickstart_measures_it(switched: Switched, tmp_path: Path) -> None:

@@ -224,6 +224,11 @@ def test_missing_networks_are_reported_or_removed() -> None:
     replaced, removed = preflight.reduce_networks(quickstart, ["host", "cilium-vxlan"], [], "cilium-vxlan")
     assert [choice.name for choice in replaced.sweeps[0].networks] == ["host", "cilium-vxlan"]
     assert removed == ["flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"]
+    # An engine that only clusters have is another network.
+    sleeve = cell(network="weavenet", network_options={"engine": "sleeve"})
+    assert preflight.missing_networks([sleeve], ["host", "weavenet (sleeve)"]) == []
+    (problem,) = preflight.missing_networks([sleeve], ["host", "weavenet"], lambda name: "no dummy")
+    assert problem.what == "weavenet (sleeve) cannot be installed on this cluster: no dummy"
     # If the baseline is missing, nothing is removed.
     assert preflight.reduce_networks(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
     requested, removed = preflight.reduce_networks(quickstart, ["host"], ["weavenet"])

@@ -10,6 +10,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import make_plan, script
+from k8sdds.testbeds.lab.testbed import _contradiction
 
 ENGINES = [(name, engine) for name, network in NETWORKS.items() for engine in network.engines]
 
@@ -49,6 +50,20 @@ def test_both_engines_in_one_experiment() -> None:
     resolved = with_engines(experiment(*both), lambda name: True)
     assert labels(resolved) == ["host", "weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"]
     assert len({cell.cell_id for cell in expand(resolved).cells}) == 3
+
+
+def test_an_engine_of_clusters_is_selected_only_on_request_and_not_in_the_lab() -> None:
+    sleeve = {"name": "weavenet", "engine": "sleeve"}
+    resolved = with_engines(experiment("weavenet", sleeve), lambda name: True)
+    assert labels(resolved) == ["host", "weavenet", "weavenet (userspace sleeve)"]
+    assert label_without_engine("weavenet (userspace sleeve)") == "weavenet"
+    own, requested = (find("weavenet").engine_title(options, on_cluster=True) for options in ({}, sleeve))
+    assert (own, requested) == ("Open vSwitch", "userspace sleeve")
+    cell = Cell(network="weavenet", network_options={"engine": "sleeve"}, test="latency", payload_bytes=64)
+    problem = _contradiction(cell)
+    assert problem is not None and "the lab does not have this engine" in problem.what
+    assert find("weavenet").options_error({"engine": "sleeve"}) is None
+    assert "unknown engine 'sleeve'" in str(find("weavenet-encrypt").options_error({"engine": "sleeve"}))
 
 
 def test_the_baseline_gets_the_label_of_its_network() -> None:

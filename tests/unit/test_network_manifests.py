@@ -186,6 +186,22 @@ def test_kube_router() -> None:
     assert "--auto-mtu=false" not in json.dumps(installed("kube-router").manifests)
 
 
+def test_weave_uses_userspace_only_on_request() -> None:
+    own, sleeve = (
+        find(list(installed("weavenet", options).manifests), "DaemonSet", "weave")
+        for options in ("", ", engine: sleeve")
+    )
+    variable = {"name": "WEAVE_NO_FASTDP", "value": "1"}
+    assert variable in container(sleeve, "weave")["env"] and variable not in container(own, "weave")["env"]
+    assert sleeve["metadata"]["annotations"] == {versions.ENGINE_ANNOTATION: "sleeve"}
+    with pytest.raises(InputError, match="weavenet-encrypt has no engine sleeve on a cluster"):
+        installed("weavenet-encrypt", ", engine: sleeve")
+
+
+def test_weave_runs_the_images_of_the_bundle() -> None:
+    assert images(list(installed("weavenet").manifests)) == (versions.WEAVE_IMAGE, versions.WEAVE_NPC_IMAGE)
+
+
 @pytest.mark.parametrize(("name", "mtu"), [("weavenet", "1438"), ("weavenet-encrypt", "1414")])
 def test_weave(name: str, mtu: str) -> None:
     manifests = list(installed(name).manifests)

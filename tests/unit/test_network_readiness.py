@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,37 @@ def test_ipsec_is_ready_after_the_key_exchange() -> None:
     (message,) = missing("flannel-ipsec", state("[]", "[]", policy))
     assert "the key exchange is not complete" in message
     assert missing("flannel-ipsec", state("[]", "[]", policy, sa)) == []
+
+
+FASTDP = "<- 10.88.0.12:41234       established fastdp 6a:5b:4c:3d:2e:1f(worker1) mtu=1438"
+SLEEVE = "-> 10.88.0.13:6783        established sleeve 0a:1b:2c:3d:4e:5f(worker2) mtu=1438"
+SELF = "-> 10.88.0.11:6783        failed      cannot connect to ourself, retry: never"
+PENDING = "-> 10.88.0.13:6783        pending     encrypted   fastdp 0a:1b:2c:3d:4e:5f(worker2)"
+
+
+@pytest.mark.parametrize(
+    ("engine", "lines", "message"),
+    [
+        (None, [FASTDP, FASTDP, SELF], ""),
+        ("sleeve", [SLEEVE, SELF, SLEEVE], ""),
+        (None, [FASTDP, SLEEVE], r"1 of 2 connections match 'established\.\*fastdp': .*established sleeve"),
+        ("sleeve", [FASTDP, SLEEVE], "established fastdp"),
+        (None, [FASTDP, FASTDP, PENDING], "2 of 2 .*pending"),
+        (None, [FASTDP, SELF], "1 of 2 .*no other connections"),
+        (None, [], "0 of 2"),
+    ],
+)
+def test_weave_must_be_connected_to_all_peers_by_the_requested_engine(
+    engine: str | None, lines: list[str], message: str
+) -> None:
+    expected = cluster_install("weavenet", engine).ready.connections
+    assert expected is not None
+    found = readiness.missing_connections(expected, "\n".join(lines), 2)
+    if message:
+        (line,) = found
+        assert re.search(message, line), line
+    else:
+        assert found == []
 
 
 def test_a_single_node_needs_no_peer() -> None:

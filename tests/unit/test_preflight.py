@@ -93,7 +93,8 @@ def test_machine_must_have_the_expected_architecture() -> None:
     ("network", "missing"),
     [
         ("flannel-wireguard", ["wireguard"]),
-        ("weavenet", ["openvswitch"]),
+        ("weavenet", ["openvswitch", "dummy", "ip_set", "xt_set"]),
+        ("{name: weavenet, engine: sleeve}", ["dummy", "ip_set", "xt_set"]),
         ("flannel-hostgw", []),
         ("kube-router", []),
     ],

@@ -111,6 +111,15 @@ unshare --net sh -c '
   try esp "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode transport \
     aead \"rfc4106(gcm(aes))\" 0x0102030405060708090a0b0c0d0e0f1011121314 128"
   try nftables "nft add table ip probe"
+  try dummy "ip link add dummy9 type dummy"
+  # Before the first deploy, the programs may be missing. Then only modules can be looked up.
+  if command -v ipset >/dev/null && command -v iptables-nft >/dev/null; then
+    try ip_set "ipset create probe hash:ip"
+    try xt_set "ipset -exist create probe hash:ip; iptables-nft -A INPUT -m set --match-set probe src"
+  else
+    try ip_set "modprobe -n ip_set"
+    try xt_set "modprobe -n xt_set"
+  fi
 '
 if [ -d /sys/module/openvswitch ] || modprobe -n openvswitch 2>/dev/null; then say feature openvswitch
 else say lacks "openvswitch no such module"; fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
@@ -11,7 +12,7 @@ from typing import Any
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import ClusterNode
-from k8sdds.networks.cluster_install import ReadyCondition
+from k8sdds.networks.cluster_install import AgentConnections, ReadyCondition
 from k8sdds.versions import KUBE_SYSTEM_NAMESPACE
 
 TOKEN_VOLUME = "kube-api-access-"
@@ -41,6 +42,22 @@ def missing(
                     f"IPsec state for {peer.name} ({peer.address}): the key exchange is not complete"
                 )
     return messages
+
+
+def missing_connections(expected: AgentConnections, output: str, peers: int) -> list[str]:
+    """Return a message if an agent is not connected to all its peers as expected.
+
+    Args:
+        expected: How its connections must be.
+        output: What the agent printed about them.
+        peers: The number of its peers.
+    """
+    lines = [line for line in output.splitlines() if line and not re.search(expected.ignored, line)]
+    other = [line for line in lines if not re.search(expected.expected, line)]
+    if len(lines) - len(other) >= peers and not other:
+        return []
+    shown = "; ".join(" ".join(line.split()) for line in other) or "no other connections"
+    return [f"{len(lines) - len(other)} of {peers} connections match {expected.expected!r}: {shown}"]
 
 
 def _has_route(state: NodeState, pods: IPv4Network | None) -> bool:

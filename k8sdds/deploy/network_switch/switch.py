@@ -5,29 +5,30 @@ The switch reads the current state from the machines, so running it again comple
 
 from __future__ import annotations
 
+import copy
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from k8sdds import versions
-from k8sdds.deploy import actions, images, network_install, profiles, smoke_test, software
+from k8sdds.deploy import actions, network_install, profiles, smoke_test
 from k8sdds.deploy.network_switch import footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
+from k8sdds.deploy.network_switch.images import fetch_images
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Host, Result, ScriptResult
+from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.ssh import Connections, Host, Result
 
 READY_S = 180
 """Timeout for the new network, including image downloads by the kubelet."""
 REMOVE_S = 90
 PODS_S = 180
-IMAGES_S = 600
 
 _PACKAGES = {"nft": "nftables", "ss": "iproute2"}
 """Debian packages of programs whose package has another name."""
@@ -51,17 +52,19 @@ class SwitchResult:
     took_s: float
 
 
-def current(kubectl: Kubectl) -> str:
-    """Return the installed network.
+def current(kubectl: Kubectl) -> tuple[str, str | None]:
+    """Return the installed network and its engine, which is None for the plugin's own.
 
     Raises:
         PrerequisiteError: No network is installed, or several after an interrupted switch.
     """
-    names = sorted(kubectl.networks())
+    installed = kubectl.networks()
+    names = sorted(installed)
     if len(names) != 1:
         problem = f"several networks: {', '.join(names)}" if names else "no network that k8sdds installed"
         raise PrerequisiteError(f"the cluster has {problem}", "k8sdds network switch PROFILE NETWORK")
-    return names[0]
+    annotations = installed[names[0]]["metadata"].get("annotations", {})
+    return names[0], annotations.get(versions.ENGINE_ANNOTATION)
 
 
 def switch(
@@ -115,7 +118,7 @@ class _Switch:
     ) -> None:
         self.profile = network_install.with_network(profile, network)
         self.install = network_install.render(self.profile, profiles.password(self.profile))
-        self.spec = network_install.cluster_install(network.name)
+        self.spec = network_install.cluster_install(network.name, network.engine)
         self.objects = apply.stamped(self.install.manifests, network.name)
         self.connections = connections
         self.progress = progress
@@ -130,11 +133,13 @@ class _Switch:
         foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
         if changed:
-            self._fetch_images()
+            names = [node.name for node in self.nodes]
+            fetch_images(self.profile, self.install, self.connections, names, self.progress)
             removed = self._remove_all_networks(installed)
             self.progress(f"installing {self.install.name}")
-            self.kubectl.apply(self.objects)
-        self._wait_until_ready()
+            self._install_or_restore(installed)
+        else:
+            self._wait_until_ready()
         recreated = self._recreate_pods()
         # If nothing was changed, the result of the first probe is still valid.
         changed = changed or bool(recreated)
@@ -223,63 +228,6 @@ class _Switch:
 
     # -- old network -----------------------------------------------------------------------------------------
 
-    def _fetch_images(self) -> None:
-        """Import the new network's images from the bundle, or pull them, on every node before any change.
-
-        Without a network, a node may not be able to pull them, and the cluster would stay without a network.
-        """
-        self.progress(f"checking the images of {self.install.name}")
-        if self.profile.software.source == "bundle":
-            self._import_images()
-        lines = [
-            f"{images.LIST} | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
-            f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
-            for image in self.install.images
-        ]
-        lines += [_program_check(image, program) for image, program in self.install.programs]
-        script = "".join(["PATH=$PATH:/usr/local/bin\n", *lines])
-
-        def fetch(host: Host) -> ScriptResult:
-            done = host.run(script, timeout_s=IMAGES_S)
-            if done.code:
-                errors = done.err.strip().splitlines()[-2:]
-                raise PrerequisiteError(
-                    "\n".join([f"{host.name}: cannot run {self.install.name}:", *errors]),
-                    "nothing was changed. Check that the machine reaches the registry;"
-                    f" `k8sdds deploy {self.profile.name}` installs images of k8sdds.local",
-                )
-            return done
-
-        self._on_all_nodes(fetch)
-
-    def _missing_images(self, host: Host) -> tuple[str, set[str]]:
-        """Return the architecture of a node, and the images that it does not have."""
-        machine, *present = host.run(f"uname -m; PATH=$PATH:/usr/local/bin {images.LIST}").out.split()
-        return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine), set(self.install.images) - set(present)
-
-    def _import_images(self) -> None:
-        """Import images from the bundle on the nodes that do not have them. What it does not have is left out."""
-        missing = self._on_all_nodes(self._missing_images)
-        if not any(names for _, names in missing.values()):
-            return
-        try:
-            bundle = software.for_profile(self.profile, [arch for arch, _ in missing.values()], self.progress)
-        except K8sddsError as error:
-            self.progress(f"{error.message}; {error.remedy}")
-            return
-
-        def load(host: Host) -> None:
-            arch, names = missing[host.name]
-            selected = bundle.selected_images(arch, names)
-            if not selected.digests:
-                return
-            archive = bundle.archive(selected)
-            done = images.load(host, archive.source, archive.shared, IMAGES_S, selected.digests)
-            if done.code:
-                raise PrerequisiteError(f"{host.name}: {done.err.strip()}", "nothing was changed; retry")
-
-        self._on_all_nodes(load)
-
     def _remove_all_networks(self, installed: Sequence[Object]) -> dict[str, list[str]]:
         """Remove every network, its objects first, and return what was found on each node."""
         names = sorted({manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in installed})
@@ -314,6 +262,45 @@ class _Switch:
             )
         return {node: [str(leftover) for leftover in leftovers] for node, leftovers in removed.items()}
 
+    def _install_or_restore(self, before: Sequence[Object]) -> None:
+        """Install the network. If this fails, install the previous one again: pods need a network.
+
+        Args:
+            before: The objects of the previous network.
+        """
+        try:
+            self.kubectl.apply(self.objects)
+            self._wait_until_ready()
+        except PrerequisiteError as error:
+            names = {manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in before}
+            if len(names) != 1 or names == {self.install.name}:
+                raise
+            try:
+                self._restore(names.pop(), before)
+            except PrerequisiteError as second:
+                raise PrerequisiteError(
+                    f"{error.message}\nthe previous network cannot be restored: {second.message}",
+                    error.remedy,
+                ) from second
+            raise
+
+    def _restore(self, name: str, objects: Sequence[Object]) -> None:
+        """Replace the network that is not ready by an earlier one, with the same objects as before."""
+        self.progress(f"{self.install.name} is not ready; restoring {name}")
+        self._remove_all_networks(self._installed_objects())
+        earlier = copy.copy(self)
+        earlier.objects = [apply.restorable(manifest) for manifest in objects]
+        (agent,) = (manifest for manifest in objects if manifest["kind"] == "DaemonSet")
+        engine = agent["metadata"].get("annotations", {}).get(versions.ENGINE_ANNOTATION)
+        earlier.spec = network_install.cluster_install(name, engine)
+        workload = f"daemonset/{versions.NETWORK_NAMESPACE}/{earlier.spec.daemonset}"
+        earlier.install = replace(
+            self.install, name=name, manifests=tuple(earlier.objects), daemonsets=(workload,)
+        )
+        earlier.kubectl.apply(earlier.objects)
+        earlier._wait_until_ready()
+        earlier._recreate_pods()
+
     # -- new network -----------------------------------------------------------------------------------------
 
     def _wait_until_ready(self) -> None:
@@ -322,10 +309,11 @@ class _Switch:
             kind, namespace, name = daemonset.split("/")
             command = f"rollout status {kind}/{name} -n {namespace} --timeout={READY_S}s"
             if self.kubectl.run(command, timeout_s=READY_S + 10).code:
-                raise self._not_ready(["its agents do not start"])
-        while missing := self._missing():
+                raise self._not_ready(["its agents do not start", *self._missing_connections()])
+        while missing := self._missing() or self._missing_connections():
             if time.monotonic() > deadline:
-                raise self._not_ready(missing)
+                # The connections may show why something else is missing.
+                raise self._not_ready(list(dict.fromkeys([*missing, *self._missing_connections()])))
             time.sleep(0.3)
         remaining_s = max(10, round(deadline - time.monotonic()))
         command = f"wait node --all --for=condition=Ready --timeout={remaining_s}s"
@@ -341,16 +329,20 @@ class _Switch:
         for node in self.nodes:
             missing = readiness.missing(condition, node, states[node.name], self.nodes)
             lines += [f"{node.name}: missing {item}" for item in missing]
-        if condition.connection_check and not lines:
-            container, *command = condition.connection_check
-            for pod in self.kubectl.agents(self.spec.daemonset):
-                name = pod["metadata"]["name"]
-                done = self.kubectl.run(
-                    f"exec -n {versions.NETWORK_NAMESPACE} {name} -c {container} -- {shlex.join(command)}"
-                )
-                if done.code:
-                    output = (done.out or done.err).strip()
-                    lines.append(f"{pod['spec'].get('nodeName')}: not connected to all peers: {output}")
+        return lines
+
+    def _missing_connections(self) -> list[str]:
+        """Return a message for each agent that is not connected to all its peers."""
+        expected = self.spec.ready.connections
+        lines: list[str] = []
+        for pod in self.kubectl.agents(self.spec.daemonset) if expected else ():
+            assert expected is not None
+            options = f"{pod['metadata']['name']} -c {expected.container}"
+            command = f"exec -n {versions.NETWORK_NAMESPACE} {options} -- {shlex.join(expected.command)}"
+            done = self.kubectl.run(command)
+            output = done.err if done.code else done.out
+            messages = readiness.missing_connections(expected, output, len(self.nodes) - 1)
+            lines += [f"{pod['spec'].get('nodeName')}: {message}" for message in messages]
         return lines
 
     def _not_ready(self, missing: Sequence[str]) -> PrerequisiteError:
@@ -407,17 +399,6 @@ class _Switch:
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidr),
             *readiness.missing_replacements(deleted, pods),
         ]
-
-
-def _program_check(image: str, program: str) -> str:
-    """Return shell commands that fail if an image on a node does not contain a program."""
-    return f"""\
-work=$(mktemp -d)
-ctr -n k8s.io images mount {image} $work >/dev/null && found=$(find $work -name {program} | head -n 1)
-ctr -n k8s.io images unmount --rm $work >/dev/null
-rmdir $work
-[ -n "$found" ] || {{ echo {image} has no {program} >&2; exit 1; }}
-"""
 
 
 def _hashes(objects: Sequence[Object]) -> dict[str, str]:

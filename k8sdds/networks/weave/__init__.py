@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.network import ClusterEngine, Network, NetworkColor
 from k8sdds.networks.weave import cluster, encryption, lab
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES, VXLAN
 from k8sdds.versions import ARCHITECTURES
@@ -35,8 +35,12 @@ WEAVENET = Network(
     requires=(BRIDGE, VXLAN, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.fast_datapath,
     color=NetworkColor("#d55e00", "#ff9248", "D"),
-    cluster=cluster.cluster_install(lab.PAPER_MTU, encrypted=False),
+    cluster=cluster.cluster_install(lab.PAPER_MTU),
+    cluster_engines=(
+        ClusterEngine("sleeve", "userspace sleeve", cluster.cluster_install(lab.PAPER_MTU, engine="sleeve")),
+    ),
     replacement="Linux bridge",
+    cluster_title="Open vSwitch",
     agent_pods=("kube-system/weave-net-*",),
     aliases=("weave-net", "weave"),
 )
@@ -58,6 +62,8 @@ WEAVENET_ENCRYPT = replace(
     color=NetworkColor("#882255", "#e27aa9", "X"),
     cluster=cluster.cluster_install(encryption.PAPER_MTU, encrypted=True),
     unencrypted="weavenet",
+    cluster_engines=(),
+    cluster_title=None,
     replacement=None,
     engines=encryption.ENGINES,
     aliases=("weave-encrypt", "weavenet-encrypted", "weavenet-ipsec"),

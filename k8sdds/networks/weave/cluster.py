@@ -11,6 +11,7 @@ from k8sdds import versions
 from k8sdds.networks.cluster_install import (
     ESP_FEATURE,
     VXLAN_FEATURE,
+    AgentConnections,
     ClusterInstall,
     Footprint,
     InstallOptions,
@@ -26,8 +27,18 @@ from k8sdds.networks.common import strongswan
 
 _OPENVSWITCH_FEATURE = NodeFeature(
     "openvswitch",
-    "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or use another network",
+    "apt install linux-modules-extra-$(uname -r); modprobe openvswitch; or use the datapath in userspace"
+    " (engine: sleeve); or another network",
 )
+
+_BRIDGE_AND_POLICY_FEATURES = (
+    NodeFeature("dummy", "install a kernel with the module dummy, or use another network"),
+    NodeFeature("ip_set", "install a kernel with the module ip_set, or use another network"),
+    NodeFeature("xt_set", "install a kernel with the module xt_set, or use another network"),
+)
+"""weaver sets the MTU of its bridge with a dummy link; weave-npc matches addresses of pods in ipsets."""
+FASTDP, SLEEVE = "fastdp", "sleeve"
+SLEEVE_LINK = "vethwe-pcap"
 
 _FOOTPRINT = Footprint(
     links=("weave", "datapath", "vethwe*", "vxlan-6784", "vxlan_sys_6784"),
@@ -37,7 +48,7 @@ _FOOTPRINT = Footprint(
     ),
     iptables_chains=("WEAVE", "WEAVE-*"),
     iptables_rules=(r"-[io] weave\b", r"Weave Net"),
-    ip_sets=("weave-*",),
+    ip_sets=("weave-*", "weaver-*"),
     # An IPsec policy for the VXLAN packets between every two nodes.
     xfrm=True,
     xfrm_port=6784,
@@ -45,16 +56,25 @@ _FOOTPRINT = Footprint(
 )  # fmt: skip
 
 
-def cluster_install(default_mtu: int, encrypted: bool) -> ClusterInstall:
+def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FASTDP) -> ClusterInstall:
     """Return the cluster install of WeaveNet.
 
-    `default_mtu` is the pods' MTU unless the profile sets one: the same as in the lab, not Weave's 1376.
+    Args:
+        default_mtu: The pods' MTU unless the profile sets one: the same as in the lab, not Weave's 1376.
+        encrypted: Whether packets between nodes are encrypted.
+        engine: `fastdp`, or `sleeve` for the datapath in userspace.
     """
+    sleeve = engine == SLEEVE
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
-        agent = container(find(manifests, "DaemonSet", "weave"), "weave")
+        daemonset = find(manifests, "DaemonSet", "weave")
+        agent = container(daemonset, "weave")
         mtu = options.mtu_bytes or default_mtu
         set_variables(agent, {"IPALLOC_RANGE": str(options.pod_cidr), "WEAVE_MTU": str(mtu)})
+        if sleeve:
+            # Without this variable, weaver refuses the bridge that it finds after a restart.
+            agent["env"].append({"name": "WEAVE_NO_FASTDP", "value": "1"})
+            daemonset["metadata"]["annotations"] = {versions.ENGINE_ANNOTATION: engine}
         secret = find(manifests, "Secret", "weave-password")
         if encrypted:
             secret["stringData"]["password"] = options.password
@@ -62,22 +82,30 @@ def cluster_install(default_mtu: int, encrypted: bool) -> ClusterInstall:
         agent["env"] = [variable for variable in agent["env"] if variable["name"] != "WEAVE_PASSWORD"]
         return [manifest for manifest in manifests if manifest is not secret]
 
-    # Connections to all peers, in both directions, must use the fast datapath.
-    connection = "established.*encrypted.*fastdp" if encrypted else "established.*fastdp"
-    status = "/home/weave/weave --local status connections"
-    check = f"! {status} | grep -v -e '{connection}' -e 'cannot connect to ourself'"
+    # Connections to all peers, in both directions, must use this engine.
+    connections = AgentConnections(
+        "weave",
+        ("/home/weave/weave", "--local", "status", "connections"),
+        expected=f"established.*encrypted.*{engine}" if encrypted else f"established.*{engine}",
+        ignored="cannot connect to ourself",
+    )
     return ClusterInstall(
         manifest_folder="weave",
         render=render,
         footprint=_FOOTPRINT,
-        ready=ReadyCondition(links=("weave", "datapath"), connection_check=("weave", "sh", "-c", check)),
+        ready=ReadyCondition(links=("weave", SLEEVE_LINK if sleeve else "datapath"), connections=connections),
         daemonset="weave",
-        # The userspace datapath (`sleeve`) does not use the VXLAN device.
+        # In userspace, weaver captures and injects all packets for other nodes at this link.
         path=PathEvidence(
             bridge="weave",
-            tunnels=("vxlan-6784", "vxlan_sys_6784"),
+            tunnels=(SLEEVE_LINK,) if sleeve else ("vxlan-6784", "vxlan_sys_6784"),
             unverified=strongswan.UNVERIFIED if encrypted else "",
         ),
-        node_features=(_OPENVSWITCH_FEATURE, VXLAN_FEATURE, *((ESP_FEATURE,) if encrypted else ())),
+        node_features=(
+            *(() if sleeve else (_OPENVSWITCH_FEATURE, VXLAN_FEATURE)),
+            *_BRIDGE_AND_POLICY_FEATURES,
+            *((ESP_FEATURE,) if encrypted else ()),
+        ),
         min_password_characters=1 if encrypted else None,
+        bundle_images=("*/weave-kube:*", "*/weave-npc:*"),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from k8sdds.deploy import deployed_clusters, network_install, preflight, profiles, software
 from k8sdds.deploy.facts import Facts
 from k8sdds.model.profile import Profile
-from k8sdds.networks import NETWORKS, find
+from k8sdds.networks import cluster_modes, find
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError
 
@@ -17,19 +17,19 @@ class NetworkSwitch:
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
-        self.current = deployed_clusters.current_network(cluster)
+        self.current, engine = deployed_clusters.current_network(cluster)
         """The installed network."""
         self._profile = profiles.deployed(cluster)
-        self._original = self.current
-        self._options: dict[str, object] = {}
+        self._options: dict[str, object] = {"engine": engine} if engine else {}
         """Options of the installed network that differ from the profile."""
         self._machines: Mapping[str, Facts] | None = None
         """Facts of the cluster's machines, once they are needed."""
+        self._original = self.current, self._options
 
     def installable(self) -> list[str]:
         """Return the installed network and all networks that can replace it."""
-        names = [name for name, network in NETWORKS.items() if network.cluster and not self.obstacle(name)]
-        return list(dict.fromkeys([self.current, *names]))
+        current = find(self.current).mode_name(self._options)
+        return list(dict.fromkeys([current, *(name for name in cluster_modes() if not self.obstacle(name))]))
 
     @property
     def interface(self) -> str:
@@ -40,35 +40,41 @@ class NetworkSwitch:
         """Return why a network cannot be installed on this cluster; empty: it can."""
         if self._machines is None:
             self._machines = deployed_clusters.machines(self._cluster)
-        return _obstacle(self._profile, find(network), self._machines)
+        mode = cluster_modes().get(network, (find(network), None))
+        return _obstacle(self._profile, *mode, self._machines)
 
     def is_installed(self, network: str, options: dict[str, object]) -> bool:
         """Return whether a network is installed with these options."""
-        return self.current == network and self._options == _cluster_options(options)
+        return self.current == network and self._options == _cluster_options(network, options)
 
     def install(self, network: str, options: dict[str, object]) -> None:
         """Replace the installed network and wait until the new one carries packets."""
-        deployed_clusters.switch_cluster(self._cluster, network, _cluster_options(options))
-        self.current, self._options = network, _cluster_options(options)
+        installed = _cluster_options(network, options)
+        deployed_clusters.switch_cluster(self._cluster, network, installed)
+        self.current, self._options = network, installed
 
     def restore(self) -> None:
         """Install the original network, if another one is installed now."""
-        if not self.is_installed(self._original, {}):
-            self.install(self._original, {})
+        network, options = self._original
+        if not self.is_installed(network, options):
+            self.install(network, options)
 
 
-def _cluster_options(options: dict[str, object]) -> dict[str, object]:
-    """Return the options that apply on a cluster. The engine does not: it is always the plugin's own."""
-    return {key: value for key, value in options.items() if key == "mtu"}
+def _cluster_options(network: str, options: dict[str, object]) -> dict[str, object]:
+    """Return the options that apply on a cluster. Of the engines, these are the ones that only clusters have."""
+    engine = find(network).cluster_engine(options.get("engine"))
+    own = {"engine": engine.name} if engine else {}
+    return {key: value for key, value in options.items() if key == "mtu"} | own
 
 
-def _obstacle(profile: Profile, network: Network, machines: Mapping[str, Facts]) -> str:
+def _obstacle(profile: Profile, network: Network, engine: str | None, machines: Mapping[str, Facts]) -> str:
     # What the network's daemons need, which is less or other than what the lab needs to build the same network.
     for name, facts in machines.items():
-        for problem in preflight.missing_features(network.name, facts):
+        for problem in preflight.missing_features(network.name, facts, engine):
             return f"{name}: {problem.what}"
     try:
-        network_profile = network_install.choose_network(profile, network.name)
+        network_profile = network_install.choose_network(profile, network.name, engine=engine)
+        network_profile = network_profile.model_copy(update={"engine": engine})
         installation = network_install.render(network_install.with_network(profile, network_profile))
     except InputError as error:
         # It needs input that only the user has, such as a password.

@@ -69,7 +69,11 @@ def reduce_networks(
     removed: dict[str, None] = {}
     sweeps = []
     for sweep in experiment.sweeps:
-        kept = [choice for choice in sweep.networks if choice.name in available or choice.name in requested]
+        kept = [
+            choice
+            for choice in sweep.networks
+            if find(choice.name).mode_name({"engine": choice.engine}) in available or choice.name in requested
+        ]
         removed |= dict.fromkeys(
             choice.label or choice.name for choice in sweep.networks if choice not in kept
         )
@@ -94,7 +98,8 @@ def missing_networks(
         available: Networks that the cluster has or can install.
         obstacle: Returns why a network cannot be installed, if known.
     """
-    missing = [name for name in dict.fromkeys(cell.network for cell in cells) if name not in available]
+    modes = dict.fromkeys(find(cell.network).mode_name(cell.network_options) for cell in cells)
+    missing = [name for name in modes if name not in available]
     if not missing:
         return []
     names = ", ".join(available)

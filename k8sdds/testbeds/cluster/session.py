@@ -264,7 +264,7 @@ class ClusterSession:
             mtu_bytes, nodes, proof = None, {slot.node for slot in slots.values()}, None
         return {
             "mtu_bytes": mtu_bytes or network.mtu(options),
-            "engine": network.engine_title(options),
+            "engine": network.engine_title(options, on_cluster=True),
             "engine_mode": engine.mode if engine else None,
             "fidelity": "real",
             "nodes": len(nodes),

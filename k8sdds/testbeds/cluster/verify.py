@@ -240,7 +240,7 @@ class PathVerifier:
 
 def _path_evidence(cell: Cell) -> PathEvidence | None:
     """Return what the cell's network must show; None: k8sdds does not know this network."""
-    install = find(cell.network).cluster
+    install = find(cell.network).install_for(cell.network_options.get("engine"))
     return install.path if install is not None else None
 
 

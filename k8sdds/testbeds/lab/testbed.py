@@ -393,6 +393,8 @@ def _contradiction(cell: Cell) -> Problem | None:
 
     if cell.network not in networks.NETWORKS:
         return problem("the lab does not have this network", "measure it on a cluster: --testbed cluster")
+    if find(cell.network).cluster_engine(cell.network_options.get("engine")):
+        return problem("the lab does not have this engine", "measure it on a cluster: --testbed cluster")
     if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
         return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
     network = find(cell.network)

@@ -24,7 +24,8 @@ MODULES = (
     "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
     *IPTABLES.modules, *RPFILTER.modules, *IPIP.modules,
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
-    "sch_netem",
+    "sch_netem", "openvswitch", "vport_vxlan", "dummy", "ip_set", "ip_set_hash_ip", "ip_set_hash_net",
+    "ip_set_list_set", "xt_set",
 )  # fmt: skip
 BEGIN, END = "k8sdds-vm-begin", "k8sdds-vm-end"
 KERNEL_OPTIONS = (
@@ -33,7 +34,7 @@ KERNEL_OPTIONS = (
     " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
     " rcupdate.rcu_expedited=1"
 )
-RELEASE = 4
+RELEASE = 5
 """Increased when the cached files change."""
 
 INIT = """#!/bin/busybox sh
