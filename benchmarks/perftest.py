@@ -23,6 +23,9 @@ Both programs of a pair have the same settings:
 The CPU time per sample covers the measured interval in both programs: the preloaded library signals it to the
 supervisor as k8sdds-perftest does. It explains differences in rate and is less sensitive to other load.
 
+With --best-effort, rates and CPU times per sample are those of received samples. With --instances, the topic has a key
+with so many values in both programs.
+
 Latency is half a round trip in both programs, with both participants on one core. ddsperf reports percentiles
 per second (of at most 20,000 round trips), so k8sdds-perftest measures one second too. The pings and pongs of
 ddsperf are reliable with keep last 1, like those of k8sdds-perftest.
@@ -121,8 +124,19 @@ def main() -> int:
         "--settings", action="append", choices=(DEFAULT, TUNED, BATCHED), help="repeatable [all]"
     )
     parser.add_argument("--serialized", action="store_true", help="also run k8sdds-perftest -serialized")
+    parser.add_argument("--best-effort", action="store_true", help="best-effort instead of reliable samples")
+    parser.add_argument(
+        "--instances",
+        type=int,
+        default=0,
+        help="write N instances of a topic with a key [a topic without key]",
+    )
     parser.add_argument("--test", choices=("throughput", "latency"), help="run only this test")
     options = common.parse(parser)
+    if options.serialized and options.instances:
+        parser.error(
+            "--serialized replaces the head of a sample, which contains the key: leave out --instances"
+        )
     report = common.Report("perftest", options)
     missing_tools = common.missing({"ddsperf": "cyclonedds-tools", "cc": "gcc"})
     for message in missing_tools:
@@ -136,6 +150,7 @@ def main() -> int:
     programs = [*PROGRAMS, SERIALIZED] if options.serialized else list(PROGRAMS)
     runs = groups(payloads, programs, tests, settings)
     report.data |= {"margin": MARGIN, "receive": options.receive, "warmup_s": WARMUP_S, "networks": {}}
+    report.data |= {"best_effort": options.best_effort, "instances": options.instances}
     for network in options.network or ["host"]:
         common.progress(f"network {network}")
         with (
@@ -143,7 +158,15 @@ def main() -> int:
             preloaded() as libraries,
             Lab(f"benchmark-perftest-{network}") as lab,
         ):
-            pods = Pods(lab, network, options.receive, options.seconds, Path(folder))
+            pods = Pods(
+                lab,
+                network,
+                options.receive,
+                options.seconds,
+                Path(folder),
+                options.best_effort,
+                options.instances,
+            )
             pods.preload(libraries)
             values, wires = measure(pods, runs, options, report)
         add_tables(report, network, values, wires)
@@ -208,10 +231,17 @@ def _add_wire(
                 common.number(mean.get("packets"), 3),
                 common.number(mean.get("bytes"), 1),
                 common.number(mean.get("bytes_per_packet"), 1),
+                common.number(mean.get("lost_percent"), 2),
             ]
         )
     if rows:
-        head = [f"{network}: sent by the publisher's pod", "packets/sample", "bytes/sample", "bytes/packet"]
+        head = [
+            f"{network}: sent by the publisher's pod",
+            "packets/sample",
+            "bytes/sample",
+            "bytes/packet",
+            "lost %",
+        ]
         report.text(common.table(head, rows))
 
 

@@ -39,6 +39,7 @@ QUANTITIES = {
     "rate": ("received samples/s", 0),
     "publisher cpu": ("publisher's CPU µs/sample", 3),
     "subscriber cpu": ("subscriber's CPU µs/sample", 3),
+    "machine cpu": ("whole machine's CPU µs/sample", 3),
     "p50": ("p50 latency, µs", 2),
     "p99": ("p99 latency, µs", 2),
 }
@@ -147,7 +148,19 @@ class Result:
 class Pods:
     """A lab network with two nodes, one publisher pod and one subscriber pod, and the programs in them."""
 
-    def __init__(self, lab: Lab, network: str, receive: str, seconds: float, folder: Path) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        network: str,
+        receive: str,
+        seconds: float,
+        folder: Path,
+        best_effort: bool = False,
+        instances: int = 0,
+    ) -> None:
+        """Build the lab network. Without `instances`, our topic has no key, and ddsperf's key is constant."""
+        self._best_effort = best_effort
+        self._instances = instances
         self._lab = lab
         self._network = network
         self._receive = receive
@@ -170,7 +183,8 @@ class Pods:
             network=self._network,
             test=run.test,
             payload_bytes=run.payload,
-            reliability="best-effort" if udp else "reliable",
+            reliability="best-effort" if udp or self._best_effort else "reliable",
+            instances=0 if udp else self._instances,
             middleware=own if udp else "fastdds" if run.program in ("fastdds", EPROSIMA) else "cyclonedds",
             message_bytes="max" if run.settings == TUNED else "auto",
             fragment_bytes="max" if run.settings == TUNED else "default",
@@ -183,7 +197,12 @@ class Pods:
         """Run a program once; raise Failed without a result."""
         seconds = LATENCY_S if run.test == "latency" else self._seconds
         trial = Trial(
-            cell=self._cell(run), testbed="lab", repetition=0, duration_s=seconds, warmup_s=WARMUP_S
+            cell=self._cell(run),
+            testbed="lab",
+            repetition=0,
+            duration_s=seconds,
+            warmup_s=WARMUP_S,
+            max_loss_percent=100,  # of best-effort samples; the tables show the losses
         )
         self._count += 1
         folder = self._folder / f"{self._count}-{run.program.replace(' ', '-')}-{run.test}-{run.payload}"
@@ -254,6 +273,8 @@ class Pods:
         commands: dict[Participant, tuple[list[str], dict[str, str]]] = {}
         for participant, other in ((SUB, PUB), (PUB, SUB)):
             argv = [*start, "-D", f"{length + 0.5 * participant.subscribes:g}", "-k", "all"]
+            argv += ["-u"] if self._best_effort else []
+            argv += ["-n", str(self._instances)] if self._instances else []
             if participant.publishes:
                 argv += ["-Q", "minmatch:1", "-Q", "initwait:20"]
             env = {
@@ -388,11 +409,14 @@ def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path)
         percentiles = (record.latency_p50_us, record.latency_p90_us, record.latency_p99_us)
         return Result(dict(zip(("p50", "p90", "p99"), percentiles, strict=True)))
     sent = (record.sent or 0) / _measured_s(measurement, PUB)
-    values = {"rate": record.samples_per_s, **_cpu(measurement, sent)}
-    if run.program not in RAW:
-        return Result(values, _wire(measurement, sent))
-    values["sent rate"] = sent
-    return Result(values, _wire(measurement, sent) | {"lost_percent": record.lost_percent or 0.0})
+    lost = {"lost_percent": record.lost_percent or 0.0}
+    if run.program in RAW:
+        values = {"rate": record.samples_per_s, **_cpu(measurement, sent), "sent rate": sent}
+        return Result(values, _wire(measurement, sent) | lost)
+    # ddsperf does not report how many samples it sent. Without losses, this is the rate of received samples.
+    received = record.samples_per_s if trial.cell.reliability == "best-effort" else sent
+    values = {"rate": record.samples_per_s, **_cpu(measurement, received or 0)}
+    return Result(values, _wire(measurement, received or 0) | lost)
 
 
 def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
@@ -403,15 +427,17 @@ def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Pa
         # The first second includes the start, and the last one can be incomplete.
         return Result({name: float(lines[1][name]) for name in ("p50", "p99")})
     lines = _lines(folder / SUB.name / "stdout", THROUGHPUT_LINE)
-    if not lines or int(lines[-1]["lost"]):
+    if not lines or (int(lines[-1]["lost"]) and trial.cell.reliability == "reliable"):
         raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
     first = next((line for line in lines if float(line["t"]) >= WARMUP_S - 0.05), None)
     until = WARMUP_S + trial.duration_s - 0.05
     last = next((line for line in lines if float(line["t"]) >= until), None)
     if first is None or last is None or last is first:
         raise Failed("ddsperf reported too few seconds")
-    rate = (int(last["total"]) - int(first["total"])) / (float(last["t"]) - float(first["t"]))
-    return Result({"rate": rate, **_cpu(measurement, rate)}, _wire(measurement, rate))
+    received, lost = (int(last[key]) - int(first[key]) for key in ("total", "lost"))
+    rate = received / (float(last["t"]) - float(first["t"]))
+    values = {"rate": rate, **_cpu(measurement, rate)}
+    return Result(values, _wire(measurement, rate) | {"lost_percent": 100 * lost / max(received + lost, 1)})
 
 
 def _output(folder: Path) -> str:
@@ -475,12 +501,18 @@ def _measured_s(measurement: Measurement, participant: Participant) -> float:
 
 
 def _cpu(measurement: Measurement, rate: float) -> dict[str, float]:
-    """Return the CPU time of both participants in µs per sample; it contains only a part of the softirqs."""
+    """Return the CPU time in µs per sample of both participants, and of all cores.
+
+    That of a participant includes the softirqs that interrupted it, for whomever they worked.
+    """
     cpu = {}
     for participant, key in ((PUB, "publisher cpu"), (SUB, "subscriber cpu")):
         spent = (measurement.outcomes[participant.name].meters or {}).get("cpu_s")
         if spent:
             cpu[key] = 1e6 * spent / (rate * _measured_s(measurement, participant))
+    busy = ((measurement.outcomes[PUB.name].meters or {}).get("machine") or {}).get("busy_s")
+    if busy:
+        cpu["machine cpu"] = 1e6 * busy / (rate * _measured_s(measurement, PUB))
     return cpu
 
 
