@@ -19,7 +19,7 @@ CONDITION = (
     "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "topics", "writers",
     "discovery", "receive_mode",
     "publish_mode", "flow_bytes", "flow_period_ms", "realtime_priority", "lock_memory", "dscp",
-    "layout", "link", "cpu_quota", "placement", "nodes", "testbed",
+    "layout", "ip_families", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
@@ -62,6 +62,8 @@ def _describe(name: str, value: Any) -> str:
     match name:
         case "transport" if value == SHARED_MEMORY:
             return "shared memory without network"
+        case "ip_families":
+            return {"ipv4": "IPv4", "ipv6": "IPv6"}.get(value, f"dual stack, {value}")
         case "transport" | "reliability" | "middleware":
             return str(value)
         case "payload_bytes":

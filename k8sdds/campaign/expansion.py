@@ -8,6 +8,7 @@ from typing import Any
 
 from k8sdds import workloads
 from k8sdds.middleware import config
+from k8sdds.model import ip_families
 from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.trial import Cell, Trial, usual_discovery
@@ -71,6 +72,7 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         test=test.name,
         test_options=workload.options(**test.options).model_dump(mode="json", exclude_defaults=True),
         layout=workload.layout if layout == "auto" else layout,
+        ip_families=sweep.ip_families or experiment.ip_families or ip_families.DEFAULT,
         link=sweep.link or experiment.link,
         placement=sweep.placement or experiment.placement,
         nodes=sweep.nodes,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
+from k8sdds.model import ip_families
 from k8sdds.model.experiment import MAX_WRITERS, Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
@@ -72,10 +73,10 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
     """Return what the cell's network cannot do, each with a remedy."""
     network = find(cell.network)
     problems = []
-    reason = network.options_error(cell.network_options)
+    reason = network.options_error(cell.datapath_options)
     if reason:
         problems.append((reason, "give a smaller mtu"))
-    mtu = network.mtu(cell.network_options)
+    mtu = network.mtu(cell.datapath_options)
     unfit = middleware.find(cell.middleware).unsupported_mtu(cell, mtu)
     if unfit:
         what, remedy = unfit
@@ -138,6 +139,8 @@ def unsupported(cell: Cell) -> str | None:
     if cell.discovery == SERVER:
         if implementation.service is None:
             return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
+        if cell.ip_family != "ipv4":
+            return "discovery servers listen on IPv4: discovery must be multicast or peers"
         if cell.security != NONE:
             return "the discovery server has no credentials, so security must be none"
     if cell.cpu_quota and cell.realtime_priority:
@@ -161,6 +164,8 @@ def _unsupported_without_network(cell: Cell, implementation: middleware.Middlewa
         return "transport shared-memory uses no network: networks must be host, without options"
     if cell.link != Link() or cell.capture:
         return "transport shared-memory uses no link: leave out link and capture"
+    if cell.ip_families != ip_families.DEFAULT:
+        return "transport shared-memory sends no packets: leave out ip_families"
     if cell.dscp:
         return "transport shared-memory sends no packets: leave out dscp"
     if cell.placement != "spread":

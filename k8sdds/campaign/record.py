@@ -111,6 +111,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "instances": cell.instances,
         "topics": cell.topics,
         "writers": cell.writers,
+        "ip_families": "+".join(cell.ip_families),
         "link": cell.link.model_dump(mode="json"),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,

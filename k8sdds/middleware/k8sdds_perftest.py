@@ -11,9 +11,10 @@ from k8sdds import workloads
 from k8sdds.discovery import SERVER, Service, peers, server
 from k8sdds.middleware.protocol import Command, Middleware, Surroundings
 from k8sdds.middleware.qos import qos_file
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial
+from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial, host_and_port
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
@@ -25,6 +26,8 @@ from k8sdds.system.paths import native_program, private_folder
 PROGRAM = "k8sdds-perftest"
 NONCE = "K8SDDS_NONCE"
 """The environment variable with the number by which the processes of a run recognize each other's messages."""
+
+_TRANSPORTS: dict[IpFamily, str] = {"ipv4": "UDPv4", "ipv6": "UDPv6"}
 
 
 class K8sddsPerftest(Middleware):
@@ -73,7 +76,7 @@ class K8sddsPerftest(Middleware):
         interface = surroundings.endpoints[participant.name].interface
         argv = [paths.program, command.role_option(participant), "-middleware", self.backend]
         argv += self._options()
-        transport = "UDPv4" if cell.uses_network else "SHMEM"
+        transport = _TRANSPORTS[cell.ip_family] if cell.uses_network else "SHMEM"
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
         argv += _size_options(cell)
         argv += ["-receive", cell.receive_mode]
@@ -110,7 +113,7 @@ class K8sddsPerftest(Middleware):
         if cell.discovery == SERVER:
             assert self.service is not None
             address = surroundings.endpoints.get(DISCOVERY_SERVER.name)
-            own = [f"{address.address}:{self.service.port}"] if address else []
+            own = [host_and_port(address.address, self.service.port)] if address else []
             return server.options(surroundings.servers or own)
         kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
         if self._needs_peers(cell):

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from k8sdds.model import rate_profile
+from k8sdds.model.ip_families import IpFamilies, as_list
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_RATE_MBIT, MAX_REMARKS, MAX_TITLE, Strict, mistake
@@ -51,10 +52,6 @@ MAX_BATCH_BYTES = 64 * 1024 * 1024
 MAX_DELAY_US = 60_000_000
 
 
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
 def _reject_bool(value: Any) -> Any:
     # YAML's `yes` and `true` would otherwise count as 1.
     if isinstance(value, bool) or (isinstance(value, list) and any(isinstance(item, bool) for item in value)):
@@ -63,8 +60,6 @@ def _reject_bool(value: Any) -> Any:
 
 
 SHORTEST_MESSAGE_BYTES, LONGEST_MESSAGE_BYTES = 512, 65_500
-IP_AND_UDP_HEADERS_BYTES = 28
-"""What the MTU of an interface holds in addition to a message."""
 MessageWord = Literal["auto", "default", "mtu", "max"]
 FragmentWord = Literal["default", "mtu", "max"]
 
@@ -193,7 +188,7 @@ class TestChoice(BaseModel):
         return str(self._as_written())
 
 
-OneOrMore = BeforeValidator(_as_list)
+OneOrMore = BeforeValidator(as_list)
 Number = BeforeValidator(_reject_bool)
 
 
@@ -328,6 +323,9 @@ class Sweep(Strict):
         description="differentiated services code point of the packets; 46: expedited forwarding",
     )
     layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
+    ip_families: IpFamilies | None = Field(
+        default=None, description="as in the experiment, for this sweep only"
+    )
     link: Link | None = Field(default=None, description="as in the experiment, for this sweep only")
     placement: Placement | None = Field(default=None, description="as in the experiment, for this sweep only")
     nodes: int | None = Field(
@@ -430,6 +428,11 @@ class Experiment(Strict):
     layout: Layout = Field(
         default="auto",
         description="how participants are pinned to cores; `auto`: `same` for latency, otherwise `split`",
+    )
+    ip_families: IpFamilies | None = Field(
+        default=None,
+        description="IP versions of nodes and pods: `[ipv4]`, `[ipv6]`, or both; participants use the first. Lab only;"
+        " default: `[ipv4]`",
     )
     link: Link = Field(default=Link(), description="shaping of the links between the nodes (lab only)")
     placement: Placement = Field(

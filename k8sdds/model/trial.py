@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from k8sdds.model import ip_families as ip
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
     MAX_LOSS_PERCENT,
@@ -24,6 +25,7 @@ from k8sdds.model.experiment import (
     Reliability,
     Transport,
 )
+from k8sdds.model.ip_families import IpFamilies, IpFamily
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE
 from k8sdds.system.strict import Strict
@@ -95,6 +97,9 @@ MAX_DEFAULT_NODES = 10
 """Nodes of a lab by default; the study's cluster had ten workers."""
 
 
+IP_FAMILIES = "ip_families"
+"""Option of a network with the IP families of its nodes and pods."""
+
 NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
 """Name and sorted options of a network."""
 
@@ -139,6 +144,7 @@ class Cell(Strict):
     lock_memory: bool = False
     dscp: int = 0
     layout: str = "split"
+    ip_families: IpFamilies = ip.DEFAULT
     link: Link = Link()
     placement: Placement = "spread"
     nodes: int | None = None
@@ -163,7 +169,18 @@ class Cell(Strict):
     @property
     def network_mode(self) -> NetworkMode:
         """The network with its options, as a key."""
-        return self.network, tuple(sorted(self.network_options.items()))
+        return self.network, tuple(sorted(self.datapath_options.items()))
+
+    @property
+    def datapath_options(self) -> dict[str, object]:
+        """The options of the network, with the IP families of its nodes and pods if they are not the default."""
+        families = {} if self.ip_families == ip.DEFAULT else {IP_FAMILIES: self.ip_families}
+        return self.network_options | families
+
+    @property
+    def ip_family(self) -> IpFamily:
+        """The IP version of the participants' packets."""
+        return self.ip_families[0]
 
     @property
     def uses_network(self) -> bool:
@@ -239,6 +256,8 @@ class Cell(Strict):
             parts.append(f"{self.flow_bytes} B per {self.flow_period_ms} ms")
         if self.realtime_priority:
             parts.append(f"SCHED_FIFO {self.realtime_priority}")
+        if self.ip_families != ip.DEFAULT:
+            parts.append("+".join(self.ip_families))
         if self.lock_memory:
             parts.append("locked memory")
         if self.dscp:
@@ -284,6 +303,11 @@ class Endpoint:
     """Cores to which it is pinned; None: not pinned."""
     mtu_bytes: int | None = None
     """The MTU of its interface, if the testbed knows it."""
+
+
+def host_and_port(address: str, port: int) -> str:
+    """Return `ADDRESS:PORT`, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def defaults(*names: str) -> dict[str, Any]:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.trial import Participant
 
 LINK_MTU = 1500
 """MTU of the links between nodes: that of standard Ethernet (IEEE 802.3)."""
 
 
-Tool = Literal["ip", "bridge", "tc", "nft", "iptables", "swanctl", "wg"]
+Tool = Literal["ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg"]
+Subnet = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+NODE_SUBNETS: dict[IpFamily, Subnet] = {
+    "ipv4": ipaddress.IPv4Network("192.168.77.0/24"),
+    "ipv6": ipaddress.IPv6Network("fd00:192:168:77::/64"),
+}
+"""Addresses of the nodes. IPv6 addresses are unique local ones (RFC 4193)."""
+POD_CIDRS: dict[IpFamily, str] = {"ipv4": "10.244.0.0/16", "ipv6": "fd00:10:244::/48"}
+"""Addresses of the pods of all nodes."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +32,8 @@ class LabNode:
     """A machine of the lab: a network namespace whose eth0 is connected to the switch."""
 
     index: int
+    family: IpFamily = "ipv4"
+    """IP version of its addresses. A node with both versions is planned once for each."""
 
     @property
     def name(self) -> str:
@@ -27,13 +41,30 @@ class LabNode:
         return f"node{self.index}"
 
     @property
-    def address(self) -> str:
-        """IPv4 address of eth0 in the nodes' subnet 192.168.77.0/24."""
-        return f"192.168.77.{10 + self.index}"
+    def ipv6(self) -> bool:
+        """Whether its addresses are those of IPv6."""
+        return self.family == "ipv6"
 
     @property
-    def pod_subnet(self) -> ipaddress.IPv4Network:
-        """The /24 of 10.244.0.0/16 that Kubernetes would assign to this node."""
+    def address(self) -> str:
+        """Address of eth0 in the nodes' subnet."""
+        return str(NODE_SUBNETS[self.family][10 + self.index])
+
+    @property
+    def prefix(self) -> int:
+        """Length of the prefix of the nodes' subnet."""
+        return NODE_SUBNETS[self.family].prefixlen
+
+    @property
+    def host_prefix(self) -> int:
+        """Length of a prefix that contains one address: 32 or 128."""
+        return NODE_SUBNETS[self.family].max_prefixlen
+
+    @property
+    def pod_subnet(self) -> Subnet:
+        """The part of POD_CIDRS that Kubernetes would assign to this node: a /24 or a /64."""
+        if self.ipv6:
+            return ipaddress.IPv6Network(f"fd00:10:244:{self.index:x}::/64")
         return ipaddress.IPv4Network(f"10.244.{self.index}.0/24")
 
 
@@ -61,6 +92,10 @@ class Topology:
 
     nodes: tuple[LabNode, ...]
     pods: tuple[LabPod, ...]
+
+    def in_family(self, family: IpFamily) -> Topology:
+        """Return the same topology with the nodes' addresses of this family."""
+        return replace(self, nodes=tuple(replace(node, family=family) for node in self.nodes))
 
     def peers(self, node: LabNode) -> tuple[LabNode, ...]:
         """Return all other nodes."""
@@ -141,11 +176,13 @@ class EncryptionProof:
 
 @dataclass(frozen=True)
 class Attachment:
-    """Where a participant is connected: its network namespace, interface and IPv4 address."""
+    """Where a participant is connected: its network namespace, interface and address."""
 
     namespace: str
     interface: str
     address: str
+    other_address: str | None = None
+    """The address of the other IP family, in a dual stack."""
 
 
 @dataclass(frozen=True)
@@ -178,3 +215,22 @@ class Datapath:
     """For failures of `tunnels`."""
     encryption_proof: EncryptionProof | None = None
     """For networks that encrypt."""
+
+
+def dual_stack(first: Datapath, second: Datapath) -> Datapath:
+    """Return the datapath for two IP families, whose plans share the links: the first family is the one to use."""
+    attachments = {
+        name: replace(attachment, other_address=second.attachments[name].address)
+        for name, attachment in first.attachments.items()
+    }
+    return replace(
+        first,
+        attachments=attachments,
+        batches=(*first.batches, *second.batches),
+        sysctls=_each_once(first.sysctls, second.sysctls),
+        link_sysctls=_each_once(first.link_sysctls, second.link_sysctls),
+    )
+
+
+def _each_once(*settings: Sequence[tuple[str, str, str]]) -> tuple[tuple[str, str, str], ...]:
+    return tuple(dict.fromkeys(setting for group in settings for setting in group))

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from k8sdds.model.trial import IP_FAMILIES
 from k8sdds.networks.cluster_install import ClusterInstall
 from k8sdds.networks.datapath import LINK_MTU, Datapath, Topology
 from k8sdds.system.kernel_features import Feature
 
 Fidelity = Literal["real", "equivalent", "modelled"]
 Options = Mapping[str, object]
-"""A network's options in an experiment: `mtu`, `engine`."""
+"""A network's options in an experiment: `mtu`, `engine`, and the IP families of nodes and pods."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,10 @@ class Network:
     """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
     loss_exemption: str = ""
     """Why the lab's rule for simulated loss, which drops UDP packets that a node receives, misses the packets."""
+    ipv4_only: str = ""
+    """Why it carries only IPv4; empty: the lab has it with IPv6, too."""
+    ipv6_overhead: int = 0
+    """How much smaller the MTU of pods must be if nodes exchange packets by IPv6."""
     aliases: tuple[str, ...] = ()
     """Other names in folder and file names of published results."""
 
@@ -145,7 +150,13 @@ class Network:
         if isinstance(mtu, int):
             return mtu
         engine = self.engine_for(options)
-        return engine.default_mtu if engine else self.default_mtu
+        default = engine.default_mtu if engine else self.default_mtu
+        return min(default, self._max_mtu(options))
+
+    def _max_mtu(self, options: Options) -> int:
+        engine = self.engine_for(options)
+        overhead = self.ipv6_overhead if _uses_ipv6(options) else 0
+        return (engine.max_mtu if engine else self.max_mtu) - overhead
 
     def options_error(self, options: Options) -> str | None:
         """Return why the options are invalid, or None."""
@@ -154,7 +165,9 @@ class Network:
         if "engine" in options and options["engine"] not in names:
             valid = f"use one of {', '.join(names)}" if names else "it has no choice of engines"
             return f"{self.name}: unknown engine {options['engine']!r}; {valid}"
-        max_mtu = engine.max_mtu if engine else self.max_mtu
+        if self.ipv4_only and _uses_ipv6(options):
+            return f"{self.name} carries only IPv4: {self.ipv4_only}"
+        max_mtu = self._max_mtu(options)
         if self.mtu(options) > max_mtu:
             encapsulation = engine.title if engine else self.encapsulation or "the network"
             return (
@@ -162,3 +175,8 @@ class Network:
                 f" and {encapsulation} leaves at most {max_mtu}"
             )
         return None
+
+
+def _uses_ipv6(options: Options) -> bool:
+    families = options.get(IP_FAMILIES)
+    return isinstance(families, tuple) and "ipv6" in families

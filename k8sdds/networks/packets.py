@@ -23,7 +23,8 @@ ETHERNET, RAW_IP = 1, 101
 IPV4, IPV6, ARP, TRANSPARENT_ETHERNET = 0x0800, 0x86DD, 0x0806, 0x6558
 _VLAN_TAGS = (0x8100, 0x88A8)
 _ETHERNET_BYTES, _IPV4_BYTES, _IPV6_BYTES, _UDP_BYTES = 14, 20, 40, 8
-_TCP, _UDP = 6, 17
+_TCP, _UDP, _FRAGMENT = 6, 17, 44
+_FRAGMENT_HEADER_BYTES = 8
 
 NONE = "none"
 """Name for packets that leave a node as the pod sent them."""
@@ -114,6 +115,35 @@ def _parse_ip(data: bytes, largest_bytes: int) -> IpPacket | None:
         size_bytes = _IPV6_BYTES + int.from_bytes(data[4:6], "big")
         return IpPacket(data[6], str(ip_address(data[24:40])), size_bytes, _IPV6_BYTES, data)
     return None
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A part of a datagram, or a whole one."""
+
+    protocol: int
+    """Number of the protocol in the datagram."""
+    datagram: bytes
+    """What the fragments of a datagram have in common: its addresses and its identification."""
+    offset_bytes: int
+    size_bytes: int
+    more_follow: bool
+
+
+def fragment_of(packet: IpPacket) -> Fragment:
+    """Return the part of a datagram that an IP packet carries."""
+    data, size_bytes = packet.data, packet.size_bytes - packet.header_bytes
+    if data[0] >> 4 == 4:
+        field = int.from_bytes(data[6:8], "big")
+        identity = data[12:20] + data[4:6]
+        return Fragment(packet.protocol, identity, (field & 0x1FFF) * 8, size_bytes, bool(field & 0x2000))
+    header = data[_IPV6_BYTES : _IPV6_BYTES + _FRAGMENT_HEADER_BYTES]
+    if packet.protocol != _FRAGMENT or len(header) < _FRAGMENT_HEADER_BYTES:
+        return Fragment(packet.protocol, data[8:40], 0, size_bytes, False)
+    # The fragment header (RFC 8200, section 4.5).
+    field = int.from_bytes(header[2:4], "big")
+    identity = data[8:40] + header[4:]
+    return Fragment(header[0], identity, field & 0xFFF8, size_bytes - _FRAGMENT_HEADER_BYTES, bool(field & 1))
 
 
 def outer_protocol(packet: IpPacket) -> tuple[str, int | None]:

@@ -84,6 +84,9 @@ class Description(BaseModel):
     writers: int | None = column("cell", "experiment", "Number of writers of each publisher on each topic")
     link: dict[str, Any] | None = column("cell", "experiment",
         'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`')
+    ip_families: str | None = column("cell", "experiment",
+        "IP versions of nodes and pods, the one that participants used first: `ipv4`, `ipv6`, `ipv4+ipv6` or `ipv6+ipv4`."
+        " Missing in folders of earlier versions, which measured `ipv4`")
     layout: str | None = column("cell", "experiment", "How participants are pinned to cores: `split`, `same` or `free`")
     cpu_quota: float | None = column("cell", "experiment", "Number of CPUs that each pod may use")
     discovery: str | None = column("cell", "experiment",

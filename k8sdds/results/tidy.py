@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.model import ip_families
 from k8sdds.model.trial import defaults
 from k8sdds.results.metrics import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
@@ -25,7 +26,7 @@ that rows can be grouped by it. Each number in `link` and `drops` also has a col
 _UNRECORDED = defaults(
     "rate_profile", "instances", "topics", "writers", "message_bytes", "fragment_bytes",
     "publish_mode", "flow_bytes", "realtime_priority", "lock_memory", "dscp",
-)  # fmt: skip
+) | {"ip_families": "+".join(ip_families.DEFAULT)}  # fmt: skip
 """Settings that a record does not have if an earlier version wrote it or all of a kind have their defaults, and the
 values with which it was measured."""
 

@@ -69,6 +69,12 @@ IPTABLES = Feature(
     " && iptables-nft -t nat -A POSTROUTING -j MASQUERADE",
     "iptables",
 )  # fmt: skip
+IPV6 = Feature(
+    "ipv6", ("ip6t_REJECT",), "nodes and pods with IPv6 addresses",
+    "ip link set lo up && ip -6 route get ::1 >/dev/null && ip6tables-nft -t nat -A POSTROUTING -j MASQUERADE"
+    " && ip6tables-nft -A OUTPUT -p ipv6-icmp -m icmp6 --icmpv6-type 135 -j REJECT",
+    "iptables",
+)  # fmt: skip
 RPFILTER = Feature(
     "rpfilter", ("ipt_rpfilter", "xt_CT"), "rules of Calico that check the path to a packet's source",
     "iptables-nft -t raw -A PREROUTING -m rpfilter --validmark --invert -j DROP"
@@ -138,7 +144,7 @@ MEMORY_LOCKS = Feature(
 )  # fmt: skip
 
 FEATURES = (
-    BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
+    BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, IPV6, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
     NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
 )  # fmt: skip
 

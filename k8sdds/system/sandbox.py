@@ -32,7 +32,11 @@ _PREPARE = (
     " [ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 k8sdds /dev/shm"
 )
 
-RULE_LOADERS = {"nft": "nft -f -", "iptables": "iptables-nft-restore --noflush"}
+RULE_LOADERS = {
+    "nft": "nft -f -",
+    "iptables": "iptables-nft-restore --noflush",
+    "ip6tables": "ip6tables-nft-restore --noflush",
+}
 """Tool → command that reads a batch as one text. `iptables` creates the objects that CNI plugins and kube-proxy create
 with it: rules in nftables whose matches and targets are in part those of xtables, which take longer."""
 

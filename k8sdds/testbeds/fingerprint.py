@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from k8sdds.model.trial import host_and_port
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
@@ -23,7 +24,7 @@ from k8sdds.testbeds import packet_handling
 from k8sdds.testbeds.packet_handling import PROGRAMS, RULES, PacketHandling
 
 PORT = 17900
-GROUP = "239.255.77.2"
+GROUP, GROUP_IPV6 = "239.255.77.2", "ff15::77:2"
 DEADLINE_S = 60
 """After this time, programs in the pods end by themselves, if k8sdds could not stop them."""
 PACKETS = 64
@@ -109,8 +110,15 @@ def observe(probed: Probed) -> Fingerprint:
         PartFailed: A part of the testbed was killed meanwhile.
     """
     found, token = Fingerprint(), f"k8sdds-{secrets.token_hex(6)}"
-    argv = [probed.receiver.supervisor, "answer", "--port", str(PORT), "--token", token, "--group", GROUP]
-    argv += ["--interface", probed.receiver_interface, "--deadline", str(DEADLINE_S)]
+    argv = [probed.receiver.supervisor, "answer", "--port", str(PORT), "--token", token]
+    argv += [
+        "--group",
+        _group(probed),
+        "--interface",
+        probed.receiver_interface,
+        "--deadline",
+        str(DEADLINE_S),
+    ]
     with probed.receiver.running(argv):
         _observe_pods(found, probed, token)
         if probed.node is None:
@@ -119,6 +127,10 @@ def observe(probed: Probed) -> Fingerprint:
             with _noting(found, _ON_NODE):
                 _observe_node(found, probed, probed.node, token)
     return found
+
+
+def _group(probed: Probed) -> str:
+    return GROUP_IPV6 if ":" in probed.receiver_address else GROUP
 
 
 def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
@@ -135,7 +147,7 @@ def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
     found.masqueraded = any(address != probed.sender_address for address in answers["seen_as"])
     count, timeout_s = str(MULTICAST_PACKETS), MULTICAST_TIMEOUT_S + 2 * probed.slack_s
     group = ["--count", count, "--interface", probed.sender_interface, "--timeout", f"{timeout_s:.3f}"]
-    found.multicast = _ask(probed, token, *group, to=GROUP)["answered"] > 0
+    found.multicast = _ask(probed, token, *group, to=_group(probed))["answered"] > 0
     if probed.loses_packets:
         # A missing answer shows nothing.
         found.multicast = found.multicast or None
@@ -200,7 +212,7 @@ def _ask(probed: Probed, token: str, *options: str, to: str = "") -> dict[str, A
         probed.sender.supervisor,
         "ask",
         "--to",
-        f"{to or probed.receiver_address}:{PORT}",
+        host_and_port(to or probed.receiver_address, PORT),
         "--token",
         token,
     ]

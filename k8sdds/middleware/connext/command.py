@@ -10,7 +10,8 @@ from k8sdds import workloads
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES, LONGEST_MESSAGE_BYTES
+from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
+from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
@@ -41,6 +42,8 @@ def unsupported(cell: Cell) -> str | None:
         )
     if cell.flow_bytes:
         return "the flow controllers of RTI PerfTest are fixed: leave out flow_bytes, or define one in the QoS profile"
+    if cell.ip_family != "ipv4":
+        return "k8sdds runs RTI PerfTest by IPv4: ip_families must begin with ipv4"
     if cell.lock_memory or cell.dscp:
         return "RTI PerfTest neither locks memory nor marks packets: leave out lock_memory and dscp"
     if cell.middleware_config:
@@ -140,7 +143,7 @@ def _size_options(cell: Cell, endpoint: Endpoint) -> list[str]:
                     f"message_bytes mtu: the MTU of the pod with the address {endpoint.address} is unknown",
                     "give message_bytes as a number",
                 )
-            size = min(endpoint.mtu_bytes - IP_AND_UDP_HEADERS_BYTES, LONGEST_MESSAGE_BYTES)
+            size = min(endpoint.mtu_bytes - IP_AND_UDP_HEADERS_BYTES[cell.ip_family], LONGEST_MESSAGE_BYTES)
         case "max":
             size = LONGEST_MESSAGE_BYTES
         case number:

@@ -53,6 +53,7 @@ VXLAN = replace(
     max_mtu=LINK_MTU - overhead.VXLAN,
     requires=(VXLAN_FEATURE, *_REQUIRES),
     lab=lab.vxlan,
+    ipv6_overhead=overhead.OUTER_IPV6,
     color=NetworkColor("#8c5a00", "#e0a85a", "h"),
 )
 
@@ -65,6 +66,7 @@ IPIP = replace(
     max_mtu=LINK_MTU - overhead.IPIP,
     requires=(IPIP_FEATURE, *_REQUIRES),
     lab=lab.ipip,
+    ipv4_only="Calico has IP in IP for IPv4 alone",
     color=NetworkColor("#a34700", "#ff9f66", "d"),
     loss_exemption="the rule drops only UDP packets, but these are IP in IP",
 )

@@ -1,6 +1,7 @@
 """Plan Calico's datapath: routed pods without a bridge, and blocks of addresses that each node announces.
 
 A pod has an address with 32 bits. Its gateway is 169.254.1.1, for which the node's end of the veth pair answers ARP.
+With IPv6, the address has 128 bits, and the gateway is the link-local address of the node's end.
 Blocks of other nodes are reached by plain routes (BGP), through vxlan.calico, or through tunl0 (IP in IP).
 """
 
@@ -8,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.calico import rules
 from k8sdds.networks.common import iptables
-from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
+from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
 from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
 
-GATEWAY = "169.254.1.1"
+GATEWAYS: dict[IpFamily, str] = {"ipv4": "169.254.1.1", "ipv6": "fe80::ecee:eeff:feee:eeee"}
 HOST_MAC = "ee:ee:ee:ee:ee:ee"
 """MAC address of the node's end of each pod's veth pair."""
 BIRD, FELIX = 12, 80
 """Routing protocol numbers of routes learned by BGP, and of those that Felix adds."""
 VNI = 4096
-_SYSCTLS = (("net.ipv4.ip_forward", "1"),)
+_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {
+    "ipv4": (FORWARDING["ipv4"],),
+    "ipv6": (FORWARDING["ipv6"],),
+}
 
 NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
 """(topology, node, mtu) → batches that connect the node to the other nodes."""
@@ -50,8 +55,10 @@ def _routed(
 
     def plan_node(node: LabNode) -> NodePlan:
         pods = topology.pods_on(node)
+        gateway = GATEWAYS[node.family]
         # The lab's nodes have no default route, without which the kernel answers no ARP requests for the gateway.
-        lines = [f"route add {GATEWAY} dev eth0"]
+        lines = [] if node.ipv6 else [f"route add {gateway} dev eth0"]
+        scope = "" if node.ipv6 else " scope link"
         pod_batches: list[Batch] = []
         attachments: dict[str, Attachment] = {}
         for pod in pods:
@@ -59,26 +66,19 @@ def _routed(
             lines += [
                 f"link add {device} mtu {mtu} address {HOST_MAC} type veth peer name eth0 mtu {mtu} netns {pod.name}",
                 f"link set {device} up",
-                f"route add {address} dev {device} scope link",
+                f"route add {address} dev {device}{scope}",
             ]
             in_pod = (
                 "link set lo up",
-                f"addr add {address}/32 dev eth0",
+                f"addr add {address}/{node.host_prefix} dev eth0",
                 "link set eth0 up",
-                f"route add {GATEWAY} dev eth0 scope link",
-                f"route add default via {GATEWAY} dev eth0",
+                f"route add {gateway} dev eth0{scope}",
+                f"route add default via {gateway} dev eth0",
             )
             pod_batches.append(Batch(pod.name, "ip", in_pod))
             attachments[pod.name] = Attachment(pod.name, "eth0", str(address))
-            link_sysctls.extend(
-                (node.name, key, value)
-                for key, value in (
-                    (f"net.ipv4.conf.{device}.proxy_arp", "1"),
-                    (f"net.ipv4.neigh.{device}.proxy_delay", "0"),
-                    (f"net.ipv4.conf.{device}.route_localnet", "1"),
-                )
-            )
-        tables = rules.tables([_device(pod) for pod in pods], tunnel)
+            link_sysctls.extend((node.name, key, value) for key, value in _link_sysctls(node, device))
+        tables = rules.tables([_device(pod) for pod in pods], tunnel, node.family)
         batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
         return [*batches, iptables.batch(node, **tables)], attachments
 
@@ -86,16 +86,27 @@ def _routed(
     return replace(plain, link_sysctls=tuple(link_sysctls))
 
 
+def _link_sysctls(node: LabNode, device: str) -> tuple[tuple[str, str], ...]:
+    """Return the sysctls of the node's end of a veth pair."""
+    if node.ipv6:
+        return ((f"net.ipv6.conf.{device}.proxy_ndp", "1"),)
+    return (
+        (f"net.ipv4.conf.{device}.proxy_arp", "1"),
+        (f"net.ipv4.neigh.{device}.proxy_delay", "0"),
+        (f"net.ipv4.conf.{device}.route_localnet", "1"),
+    )
+
+
 def _device(pod: LabPod) -> str:
     return f"cali-{pod.name}"
 
 
-def _address(node: LabNode, pod: LabPod) -> IPv4Address:
+def _address(node: LabNode, pod: LabPod) -> IPv4Address | IPv6Address:
     # The first address of the block is that of the node's tunnel.
     return node.pod_subnet.network_address + 1 + pod.slot
 
 
-def _tunnel_address(node: LabNode) -> IPv4Address:
+def _tunnel_address(node: LabNode) -> IPv4Address | IPv6Address:
     return node.pod_subnet.network_address
 
 
@@ -109,11 +120,11 @@ def _bgp_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    device = "vxlan.calico"
+    device = "vxlan-v6.calico" if node.ipv6 else "vxlan.calico"
     lines = [
         f"link add {device} mtu {mtu} address {_vtep_mac(node)} type vxlan id {VNI} dev eth0"
         f" local {node.address} dstport {rules.VXLAN_PORT} nolearning",
-        f"addr add {_tunnel_address(node)}/32 dev {device}",
+        f"addr add {_tunnel_address(node)}/{node.host_prefix} dev {device}",
         f"link set {device} up",
         f"route add blackhole {node.pod_subnet} proto {FELIX}",
     ]
@@ -128,7 +139,7 @@ def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
 
 
 def _vtep_mac(node: LabNode) -> str:
-    return f"66:ca:11:c0:00:{node.index:02x}"
+    return f"66:ca:11:c{6 if node.ipv6 else 0}:00:{node.index:02x}"
 
 
 def _ipip_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common.iptables import KUBE_PROXY_CHAINS, KUBE_PROXY_JUMPS, comment
+from k8sdds.networks.datapath import NODE_SUBNETS, POD_CIDRS
 
-POD_CIDR, NODES = "10.244.0.0/16", "192.168.77.0/24"
-"""The IP pool and the nodes: ranges replace the ipsets with their members."""
 VXLAN_PORT = 4789
 
 _ACCEPTED, _FROM_POD = "0x10000/0x10000", "0x40000/0x40000"
@@ -18,6 +18,15 @@ _ALL_MARKS = "0x0/0xf0000"
 _KNOWN = "-m conntrack --ctstate RELATED,ESTABLISHED"
 _PROFILES = ("kns.default", "ksa.default.default")
 """The profiles of a pod: of its namespace, which accepts all packets, and of its service account."""
+
+_FROM_PODS_TO_NODE: dict[IpFamily, tuple[str, ...]] = {
+    "ipv4": (),
+    "ipv6": tuple(
+        f"-p ipv6-icmp -m icmp6 --icmpv6-type {kind} -j ACCEPT" for kind in (130, 131, 132, 133, 135, 136)
+    ),
+}
+"""Accepts the discovery of neighbors and of multicast listeners."""
+_NO_IPIP: dict[IpFamily, tuple[str, ...]] = {"ipv4": ("-p 4 -j DROP",), "ipv6": ()}
 
 Chains = dict[str, tuple[str, ...]]
 
@@ -37,13 +46,16 @@ VXLAN = Tunnel(f"-p udp -m multiport --dports {VXLAN_PORT}", untracked=True)
 IPIP = Tunnel("-p 4")
 
 
-def tables(devices: Sequence[str], tunnel: Tunnel) -> dict[str, Chains]:
-    """Return all tables: name → chain → rules. `devices` are the node's ends of the pods' veth pairs."""
+def tables(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> dict[str, Chains]:
+    """Return all tables: name → chain → rules. `devices` are the node's ends of the pods' veth pairs.
+
+    Ranges of addresses replace the ipsets of the IP pool and of the nodes.
+    """
     tables = {
         "raw": _raw(tunnel),
         "mangle": _mangle(),
-        "nat": _nat(),
-        "filter": _filter(devices, tunnel),
+        "nat": _nat(POD_CIDRS[family]),
+        "filter": _filter(devices, tunnel, family),
     }
     tables["filter"] |= KUBE_PROXY_CHAINS
     return tables
@@ -100,7 +112,7 @@ def _mangle() -> Chains:
     )
 
 
-def _nat() -> Chains:
+def _nat(pods: str) -> Chains:
     return _commented(
         {
             "PREROUTING": ("-j cali-PREROUTING",),
@@ -111,20 +123,21 @@ def _nat() -> Chains:
             "cali-POSTROUTING": ("-j cali-fip-snat", "-j cali-nat-outgoing"),
             "cali-fip-dnat": (),
             "cali-fip-snat": (),
-            "cali-nat-outgoing": (f"-s {POD_CIDR} ! -d {POD_CIDR} -j MASQUERADE --random-fully",),
+            "cali-nat-outgoing": (f"-s {pods} ! -d {pods} -j MASQUERADE --random-fully",),
         }
     )
 
 
-def _filter(devices: Sequence[str], tunnel: Tunnel) -> Chains:
+def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
+    nodes = NODE_SUBNETS[family]
     between_nodes: dict[str, tuple[str, ...]] = {"in": (), "out": ()}
     if tunnel.packets:
         between_nodes = {
             "in": (
-                f"{tunnel.packets} -s {NODES} -m addrtype --dst-type LOCAL -j ACCEPT",
+                f"{tunnel.packets} -s {nodes} -m addrtype --dst-type LOCAL -j ACCEPT",
                 f"{tunnel.packets} -m addrtype --dst-type LOCAL -j DROP",
             ),
-            "out": (f"{tunnel.packets} -d {NODES} -m addrtype --src-type LOCAL -j ACCEPT",),
+            "out": (f"{tunnel.packets} -d {nodes} -m addrtype --src-type LOCAL -j ACCEPT",),
         }
     own = _commented(
         {
@@ -155,7 +168,7 @@ def _filter(devices: Sequence[str], tunnel: Tunnel) -> Chains:
                 "-m conntrack ! --ctstate DNAT -j cali-to-host-endpoint",
                 f"-m mark --mark {_ACCEPTED} -j ACCEPT",
             ),
-            "cali-wl-to-host": ("-j cali-from-wl-dispatch", "-j ACCEPT"),
+            "cali-wl-to-host": (*_FROM_PODS_TO_NODE[family], "-j cali-from-wl-dispatch", "-j ACCEPT"),
             **dict.fromkeys(
                 (
                     "cali-from-host-endpoint", "cali-to-host-endpoint", "cali-from-hep-forward",
@@ -165,7 +178,7 @@ def _filter(devices: Sequence[str], tunnel: Tunnel) -> Chains:
             ),
             "cali-from-wl-dispatch": (*(f"-i {device} -g cali-fw-{device}" for device in devices), "-j DROP"),
             "cali-to-wl-dispatch": (*(f"-o {device} -g cali-tw-{device}" for device in devices), "-j DROP"),
-            **_pod_chains(devices),
+            **_pod_chains(devices, family),
             **_profiles(),
         }
     )  # fmt: skip
@@ -174,14 +187,14 @@ def _filter(devices: Sequence[str], tunnel: Tunnel) -> Chains:
     return own
 
 
-def _pod_chains(devices: Sequence[str]) -> Chains:
+def _pod_chains(devices: Sequence[str], family: IpFamily) -> Chains:
     """Return the chains of each pod: for packets from the pod (fw) and to the pod (tw)."""
     begin = (
         f"{_KNOWN} -j ACCEPT",
         "-m conntrack --ctstate INVALID -j DROP",
         "-j MARK --set-xmark 0x0/0x30000",
     )
-    tunnels = (f"-p udp -m multiport --dports {VXLAN_PORT} -j DROP", "-p 4 -j DROP")
+    tunnels = (f"-p udp -m multiport --dports {VXLAN_PORT} -j DROP", *_NO_IPIP[family])
     end = {
         kind: (
             *(

@@ -36,6 +36,7 @@ NATIVE = Network(
     max_mtu=LINK_MTU,
     requires=(CLANG, TC_BPF),
     lab=lab.native,
+    ipv4_only="the lab's BPF programs process IPv4",
     color=NetworkColor("#5c7a00", "#b8e05a", ">"),
     agent_pods=("kube-system/cilium-*",),
     loss_exemption="the programs take packets before the rule that drops them",

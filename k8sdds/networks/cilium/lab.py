@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
+from k8sdds.model.ip_families import IpFamily
+from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
 from k8sdds.networks.datapath import Attachment, Batch, BpfObject, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
 
@@ -18,7 +19,7 @@ SOURCE = Path(__file__).with_name("datapath.c")
 VXLAN_PORT = 8472
 TUNNEL = "cilium_vxlan"
 _FIRST_POD, _FIRST_DEVICE, _TUNNEL_DEVICE = 2, 100, 99
-_SYSCTLS = (("net.ipv4.ip_forward", "1"),)
+_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {"ipv4": (FORWARDING["ipv4"],)}
 
 
 def native(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
+
+Interface = IPv4Interface | IPv6Interface
+"""An address with the length of its prefix."""
+
+
+def first_address(node: LabNode) -> Interface:
+    """Return the first address of the node's pod subnet, which most plugins give to the bridge."""
+    subnet = node.pod_subnet
+    return ip_interface(f"{subnet.network_address + 1}/{subnet.prefixlen}")
 
 
 @dataclass(frozen=True)
@@ -15,15 +25,15 @@ class Bridge:
 
     name: str
     mtu: int
-    address: IPv4Interface
+    address: Interface
     """Address of the bridge: the pods' gateway, and the first host of the node's pod subnet."""
     first_host: int = 2
     """Host part of the first pod's address."""
 
-    def pod_address(self, slot: int) -> IPv4Interface:
+    def pod_address(self, slot: int) -> Interface:
         """Return the address of the pod with this index on the node."""
-        subnet = int(self.address.ip) - 1
-        return IPv4Interface((subnet + self.first_host + slot, self.address.network.prefixlen))
+        subnet = self.address.ip - 1
+        return ip_interface(f"{subnet + self.first_host + slot}/{self.address.network.prefixlen}")
 
 
 def bridge_pods(
@@ -72,11 +82,11 @@ def pod_datapath(
     topology: Topology,
     mtu: int,
     plan_node: Callable[[LabNode], NodePlan],
-    sysctls: tuple[tuple[str, str], ...],
+    sysctls: Mapping[IpFamily, tuple[tuple[str, str], ...]],
 ) -> Datapath:
     """Combine the plans of all nodes into the datapath of a network whose pods have network namespaces.
 
-    `sysctls` are (key, value), set on every node.
+    `sysctls` are (key, value) for each IP family, set on every node.
     """
     batches: list[Batch] = []
     attachments: dict[str, Attachment] = {}
@@ -89,9 +99,18 @@ def pod_datapath(
         attachments=attachments,
         namespaces=tuple(pod.name for pod in topology.pods),
         batches=tuple(batches),
-        sysctls=tuple((node.name, key, value) for node in topology.nodes for key, value in sysctls),
+        sysctls=tuple(
+            (node.name, key, value) for node in topology.nodes for key, value in sysctls.get(node.family, ())
+        ),
     )
 
 
-NODE_SYSCTLS = (("net.ipv4.ip_forward", "1"), ("net.bridge.bridge-nf-call-iptables", "1"))
+FORWARDING: dict[IpFamily, tuple[str, str]] = {
+    "ipv4": ("net.ipv4.ip_forward", "1"),
+    "ipv6": ("net.ipv6.conf.all.forwarding", "1"),
+}
+NODE_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {
+    "ipv4": (FORWARDING["ipv4"], ("net.bridge.bridge-nf-call-iptables", "1")),
+    "ipv6": (FORWARDING["ipv6"], ("net.bridge.bridge-nf-call-ip6tables", "1")),
+}
 """(key, value) that kubeadm requires on every node."""

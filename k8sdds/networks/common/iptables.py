@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.datapath import Batch, LabNode
 
 BUILT_IN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
@@ -17,7 +18,10 @@ def batch(node: LabNode, **tables: Mapping[str, Sequence[str]]) -> Batch:
         lines += [f":{chain} {'ACCEPT' if chain in BUILT_IN else '-'}" for chain in chains]
         lines += [f"-A {chain} {rule}" for chain, rules in chains.items() for rule in rules]
         lines.append("COMMIT")
-    return Batch(node.name, "iptables", tuple(lines))
+    return Batch(node.name, "ip6tables" if node.ipv6 else "iptables", tuple(lines))
+
+
+MULTICAST: dict[IpFamily, str] = {"ipv4": "224.0.0.0/4", "ipv6": "ff00::/8"}
 
 
 def comment(text: str) -> str:

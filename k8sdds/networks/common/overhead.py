@@ -19,3 +19,6 @@ Generation Kernel Network Tunnel", NDSS 2017, section 5.4.6."""
 
 WIREGUARD_IPV6 = WIREGUARD + 20
 """The same with an outer IPv6 header (40). wg-quick and flannel reserve this much for IPv4, too."""
+
+OUTER_IPV6 = 20
+"""How much longer an outer IPv6 header (40) is than one of IPv4."""

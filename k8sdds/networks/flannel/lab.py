@@ -1,14 +1,13 @@
 """Plan Flannel's VXLAN and host-gw datapaths, and the bridge that all backends share.
 
-VXLAN: VNI 1 on UDP port 8472, without learning. For every other node, whose VTEP is flannel.1, there is one
-permanent neighbor, one forwarding entry and one on-link route. Masquerade rules are in FLANNEL-POSTRTG, forward
-rules in FLANNEL-FWD.
+VXLAN: VNI 1 on UDP port 8472, without learning. For every other node, whose VTEP is flannel.1 (for IPv6
+flannel-v6.1), there is one permanent neighbor, one forwarding entry and one on-link route. Masquerade rules are in
+FLANNEL-POSTRTG, forward rules in FLANNEL-FWD.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv4Interface
 
 from k8sdds.networks.common import iptables
 from k8sdds.networks.common.bridge_cni import (
@@ -16,13 +15,14 @@ from k8sdds.networks.common.bridge_cni import (
     Bridge,
     NodePlan,
     bridge_pods,
+    first_address,
     pod_datapath,
 )
 from k8sdds.networks.common.iptables import comment
-from k8sdds.networks.datapath import Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import POD_CIDRS, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
-POD_CIDR = "10.244.0.0/16"
+POD_CIDR = POD_CIDRS["ipv4"]
 VNI = 1
 VXLAN_PORT = 8472
 """UDP port: the Linux kernel's default for VXLAN, which flannel uses."""
@@ -31,8 +31,12 @@ NodeLinks = Callable[[Topology, LabNode, int], list[Batch]]
 """(topology, node, mtu) → batches that connect the node to the other nodes."""
 
 
+def _device(node: LabNode) -> str:
+    return f"flannel-v6.{VNI}" if node.ipv6 else f"flannel.{VNI}"
+
+
 def _vtep_mac(node: LabNode) -> str:
-    return f"02:f1:00:00:00:{node.index:02x}"
+    return f"02:f{6 if node.ipv6 else 1}:00:00:00:{node.index:02x}"
 
 
 def _vtep_address(node: LabNode) -> str:
@@ -41,23 +45,24 @@ def _vtep_address(node: LabNode) -> str:
 
 def _rules(node: LabNode) -> Batch:
     masquerade, forward = comment("flanneld masq"), comment("flanneld forward")
+    pods, multicast = POD_CIDRS[node.family], iptables.MULTICAST[node.family]
     return iptables.batch(
         node,
         nat={
             "POSTROUTING": (f"{masquerade} -j FLANNEL-POSTRTG",),
             "FLANNEL-POSTRTG": (
                 f"-m mark --mark 0x4000/0x4000 {masquerade} -j RETURN",
-                f"-s {node.pod_subnet} -d {POD_CIDR} {masquerade} -j RETURN",
-                f"-s {POD_CIDR} -d {node.pod_subnet} {masquerade} -j RETURN",
-                f"! -s {POD_CIDR} -d {node.pod_subnet} {masquerade} -j RETURN",
-                f"-s {POD_CIDR} ! -d 224.0.0.0/4 {masquerade} -j MASQUERADE --random-fully",
-                f"! -s {POD_CIDR} -d {POD_CIDR} {masquerade} -j MASQUERADE --random-fully",
+                f"-s {node.pod_subnet} -d {pods} {masquerade} -j RETURN",
+                f"-s {pods} -d {node.pod_subnet} {masquerade} -j RETURN",
+                f"! -s {pods} -d {node.pod_subnet} {masquerade} -j RETURN",
+                f"-s {pods} ! -d {multicast} {masquerade} -j MASQUERADE --random-fully",
+                f"! -s {pods} -d {pods} {masquerade} -j MASQUERADE --random-fully",
             ),
         },
         filter={
             "FORWARD": (*iptables.KUBE_PROXY_JUMPS, f"{forward} -j FLANNEL-FWD"),
             **iptables.KUBE_PROXY_CHAINS,
-            "FLANNEL-FWD": (f"-s {POD_CIDR} {forward} -j ACCEPT", f"-d {POD_CIDR} {forward} -j ACCEPT"),
+            "FLANNEL-FWD": (f"-s {pods} {forward} -j ACCEPT", f"-d {pods} {forward} -j ACCEPT"),
         },
     )
 
@@ -66,7 +71,7 @@ def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: [])
     """Plan pods on cni0, connected to the other nodes by `node_links`."""
 
     def plan_node(node: LabNode) -> NodePlan:
-        bridge = Bridge("cni0", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
+        bridge = Bridge("cni0", mtu, first_address(node))
         lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
         batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
         return [*batches, _rules(node)], attachments
@@ -85,20 +90,21 @@ def hostgw(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    """Plan flannel.1 with static neighbors, forwarding entries and routes for every other node."""
+    """Plan the VXLAN device with static neighbors, forwarding entries and routes for every other node."""
+    device = _device(node)
     lines = [
-        f"link add flannel.1 mtu {mtu} address {_vtep_mac(node)}"
+        f"link add {device} mtu {mtu} address {_vtep_mac(node)}"
         f" type vxlan id {VNI} dev eth0 local {node.address} dstport {VXLAN_PORT} nolearning",
-        f"addr add {_vtep_address(node)}/32 dev flannel.1",
-        "link set flannel.1 up",
+        f"addr add {_vtep_address(node)}/{node.host_prefix} dev {device}",
+        f"link set {device} up",
     ]
     forwarding = []
     for peer in topology.peers(node):
         lines += [
-            f"neigh add {_vtep_address(peer)} lladdr {_vtep_mac(peer)} dev flannel.1 nud permanent",
-            f"route add {peer.pod_subnet} via {_vtep_address(peer)} dev flannel.1 onlink",
+            f"neigh add {_vtep_address(peer)} lladdr {_vtep_mac(peer)} dev {device} nud permanent",
+            f"route add {peer.pod_subnet} via {_vtep_address(peer)} dev {device} onlink",
         ]
-        forwarding.append(f"fdb add {_vtep_mac(peer)} dev flannel.1 dst {peer.address} self permanent")
+        forwarding.append(f"fdb add {_vtep_mac(peer)} dev {device} dst {peer.address} self permanent")
     return [Batch(node.name, "ip", tuple(lines)), Batch(node.name, "bridge", tuple(forwarding))]
 
 

@@ -7,10 +7,16 @@ before every other forward rule, and every forwarded packet is compared with the
 
 from __future__ import annotations
 
-from ipaddress import IPv4Interface
-
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common import iptables
-from k8sdds.networks.common.bridge_cni import NODE_SYSCTLS, Bridge, NodePlan, bridge_pods, pod_datapath
+from k8sdds.networks.common.bridge_cni import (
+    NODE_SYSCTLS,
+    Bridge,
+    NodePlan,
+    bridge_pods,
+    first_address,
+    pod_datapath,
+)
 from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
@@ -19,7 +25,7 @@ BGP_PROTOCOL = 17
 """Routing protocol number of the routes that kube-router adds."""
 POLICY_TABLE = 77
 """Routing table for packets from pods into tunnels. It is empty if all nodes are in one subnet, but is looked up."""
-SERVICE_CIDR = "10.96.0.0/12"
+SERVICE_CIDRS: dict[IpFamily, str] = {"ipv4": "10.96.0.0/12", "ipv6": "fd00:10:96::/112"}
 NODE_PORTS = "30000:32767"
 """Kubernetes' defaults."""
 
@@ -28,6 +34,11 @@ _CHECKED = "0x10000/0x10000"
 _ACCEPTED = "0x20000/0x20000"
 """Mark of packets that the chain of a pod has let pass."""
 
+_ICMP: dict[IpFamily, str] = {
+    "ipv4": "-p icmp {comment} -m icmp --icmp-type {kind}",
+    "ipv6": "-p ipv6-icmp {comment} -m icmp6 --icmpv6-type {kind}",
+}
+
 Rules = tuple[str, ...]
 
 
@@ -35,39 +46,45 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath."""
 
     def plan_node(node: LabNode) -> NodePlan:
-        bridge = Bridge("kube-bridge", mtu, IPv4Interface(f"{node.pod_subnet.network_address + 1}/24"))
+        bridge = Bridge("kube-bridge", mtu, first_address(node))
         lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
         routes = [
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
             for peer in topology.peers(node)
         ]
-        routes.append(f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}")
         rules = [
-            Batch(node.name, "nft", (_masquerade(topology),)),
-            iptables.batch(node, filter=_policy_chains(attachments)),
+            # Unlike for routes, `ip` does not derive the family of a rule from its address.
+            Batch(
+                node.name,
+                "ip -6" if node.ipv6 else "ip",
+                (f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}",),
+            ),
+            Batch(node.name, "nft", (_masquerade(topology, node),)),
+            iptables.batch(node, filter=_policy_chains(attachments, node.family)),
         ]
         return [Batch(node.name, "ip", (*lines, *routes)), *pod_batches, *rules], attachments
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 
 
-def _masquerade(topology: Topology) -> str:
+def _masquerade(topology: Topology, node: LabNode) -> str:
+    ip, kind = ("ip6", "ipv6_addr") if node.ipv6 else ("ip", "ipv4_addr")
     pod_subnets = ", ".join(str(other.pod_subnet) for other in topology.nodes)
     node_addresses = ", ".join(other.address for other in topology.nodes)
     return f"""
-table ip nat {{
-  set kube-router-pod-subnets {{ type ipv4_addr; flags interval; elements = {{ {pod_subnets} }}; }}
-  set kube-router-node-ips {{ type ipv4_addr; elements = {{ {node_addresses} }}; }}
+table {ip} nat {{
+  set kube-router-pod-subnets {{ type {kind}; flags interval; elements = {{ {pod_subnets} }}; }}
+  set kube-router-node-ips {{ type {kind}; elements = {{ {node_addresses} }}; }}
   chain POSTROUTING {{
     type nat hook postrouting priority srcnat; policy accept;
-    ip saddr @kube-router-pod-subnets ip daddr != @kube-router-pod-subnets \
-ip daddr != @kube-router-node-ips counter masquerade fully-random
+    {ip} saddr @kube-router-pod-subnets {ip} daddr != @kube-router-pod-subnets \
+{ip} daddr != @kube-router-node-ips counter masquerade fully-random
   }}
 }}
 """
 
 
-def _policy_chains(pods: dict[str, Attachment]) -> dict[str, Rules]:
+def _policy_chains(pods: dict[str, Attachment], family: IpFamily) -> dict[str, Rules]:
     """Return all chains of the table `filter` on a node with these pods, for the case that no policy exists."""
     chains = {f"KUBE-POD-FW-{name.upper()}": pod.address for name, pod in pods.items()}
     end = (
@@ -92,7 +109,7 @@ def _policy_chains(pods: dict[str, Attachment]) -> dict[str, Rules]:
         "OUTPUT": (f"{comment('kube-router netpol')} -j KUBE-ROUTER-OUTPUT",),
         **iptables.KUBE_PROXY_CHAINS,
         "KUBE-ROUTER-INPUT": (
-            f"-d {SERVICE_CIDR} {comment('cluster IP range')} -j RETURN",
+            f"-d {SERVICE_CIDRS[family]} {comment('cluster IP range')} -j RETURN",
             *(
                 f"-p {protocol} {comment('node ports')} -m addrtype --dst-type LOCAL"
                 f" -m multiport --dports {NODE_PORTS} -j RETURN"
@@ -110,7 +127,7 @@ def _policy_chains(pods: dict[str, Attachment]) -> dict[str, Rules]:
             f"{comment('drop invalid state')} -m conntrack --ctstate INVALID -j DROP",
             f"{comment('stateful firewall')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             *(
-                f"-p icmp {comment(f'allow {kind}')} -m icmp --icmp-type {kind} -j ACCEPT"
+                f"{_ICMP[family].format(comment=comment(f'allow {kind}'), kind=kind)} -j ACCEPT"
                 for kind in ("echo-request", "destination-unreachable", "time-exceeded")
             ),
         ),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Interface, IPv4Network
+from ipaddress import ip_network
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
-from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Subnet, Topology
 from k8sdds.networks.network import Engine
 
 INTERFACE = "net1"
 """Name that Multus gives a pod's first additional interface."""
-SUBNET = IPv4Network("10.245.0.0/16")
+SUBNETS: dict[IpFamily, Subnet] = {
+    "ipv4": ip_network("10.245.0.0/16"),
+    "ipv6": ip_network("fd00:10:245::/64"),
+}
 """One subnet for the pods of all nodes, because the network has no routers."""
 
 
@@ -25,12 +29,15 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
             links.append(
                 f"link add link eth0 name {INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
             )
-            address = IPv4Interface(
-                (int(SUBNET.network_address) + node.index * 256 + 2 + pod.slot, SUBNET.prefixlen)
+            subnet = SUBNETS[node.family]
+            address = subnet[node.index * 256 + 2 + pod.slot]
+            lines = (
+                "link set lo up",
+                f"addr add {address}/{subnet.prefixlen} dev {INTERFACE}",
+                f"link set {INTERFACE} up",
             )
-            lines = ("link set lo up", f"addr add {address} dev {INTERFACE}", f"link set {INTERFACE} up")
             pod_batches.append(Batch(pod.name, "ip", lines))
-            attachments[pod.name] = Attachment(pod.name, INTERFACE, str(address.ip))
+            attachments[pod.name] = Attachment(pod.name, INTERFACE, str(address))
         return [Batch(node.name, "ip", tuple(links)), *pod_batches], attachments
 
-    return pod_datapath(topology, mtu, plan_node, ())
+    return pod_datapath(topology, mtu, plan_node, {})

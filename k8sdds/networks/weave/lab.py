@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Interface
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common import iptables
-from k8sdds.networks.common.bridge_cni import Bridge, NodePlan, bridge_pods, pod_datapath
+from k8sdds.networks.common.bridge_cni import FORWARDING, Bridge, NodePlan, bridge_pods, pod_datapath
 from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
@@ -20,12 +21,14 @@ VXLAN_PORT = 6784
 PAPER_MTU = 1438
 """MTU of the pods in the K8sDDS paper: the maximum with the 62 bytes that Weave reserves for its overhead."""
 
-_SYSCTLS = (
-    ("net.ipv4.ip_forward", "1"),
-    # The global switch would enable netfilter on the bridge `datapath` too, where Open vSwitch has none.
-    # nf_call_iptables, below, enables it on the bridge `weave` only.
-    ("net.bridge.bridge-nf-call-iptables", "0"),
-)
+_SYSCTLS: dict[IpFamily, tuple[tuple[str, str], ...]] = {
+    "ipv4": (
+        FORWARDING["ipv4"],
+        # The global switch would enable netfilter on the bridge `datapath` too, where Open vSwitch has none.
+        # nf_call_iptables, below, enables it on the bridge `weave` only.
+        ("net.bridge.bridge-nf-call-iptables", "0"),
+    )
+}
 
 _MULTICAST = "224.0.0.0/4"
 _ALLOWED = "0x40000/0x40000"

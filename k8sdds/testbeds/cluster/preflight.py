@@ -39,6 +39,11 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
         if cell.services:
             for what, remedy in middleware.find(cell.middleware).service_problems():
                 add(what, remedy)
+        if "ipv6" in cell.ip_families:
+            add(
+                f"ip_families {', '.join(cell.ip_families)}: k8sdds measures IPv6 only in the lab",
+                "remove it, or use --testbed lab",
+            )
         if "mtu" in cell.network_options and not can_switch:
             add(
                 f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from k8sdds.kubernetes.exec_stream import CommandResult
-from k8sdds.model.experiment import IP_AND_UDP_HEADERS_BYTES
+from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import find
 from k8sdds.networks.cluster_install import PathEvidence
@@ -210,16 +210,15 @@ class PathVerifier:
             (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", GROUP])
             for name, port in ports.items()
         ]
-        sizes = {name: (ready_pods[name].mtu_bytes or 1500) - IP_AND_UDP_HEADERS_BYTES for name in publishers}
+        headers = IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
+        sizes = {name: (ready_pods[name].mtu_bytes or 1500) - headers for name in publishers}
         timeout = ["--timeout", str(REPLY_TIMEOUT_S)]
         requests = []
         for pub in publishers:
             for sub, port in ports.items():
                 options = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE_PACKETS), *timeout]
                 argv = [PROBE, "ask", f"{ready_pods[sub].address}:{port}", *options]
-                requests.append(
-                    (pub, sub, argv, f"whole packets of {sizes[pub] + IP_AND_UDP_HEADERS_BYTES} bytes")
-                )
+                requests.append((pub, sub, argv, f"whole packets of {sizes[pub] + headers} bytes"))
                 if multicast:
                     options = ["--count", str(MULTICAST_PACKETS), *timeout]
                     options += ["--interface", ready_pods[pub].interface]

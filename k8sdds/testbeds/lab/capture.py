@@ -62,18 +62,18 @@ def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:
 
     Incomplete datagrams are left out, and an incomplete last record ends the file.
     """
-    parts: dict[tuple[bytes, int], dict[int, tuple[int, bool]]] = defaultdict(dict)
+    parts: dict[bytes, dict[int, tuple[int, bool]]] = defaultdict(dict)
     counts = set()
     try:
         captured = list(packets.read_pcap(path.read_bytes()))
     except ValueError:
         return []
     for packet in captured:
-        if packet.protocol != _UDP or packet.data[0] >> 4 != 4:
+        fragment = packets.fragment_of(packet)
+        if fragment.protocol != _UDP:
             continue
-        identity, flags = (int.from_bytes(packet.data[at : at + 2], "big") for at in (4, 6))
-        key = (packet.data[12:20], identity)
-        parts[key][(flags & 0x1FFF) * 8] = (packet.size_bytes - packet.header_bytes, bool(flags & 0x2000))
+        key = fragment.datagram
+        parts[key][fragment.offset_bytes] = (fragment.size_bytes, fragment.more_follow)
         size = _complete_bytes(parts[key])
         if size:
             fragments = parts.pop(key)

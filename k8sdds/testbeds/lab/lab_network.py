@@ -29,7 +29,7 @@ PING_INTERVAL_S = 0.2
 
 END_POLL_S = 0.02
 
-IPV4_AND_ICMP_HEADER_BYTES = 28
+ICMP_HEADER_BYTES = 8
 
 
 class LabNetwork:
@@ -214,31 +214,35 @@ class LabNetwork:
     def _ping_all(self) -> None:
         attachments = self.plan.datapath.attachments
         sources = [pod.name for pod in self.plan.topology.pods if pod.participant.publishes]
-        targets = [name for name in attachments if name not in sources]
-        size = self.plan.datapath.mtu - IPV4_AND_ICMP_HEADER_BYTES
+        targets = {
+            address: name
+            for name, attachment in attachments.items()
+            for address in (attachment.address, attachment.other_address)
+            if name not in sources and address is not None
+        }
         # Until the first answer: the link may lose packets by request (`loss_percent`), and one lost ping or reply
         # does not show that the datapath is wrong.
         until_answered = ("-c", "1", "-i", str(PING_INTERVAL_S), "-w", str(PING_TIMEOUT_S))
         for source in sources:
             pings = {
-                target: subprocess.Popen(
+                address: subprocess.Popen(
                     [
                         *self.enter(source),
-                        "ping", "-n", "-q", *until_answered, "-M", "do", "-s", str(size),
-                        attachments[target].address,
+                        "ping", "-n", "-q", *until_answered, "-M", "do",
+                        "-s", str(self.plan.datapath.mtu - _ping_headers_bytes(address)), address,
                     ],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
                 )
-                for target in targets
+                for address in targets
             }  # fmt: skip
-            outputs = {target: ping.communicate()[0] for target, ping in pings.items()}
-            failed = [target for target, ping in pings.items() if ping.returncode]
+            outputs = {address: ping.communicate()[0] for address, ping in pings.items()}
+            failed = [address for address, ping in pings.items() if ping.returncode]
             if failed:
                 processes.require_not_killed(pings[failed[0]].returncode, f"{self.name}: a ping of {source}")
                 raise PrerequisiteError(
-                    f"{self.name}: {failed[0]} does not answer pings of {self.plan.datapath.mtu} bytes from"
+                    f"{self.name}: {targets[failed[0]]} does not answer pings of {self.plan.datapath.mtu} bytes from"
                     f" {source}: {' '.join(outputs[failed[0]].split())}",
                     "inspect the datapath: k8sdds lab plan; check this machine: k8sdds doctor",
                 )
@@ -304,6 +308,10 @@ class LabNetwork:
     def close(self) -> None:
         """Close the sandbox, which ends everything in it."""
         self.sandbox.close()
+
+
+def _ping_headers_bytes(address: str) -> int:
+    return (40 if ":" in address else 20) + ICMP_HEADER_BYTES
 
 
 def _sysctls(namespace: str, sysctls: Sequence[tuple[str, str, str]], then: str = "") -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
-from k8sdds.networks.datapath import Batch, Datapath, Topology
+from k8sdds.networks.datapath import Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
 
@@ -32,31 +34,44 @@ def make_plan(cell: Cell) -> Plan:
     """Return the plan of a cell's lab network. A pure function: it does not depend on the machine."""
     network = find(cell.network)
     topology = topology_of(cell)
-    mtu = network.mtu(cell.network_options)
-    datapath = network.lab(topology, mtu, network.engine_for(cell.network_options))
+    mtu, engine = network.mtu(cell.datapath_options), network.engine_for(cell.network_options)
+    datapath, *second = (network.lab(topology.in_family(family), mtu, engine) for family in cell.ip_families)
+    for other in second:
+        datapath = dual_stack(datapath, other)
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
         key=LabNetworkKey.of(cell),
         topology=topology,
         namespaces=namespaces,
-        # IPv6 is off, so that router solicitation and duplicate address detection cannot disturb a trial.
-        sysctls=(*((name, "net.ipv6.conf.all.disable_ipv6", "1") for name in namespaces), *datapath.sysctls),
-        batches=tuple(_joined([*links(topology, cell.link), *datapath.batches])),
+        sysctls=(*_ipv6_sysctls(namespaces, cell.ip_families), *datapath.sysctls),
+        batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),
         datapath=datapath,
     )
+
+
+def _ipv6_sysctls(namespaces: Sequence[str], families: Sequence[IpFamily]) -> Iterator[tuple[str, str, str]]:
+    """Return what keeps router solicitation and duplicate address detection from disturbing a trial."""
+    for name in namespaces:
+        if "ipv6" not in families or name == SWITCH:
+            yield name, "net.ipv6.conf.all.disable_ipv6", "1"
+            continue
+        for key in ("accept_dad", "accept_ra", "router_solicitations"):
+            yield name, f"net.ipv6.conf.default.{key}", "0"
+        yield name, "net.ipv6.conf.all.accept_dad", "0"
 
 
 def _joined(batches: list[Batch]) -> list[Batch]:
     """Join all `ip` lines of a namespace into its first batch, which halves the number of commands.
 
     The `ip` lines of a network may therefore depend on earlier lines of the same namespace and on devices
-    that an earlier namespace moved in, but not on a batch of another tool between them.
+    that an earlier namespace moved in, but not on a batch of another tool between them. Equal lines, which the plans
+    of two IP families have in common, run once.
     """
     lines: dict[str, list[str]] = {}
     for batch in batches:
         if batch.tool == "ip":
             lines.setdefault(batch.namespace, []).extend(batch.lines)
-    first = [Batch(namespace, "ip", tuple(joined)) for namespace, joined in lines.items()]
+    first = [Batch(namespace, "ip", tuple(dict.fromkeys(joined))) for namespace, joined in lines.items()]
     return first + [batch for batch in batches if batch.tool != "ip" and batch.lines]
 
 

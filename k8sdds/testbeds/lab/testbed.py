@@ -213,7 +213,7 @@ class Lab:
     def network_facts(self, trial: Trial) -> dict[str, Any]:
         """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
         network = find(trial.cell.network)
-        options = trial.cell.network_options
+        options = trial.cell.datapath_options
         engine = network.engine_for(options)
         observed = self._fingerprints.get(trial.cell.network_mode)
         return {
@@ -439,6 +439,8 @@ def _process_features(cell: Cell) -> list[Feature]:
 def needed_features(cell: Cell) -> list[Feature]:
     """Return the features of this machine that a cell's network and links need."""
     features = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
+    if "ipv6" in cell.ip_families:
+        features.append(kernel_features.IPV6)
     if cell.link.rate_mbit:
         features.append(kernel_features.TBF)
     if cell.link.delay_us:

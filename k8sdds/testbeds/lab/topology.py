@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from k8sdds.model.experiment import Link, Placement
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.networks.datapath import LINK_MTU, Batch, LabNode, LabPod, Topology
@@ -67,7 +69,7 @@ def topology_of(cell: Cell) -> Topology:
         node = node_of[participant]
         pods.append(LabPod(participant, node=node, slot=slots[node], index=index))
         slots[node] += 1
-    return Topology(nodes=tuple(LabNode(i) for i in range(count)), pods=tuple(pods))
+    return Topology(nodes=tuple(LabNode(i, cell.ip_family) for i in range(count)), pods=tuple(pods))
 
 
 def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
@@ -107,8 +109,8 @@ def same_node(topology: Topology) -> str | None:
     return None
 
 
-def links(topology: Topology, link: Link) -> list[Batch]:
-    """Return the commands that create the switch, the nodes' links and their impairments."""
+def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[Batch]:
+    """Return the commands that create the switch, the nodes' links with their addresses, and their impairments."""
     switch = [
         "link set lo up",
         "link add br0 type bridge mcast_snooping 0",
@@ -125,11 +127,16 @@ def links(topology: Topology, link: Link) -> list[Batch]:
             Batch(
                 node.name,
                 "ip",
-                ("link set lo up", f"addr add {node.address}/24 dev eth0", "link set eth0 up"),
+                ("link set lo up", *(_address(node, family) for family in families), "link set eth0 up"),
             )
         )
     batches.insert(0, Batch(SWITCH, "ip", tuple(switch)))
     return batches + _impairments(topology, link)
+
+
+def _address(node: LabNode, family: IpFamily) -> str:
+    own = replace(node, family=family)
+    return f"addr add {own.address}/{own.prefix} dev eth0"
 
 
 def _impairments(topology: Topology, link: Link) -> list[Batch]:
@@ -165,7 +172,7 @@ def _loss(percent: float) -> str:
 table netdev impairments {{
   chain in {{
     type filter hook ingress device eth0 priority 0; policy accept;
-    ip protocol udp numgen random mod 100000 < {round(percent * 1000)} counter drop
+    meta l4proto udp numgen random mod 100000 < {round(percent * 1000)} counter drop
   }}
 }}
 """

@@ -106,6 +106,9 @@ struct MessageLimits {
 
 enum class Discovery { multicast, peers, server };
 
+// Bytes of a packet in front of a datagram's payload.
+constexpr size_t ip_and_udp_headers(bool ipv6) { return ipv6 ? 48 : 28; }
+
 // The resolved options, as a backend needs them.
 struct Settings {
     Role role = Role::publisher;
@@ -115,6 +118,7 @@ struct Settings {
     uint64_t data_length = 100;               // bytes of a sample, with its overhead
     unsigned subscribers = 1, publishers = 1; // how many this process waits for
     std::string nic;
+    bool ipv6 = false;                        // IPv4 otherwise
     std::vector<std::string> peers;
     bool multicast = false;
     std::string multicast_address;

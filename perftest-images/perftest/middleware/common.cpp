@@ -22,12 +22,15 @@ std::string throughput_topic_name(const Settings& s, unsigned n) {
 }
 
 std::string unsupported_nic(const Settings& s) {
-    if (s.nic.empty() || !interface_of(s.nic).name.empty()) return "";
-    return "-nic: no interface with an IPv4 address is named '" + s.nic + "'; list them with ip -4 addr";
+    if (s.nic.empty() || !interface_of(s.nic, s.ipv6).name.empty()) return "";
+    const std::string version = s.ipv6 ? "6" : "4";
+    return "-nic: no interface with an IPv" + version + " address is named '" + s.nic + "'; list them with ip -" + version +
+           " addr";
 }
 
 std::string multicast_group(const Settings& s) {
-    return s.multicast_address.empty() ? "239.255.0.1" : s.multicast_address;
+    if (!s.multicast_address.empty()) return s.multicast_address;
+    return s.ipv6 ? "ff15::efff:1" : "239.255.0.1";
 }
 
 void apply_test_qos(Settings& s) {

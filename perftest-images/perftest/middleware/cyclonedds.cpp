@@ -256,14 +256,13 @@ Matches CycloneDds::matches() {
 
 TransportFacts CycloneDds::facts() {
     TransportFacts facts;
-    for (const UdpSocket& socket : own_udp_sockets()) {
+    const std::vector<UdpSocket> sockets = own_udp_sockets();
+    for (const UdpSocket& socket : sockets) {
         facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
         facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
-        for (const in_addr address : {socket.address, socket.multicast_interface})
-            if (address.s_addr != INADDR_ANY && facts.address.empty() && !IN_MULTICAST(ntohl(address.s_addr)))
-                facts.address = address_text(address);
     }
-    const Interface interface = interface_of(facts.address.empty() ? settings_.nic : facts.address);
+    facts.address = used_address(sockets);
+    const Interface interface = interface_of(facts.address.empty() ? settings_.nic : facts.address, settings_.ipv6);
     facts.interface = interface.name;
     facts.address = interface.address;
     const CycloneLengths lengths = cyclonedds_lengths(settings_);

@@ -208,7 +208,7 @@ std::string cyclonedds_unsupported(const Settings& s) {
     if (const std::string problem = unsupported_nic(s); !problem.empty()) return problem;
     for (const std::string& peer : s.peers)
         if (peer.find_first_of("<>\"'&$ ,;") != std::string::npos)
-            return "-peer: '" + peer + "' is not an address; give an IPv4 address or a host name";
+            return "-peer: '" + peer + "' is not an address; give an IP address or a host name";
     if (s.shared_memory)
         return "-transport: cyclonedds has shared memory only with the daemon of iceoryx; give UDPv4, or use fastdds";
     if (s.asynchronous) return "-asynchronous: cyclonedds sends in the thread that writes; remove it, or use fastdds";
@@ -222,7 +222,7 @@ std::string cyclonedds_unsupported(const Settings& s) {
 std::string cyclonedds_config(const Settings& s) {
     ConfigFile user;
     read_config(s, user);                                 // cyclonedds_unsupported() has reported problems
-    const Interface nic = interface_of(s.nic);
+    const Interface nic = interface_of(s.nic, s.ipv6);
     std::string interface = s.nic.empty() ? "<NetworkInterface autodetermine=\"true\""
                             : nic.address == s.nic ? "<NetworkInterface address=\"" + escape(s.nic) + "\""
                                                    : "<NetworkInterface name=\"" + escape(s.nic) + "\"";
@@ -237,6 +237,7 @@ std::string cyclonedds_config(const Settings& s) {
                             : multicast_discovery              ? "spdp"
                                                                : "false";
     std::string general = element("Interfaces", interface) + element("AllowMulticast", multicast);
+    if (s.ipv6) general += element("Transport", "udp6");
     if (s.multicast || multicast_discovery) general += element("EnableMulticastLoopback", "true");
     general += message_lengths(s);
 
@@ -247,12 +248,12 @@ std::string cyclonedds_config(const Settings& s) {
                             element("MaxAutoParticipantIndex", std::to_string(max_index));
     if (!s.peers.empty()) {
         std::string peers;
-        for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer) + "\"/>";
+        for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer.find(':') == std::string::npos ? peer : "[" + peer + "]") + "\"/>";
         discovery += element("Peers", peers);
     }
-    if (!s.multicast_address.empty())
-        discovery += element("SPDPMulticastAddress", s.multicast_address) +
-                     element("DefaultMulticastAddress", s.multicast_address);
+    if (!s.multicast_address.empty() || s.ipv6)
+        discovery += element("SPDPMulticastAddress", multicast_group(s)) +
+                     element("DefaultMulticastAddress", multicast_group(s));
 
     std::string internal = element("WriterLingerDuration", "200 ms");
     if (!user.has("Domain/Internal/SocketReceiveBufferSize"))

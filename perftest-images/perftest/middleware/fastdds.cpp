@@ -131,7 +131,7 @@ void FastDds::open(const Settings& settings, Events& events) {
     fastdds_api::disable_intraprocess_delivery();
 
     // The library ignores an interface without carrier, even when the carrier comes up later.
-    const std::string interface = interface_of(settings.nic).name;
+    const std::string interface = interface_of(settings.nic, settings.ipv6).name;
     for (int i = 0; !interface.empty() && !is_running(interface); ++i) {
         if (i == 300) throw std::runtime_error("-nic: " + interface + " has no carrier after 3 s");
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -313,13 +313,12 @@ Matches FastDds::matches() {
 
 TransportFacts FastDds::facts() {
     TransportFacts facts;
-    for (const UdpSocket& socket : own_udp_sockets()) {
+    const std::vector<UdpSocket> sockets = own_udp_sockets();
+    for (const UdpSocket& socket : sockets) {
         facts.receive_buffer = std::max(facts.receive_buffer, socket.receive_buffer);
         facts.send_buffer = std::max(facts.send_buffer, socket.send_buffer);
-        const bool usable = socket.address.s_addr != INADDR_ANY && !IN_MULTICAST(ntohl(socket.address.s_addr));
-        if (usable && facts.address.empty()) facts.address = address_text(socket.address);
     }
-    const Interface interface = interface_of(settings_.nic.empty() ? facts.address : settings_.nic);
+    const Interface interface = interface_of(settings_.nic.empty() ? used_address(sockets) : settings_.nic, settings_.ipv6);
     facts.interface = interface.name;
     facts.address = interface.address;
     facts.max_message = fastdds_max_message(settings_);

@@ -43,21 +43,24 @@ std::string unsupported_qos(const QosProfile& qos, const EndpointQos& e, bool wr
     return "";
 }
 
-// Returns the IPv4 address of a host name, or INADDR_ANY if it has none.
-in_addr resolve_host(const std::string& host) {
-    in_addr address{};
+// Returns the address of a host name, or an empty text if it has none of this family.
+std::string resolve_host(const std::string& host, bool ipv6) {
+    SocketAddress address("", 0, ipv6);
     addrinfo hints{}, *results = nullptr;
-    hints.ai_family = AF_INET;
+    hints.ai_family = ipv6 ? AF_INET6 : AF_INET;
     hints.ai_socktype = SOCK_DGRAM;
-    if (getaddrinfo(host.c_str(), nullptr, &hints, &results) == 0 && results) {
-        address = reinterpret_cast<const sockaddr_in*>(results->ai_addr)->sin_addr;
-        freeaddrinfo(results);
-    }
-    return address;
+    if (getaddrinfo(host.c_str(), nullptr, &hints, &results) != 0 || !results) return "";
+    std::memcpy(address.get(), results->ai_addr, results->ai_addrlen);
+    freeaddrinfo(results);
+    return address.text();
 }
 
-// Splits ADDRESS[:PORT] of a discovery server. Port 0 means that the port is invalid.
+// Splits ADDRESS[:PORT] or [IPV6-ADDRESS]:PORT of a discovery server. Port 0 means that the port is invalid.
 std::pair<std::string, uint32_t> address_and_port(const std::string& server) {
+    const size_t bracket = server.find(']');
+    if (server.front() == '[' && bracket != std::string::npos)
+        return {server.substr(1, bracket - 1), address_and_port(server.substr(bracket + 1)).second};
+    if (std::count(server.begin(), server.end(), ':') > 1) return {server, address_and_port("").second};
     const size_t colon = server.find(':');
     const std::string port = colon == std::string::npos ? "11811" : server.substr(colon + 1);
     const bool number = !port.empty() && port.size() < 6 && port.find_first_not_of("0123456789") == std::string::npos;
@@ -71,16 +74,17 @@ std::string unsupported_servers(const Settings& s) {
         const auto [host, port] = address_and_port(server);
         if (port == 0) return "-discoveryServer: '" + server + "' has an invalid port; give ADDRESS or ADDRESS:PORT";
         // A server without an address is probably being replaced; the others know all participants.
-        reachable = reachable || resolve_host(host).s_addr != INADDR_ANY;
+        reachable = reachable || !resolve_host(host, s.ipv6).empty();
     }
     if (reachable) return "";
     return "-discoveryServer: '" + s.discovery_servers.back() + "' cannot be resolved; give ADDRESS or ADDRESS:PORT";
 }
 
-Locator_t locator(const std::string& address, uint32_t port = 0) {
+Locator_t locator(const std::string& address, bool ipv6, uint32_t port = 0) {
     Locator_t locator;
-    locator.kind = LOCATOR_KIND_UDPv4;
-    IPLocator::setIPv4(locator, address);
+    locator.kind = ipv6 ? LOCATOR_KIND_UDPv6 : LOCATOR_KIND_UDPv4;
+    if (ipv6) IPLocator::setIPv6(locator, address);
+    else IPLocator::setIPv4(locator, address);
     locator.port = port;
     return locator;
 }
@@ -99,6 +103,11 @@ void add_security(eprosima::fastdds::dds::DomainParticipantQos& qos, const Secur
     set((access + "permissions").c_str(), "file://" + security.permissions);
     set("dds.sec.crypto.plugin", "builtin.AES-GCM-GMAC");
     set("dds.sec.crypto.keysize", security.key_bits == 256 ? "256" : "128");
+}
+
+std::shared_ptr<eprosima::fastdds::rtps::UDPTransportDescriptor> udp_transport(const Settings& s) {
+    if (s.ipv6) return std::make_shared<eprosima::fastdds::rtps::UDPv6TransportDescriptor>();
+    return std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
 }
 
 // The segment holds the samples that are on their way to the readers.
@@ -121,24 +130,26 @@ std::shared_ptr<eprosima::fastdds::rtps::FlowControllerDescriptor> flow_controll
 // Selects how the participant finds others, always by UDP.
 void set_discovery(fastdds_api::rtps::BuiltinAttributes& builtin, const Settings& s, const Interface& nic) {
     builtin.avoid_builtin_multicast = true;               // for endpoint discovery; participant discovery is set below
-    const std::string own = nic.address.empty() ? "127.0.0.1" : nic.address;
+    const std::string own = !nic.address.empty() ? nic.address : s.ipv6 ? "::1" : "127.0.0.1";
+    const std::string any = s.ipv6 ? "::" : "0.0.0.0";
     // Explicit locators keep the library from using multicast by default.
-    builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? "0.0.0.0" : nic.address));
+    builtin.metatrafficUnicastLocatorList.push_back(locator(nic.address.empty() ? any : nic.address, s.ipv6));
     if (s.discovery == Discovery::server) {
         for (size_t id = 0; id < s.discovery_servers.size(); ++id) {
             const auto [host, port] = address_and_port(s.discovery_servers[id]);
-            const in_addr address = resolve_host(host);
-            if (address.s_addr == INADDR_ANY) continue;   // see unsupported_servers()
-            fastdds_api::add_discovery_server(builtin, id, locator(address_text(address), port));
+            const std::string address = resolve_host(host, s.ipv6);
+            if (address.empty()) continue;                // see unsupported_servers()
+            fastdds_api::add_discovery_server(builtin, id, locator(address, s.ipv6, port));
         }
     } else if (s.discovery == Discovery::multicast) {
         const std::string group = multicast_group(s);
-        builtin.metatrafficMulticastLocatorList.push_back(locator(group, 7400 + 250 * s.domain));
-        builtin.initialPeersList.push_back(locator(group, 7400 + 250 * s.domain));
+        builtin.metatrafficMulticastLocatorList.push_back(locator(group, s.ipv6, 7400 + 250 * s.domain));
+        builtin.initialPeersList.push_back(locator(group, s.ipv6, 7400 + 250 * s.domain));
     } else {
-        builtin.initialPeersList.push_back(locator(own));
+        builtin.initialPeersList.push_back(locator(own, s.ipv6));
     }
-    for (const std::string& peer : s.peers) builtin.initialPeersList.push_back(locator(address_text(resolve_host(peer))));
+    for (const std::string& peer : s.peers)
+        builtin.initialPeersList.push_back(locator(resolve_host(peer, s.ipv6), s.ipv6));
 }
 
 // What the options and the QoS profile do not set: everything else would contradict them, or reach beyond the process.
@@ -223,8 +234,9 @@ std::string fastdds_unsupported(const Settings& s) {
         return "-instances: a Fast DDS writer that keeps all samples stalls with several instances; add a -qosFile with"
                " KEEP_LAST or -bestEffort, or use cyclonedds";
     for (const std::string& peer : s.peers)
-        if (resolve_host(peer).s_addr == INADDR_ANY)
-            return "-peer: '" + peer + "' cannot be resolved; give an IPv4 address or a host name";
+        if (resolve_host(peer, s.ipv6).empty())
+            return "-peer: '" + peer + "' cannot be resolved; give an " + (s.ipv6 ? "IPv6" : "IPv4") +
+                   " address or a host name";
     if (s.discovery == Discovery::server) {
         const std::string problem = unsupported_servers(s);
         if (!problem.empty()) return problem;
@@ -267,7 +279,7 @@ int32_t fastdds_send_queue(const Settings& s) {
 }
 
 Locator_t fastdds_multicast(const Settings& s) {
-    return locator(multicast_group(s), 7401 + 250 * s.domain);
+    return locator(multicast_group(s), s.ipv6, 7401 + 250 * s.domain);
 }
 
 eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings& s, const FastDdsProfiles& user) {
@@ -276,7 +288,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
         DomainParticipantFactory::get_instance()->get_participant_qos_from_profile(name, qos);
     qos.name("k8sdds-perftest");
     // Discovery is always by UDP. The library sends to an endpoint by shared memory if both are on one host and have it.
-    auto udp = std::make_shared<eprosima::fastdds::rtps::UDPv4TransportDescriptor>();
+    const std::shared_ptr<eprosima::fastdds::rtps::UDPTransportDescriptor> udp = udp_transport(s);
     udp->maxMessageSize = fastdds_max_message(s);
     udp->receiveBufferSize = 8u << 20;                    // the kernel limits it to rmem_max
     // The library requests acknowledgments each time it has sent as much as its send buffer holds, so the writer's
@@ -289,7 +301,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     if (qos.transport().listen_socket_buffer_size) udp->receiveBufferSize = qos.transport().listen_socket_buffer_size;
     // A process uses the first free participant index, and tries to reach each peer at as many ports.
     udp->maxInitialPeersRange = 9 + s.subscribers + s.publishers + s.id;
-    const Interface nic = interface_of(s.nic);
+    const Interface nic = interface_of(s.nic, s.ipv6);
     // With an interface white list clients do not find a discovery server; there the locators select the interface.
     if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
     qos.transport().use_builtin_transports = false;

@@ -1,7 +1,6 @@
 // The raw backend: plain UDP datagrams without DDS, to measure what the network can carry. A datagram is a header of
 // 28 bytes and the payload; a RawMode selects the system calls. Announcements are sent to one control port per role and
 // id; a peer's HELLO contains the ports for its announcements and samples.
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,15 +25,11 @@ namespace k8sdds {
 namespace {
 
 constexpr int hello_ms = 20;
-constexpr const char* default_group = "239.255.0.2";
+constexpr const char *default_group = "239.255.0.2", *default_group_ipv6 = "ff15::efff:2";
 constexpr unsigned max_id = 119;
 constexpr size_t max_addresses = 2 * (max_id + 1);   // a restarted peer may have another address
 constexpr int busy_poll_us = 50;
 constexpr int64_t flush_ms = 2000;            // how long flush() tries to send what a batch still holds
-
-bool equal(const sockaddr_in& a, const sockaddr_in& b) {
-    return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
-}
 
 size_t longest_datagram(const Settings& s) {
     return s.limits.message > 0 ? static_cast<size_t>(s.limits.message) : max_datagram;
@@ -62,19 +57,20 @@ public:
 private:
     struct Peer {
         bool known = false;
-        sockaddr_in data{};                               // where it receives samples
+        SocketAddress data;                               // where it receives samples
         uint16_t source_port = 0;                         // from which it sends samples; 0: from several
     };
 
     uint16_t control_port(Role role, unsigned id) const {
         return static_cast<uint16_t>(base_ + 10 + 2 * id + (role == Role::subscriber));
     }
-    void send_hello(bool request_answer, const std::vector<sockaddr_in>& targets);
-    void send_control(const Announcement&, const sockaddr_in&);
+    uint16_t data_group_port() const { return static_cast<uint16_t>(base_ + 1); }
+    void send_hello(bool request_answer, const std::vector<SocketAddress>& targets);
+    void send_control(const Announcement&, const SocketAddress&);
     void run_control();
     void take_control(const Socket&);
-    void on_hello(const Announcement&, sockaddr_in from);
-    void add_peer(const Announcement&, const sockaddr_in& from);
+    void on_hello(const Announcement&, SocketAddress from);
+    void add_peer(const Announcement&, const SocketAddress& from);
     void reach_peers();
 
     Settings settings_;
@@ -85,7 +81,7 @@ private:
     Socket control_, control_group_, data_in_;
     RawSender sender_;
     RawReceiver receiver_;
-    std::vector<sockaddr_in> discovery_targets_;          // control addresses at which peers may listen
+    std::vector<SocketAddress> discovery_targets_;        // control addresses at which peers may listen
     std::thread control_thread_, data_thread_;
     std::atomic<bool> closing_{false};
     std::atomic<unsigned> known_peers_{0};
@@ -94,7 +90,7 @@ private:
 
     std::mutex mutex_;                                    // guards peers_, control_addresses_ and the sender's setup
     std::vector<Peer> peers_;                             // by id
-    std::vector<sockaddr_in> control_addresses_;          // of all processes that sent HELLO
+    std::vector<SocketAddress> control_addresses_;         // of all processes that sent HELLO
 };
 
 std::string Raw::unsupported(const Settings& s) const {
@@ -139,20 +135,22 @@ void Raw::open(const Settings& settings, Events& events) {
     const Role peer_role = publishes ? Role::subscriber : Role::publisher;
     expected_peers_ = publishes ? settings.subscribers : settings.publishers;
     peers_.resize(expected_peers_);
-    local_ = interface_of(settings.nic).address;
-    group_ = settings.multicast_address.empty() ? default_group : settings.multicast_address;
+    const bool ipv6 = settings.ipv6;
+    local_ = interface_of(settings.nic, ipv6).address;
+    group_ = settings.multicast_address;
+    if (group_.empty()) group_ = ipv6 ? default_group_ipv6 : default_group;
 
     for (const std::string& peer : settings.peers)
         for (unsigned id = 0; id < expected_peers_; ++id)
-            discovery_targets_.push_back(resolve(peer, control_port(peer_role, id)));
-    control_ = unicast_socket(local_, control_port(settings.role, settings.id));
+            discovery_targets_.push_back(resolve(peer, control_port(peer_role, id), ipv6));
+    control_ = unicast_socket({local_, control_port(settings.role, settings.id), ipv6});
     if (settings.multicast) {
-        discovery_targets_.push_back(socket_address(group_, base_));
-        control_group_ = multicast_socket(group_, base_, local_);
+        discovery_targets_.emplace_back(group_, base_, ipv6);
+        control_group_ = multicast_socket({group_, base_, ipv6}, local_);
         send_multicast_from(control_, local_);
     }
     const bool joins_group = settings.multicast && !publishes;
-    data_in_ = joins_group ? multicast_socket(group_, base_ + 1, local_) : unicast_socket(local_, 0);
+    data_in_ = joins_group ? multicast_socket({group_, data_group_port(), ipv6}, local_) : unicast_socket({local_, 0, ipv6});
     if (settings.raw_mode == RawMode::gso) data_in_.coalesce_datagrams();
     if (settings.receive == Receive::spin && settings.raw_mode >= RawMode::connected)
         polls_device_ = data_in_.poll_device(busy_poll_us);
@@ -178,7 +176,7 @@ void Raw::close() {
 TransportFacts Raw::facts() {
     TransportFacts facts;
     const std::string address = !local_.empty() ? local_ : address_towards(discovery_targets_.front());
-    const Interface interface = interface_of(address);
+    const Interface interface = interface_of(address, settings_.ipv6);
     facts.interface = interface.name;
     facts.address = interface.address;
     facts.receive_buffer = data_in_.receive_buffer();
@@ -188,12 +186,12 @@ TransportFacts Raw::facts() {
     return facts;
 }
 
-void Raw::send_control(const Announcement& announcement, const sockaddr_in& to) {
+void Raw::send_control(const Announcement& announcement, const SocketAddress& to) {
     const ControlMessage message = control_message(announcement, settings_.step);
-    sendto(control_.fd(), &message, sizeof message, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    sendto(control_.fd(), &message, sizeof message, 0, to.get(), to.length());
 }
 
-void Raw::send_hello(bool request_answer, const std::vector<sockaddr_in>& targets) {
+void Raw::send_hello(bool request_answer, const std::vector<SocketAddress>& targets) {
     Announcement hello;
     hello.kind = Kind::hello;
     hello.role = settings_.role;
@@ -203,12 +201,12 @@ void Raw::send_hello(bool request_answer, const std::vector<sockaddr_in>& target
     hello.value[1] = control_.port();
     hello.value[2] = request_answer;
     hello.value[3] = sender_.single_port();
-    for (const sockaddr_in& target : targets) send_control(hello, target);
+    for (const SocketAddress& target : targets) send_control(hello, target);
 }
 
 bool Raw::announce(const Announcement& announcement) {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const sockaddr_in& target : control_addresses_) send_control(announcement, target);
+    for (const SocketAddress& target : control_addresses_) send_control(announcement, target);
     return !control_addresses_.empty();
 }
 
@@ -233,10 +231,9 @@ void Raw::run_control() {
 void Raw::take_control(const Socket& socket) {
     for (;;) {
         char datagram[sizeof(ControlMessage) + 1];
-        sockaddr_in from{};
-        socklen_t length = sizeof from;
-        const ssize_t n = recvfrom(socket.fd(), datagram, sizeof datagram, MSG_DONTWAIT,
-                                   reinterpret_cast<sockaddr*>(&from), &length);
+        SocketAddress from;
+        socklen_t length = SocketAddress::max_length;
+        const ssize_t n = recvfrom(socket.fd(), datagram, sizeof datagram, MSG_DONTWAIT, from.get(), &length);
         if (n < 0 && errno != ECONNREFUSED) return;
         const auto a = n < 0 ? std::nullopt : read_control_message(datagram, static_cast<size_t>(n), settings_.step);
         if (!a || a->role == settings_.role) continue;
@@ -245,12 +242,11 @@ void Raw::take_control(const Socket& socket) {
     }
 }
 
-void Raw::on_hello(const Announcement& a, sockaddr_in from) {
+void Raw::on_hello(const Announcement& a, SocketAddress from) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
-        from.sin_port = htons(static_cast<uint16_t>(a.value[1]));
-        const bool known = std::any_of(control_addresses_.begin(), control_addresses_.end(),
-                                       [&](const auto& c) { return equal(c, from); });
+        from.set_port(static_cast<uint16_t>(a.value[1]));
+        const bool known = std::find(control_addresses_.begin(), control_addresses_.end(), from) != control_addresses_.end();
         if (!known && control_addresses_.size() >= max_addresses) return;
         if (!known) control_addresses_.push_back(from);
         if (a.id < peers_.size() && known_peers_.load() < expected_peers_) add_peer(a, from);
@@ -259,11 +255,11 @@ void Raw::on_hello(const Announcement& a, sockaddr_in from) {
     events_->on_match();
 }
 
-void Raw::add_peer(const Announcement& a, const sockaddr_in& from) {
+void Raw::add_peer(const Announcement& a, const SocketAddress& from) {
     Peer& peer = peers_[a.id];
     peer.known = true;
     peer.data = from;
-    peer.data.sin_port = htons(static_cast<uint16_t>(a.value[0]));
+    peer.data.set_port(static_cast<uint16_t>(a.value[0]));
     peer.source_port = static_cast<uint16_t>(a.value[3]);
     const auto known = static_cast<unsigned>(
         std::count_if(peers_.begin(), peers_.end(), [](const Peer& p) { return p.known; }));
@@ -273,15 +269,15 @@ void Raw::add_peer(const Announcement& a, const sockaddr_in& from) {
 
 void Raw::reach_peers() try {
     const bool to_group = settings_.role == Role::publisher && settings_.multicast;
-    std::vector<sockaddr_in> destinations;
-    if (to_group) destinations.push_back(socket_address(group_, base_ + 1));
+    std::vector<SocketAddress> destinations;
+    if (to_group) destinations.emplace_back(group_, data_group_port(), settings_.ipv6);
     else for (const Peer& peer : peers_) destinations.push_back(peer.data);
     sender_.set_destinations(destinations);
     // The kernel finds the socket of a datagram faster if it is connected to the only sender.
     const Peer& peer = peers_.front();
     if (settings_.raw_mode < RawMode::connected || expected_peers_ > 1 || settings_.multicast || !peer.source_port) return;
-    sockaddr_in source = peer.data;
-    source.sin_port = htons(peer.source_port);
+    SocketAddress source = peer.data;
+    source.set_port(peer.source_port);
     data_in_.connect_to(source);
 } catch (const std::runtime_error& error) {
     error_ = error.what();

@@ -12,7 +12,6 @@ namespace {
 // A batch has at most this many samples, and no more bytes than one datagram: a receive buffer that holds a datagram of
 // the maximum size also holds a batch.
 constexpr size_t max_samples = 32, max_segments = 64;
-constexpr uint32_t udp_overhead = 28;         // bytes of the headers of IPv4 and UDP
 
 }  // namespace
 
@@ -27,12 +26,12 @@ void RawSender::open(const Settings& settings, const std::string& local_address)
     const bool to_group = publishes && settings.multicast;
     const size_t destinations = to_group ? 1 : publishes ? settings.subscribers : settings.publishers;
     for (size_t i = 0; i < (connects_ ? destinations : 1); ++i) {
-        sockets_.push_back(unicast_socket(local_address, 0));
+        sockets_.push_back(unicast_socket({local_address, 0, settings.ipv6}));
         send_multicast_from(sockets_.back(), local_address);
     }
 }
 
-void RawSender::set_destinations(const std::vector<sockaddr_in>& destinations) {
+void RawSender::set_destinations(const std::vector<SocketAddress>& destinations) {
     destinations_ = destinations;
     if (connects_)
         for (size_t i = 0; i < destinations_.size(); ++i) sockets_[i].connect_to(destinations_[i]);
@@ -45,7 +44,8 @@ void RawSender::set_destinations(const std::vector<sockaddr_in>& destinations) {
 // does not fit a packet becomes several datagrams.
 void RawSender::use_gso() {
     size_t segment = max_datagram;
-    for (const Socket& socket : sockets_) segment = std::min<size_t>(segment, socket.path_mtu() - udp_overhead);
+    for (const Socket& socket : sockets_)
+        segment = std::min<size_t>(segment, socket.path_mtu() - ip_and_udp_headers(socket.is_ipv6()));
     if (data_length_ <= segment) {
         segment = data_length_;
         capacity_ = std::clamp<size_t>(max_datagram / segment, 1, max_segments);
@@ -128,8 +128,8 @@ Written RawSender::flush() {
 ssize_t RawSender::send_rest() {
     const int fd = socket_of(destination_).fd();
     const size_t left = datagrams_ - sent_;
-    void* const name = connects_ ? nullptr : &destinations_[destination_];
-    const socklen_t name_length = connects_ ? 0 : sizeof(sockaddr_in);
+    void* const name = connects_ ? nullptr : destinations_[destination_].get();
+    const socklen_t name_length = connects_ ? 0 : destinations_[destination_].length();
     if (mode_ == RawMode::mmsg && left > 1) return sendmmsg(fd, &messages_[sent_], static_cast<unsigned>(left), 0);
     const size_t count = gso_ ? std::min(left, segments_) : 1;
     msghdr message{};

@@ -19,7 +19,7 @@ public:
     void open(const Settings&, const std::string& local_address);
 
     // Must be called once, before the first write(). Throws std::runtime_error.
-    void set_destinations(const std::vector<sockaddr_in>&);
+    void set_destinations(const std::vector<SocketAddress>&);
 
     // Sends a sample to all destinations, or to the one with this index. The payload of a publisher must stay valid
     // until flush().
@@ -44,7 +44,7 @@ private:
     uint64_t data_length_ = 0;
     bool connects_ = false, gso_ = false, collects_ = false;
     std::vector<Socket> sockets_;             // one; if connected, one per destination
-    std::vector<sockaddr_in> destinations_;
+    std::vector<SocketAddress> destinations_;
 
     size_t capacity_ = 1;                     // samples per batch
     size_t chunk_ = max_datagram;             // payload bytes per datagram

@@ -1,6 +1,6 @@
 #include "raw_sockets.h"
 
-#include <arpa/inet.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/udp.h>
 #include <sys/socket.h>
@@ -25,8 +25,8 @@ int option(int fd, int name) {
 
 void set(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
-Socket new_udp_socket() {
-    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+Socket new_udp_socket(bool ipv6) {
+    const int fd = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) fail("cannot create a socket");
     Socket socket(fd);
     set(fd, SOL_SOCKET, SO_RCVBUF, 8 << 20);              // the kernel limits it to rmem_max
@@ -37,12 +37,17 @@ Socket new_udp_socket() {
     return socket;
 }
 
-void bind_to(const Socket& socket, const sockaddr_in& address) {
-    if (bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return;
-    const std::string where = address_text(address.sin_addr) + ":" + std::to_string(ntohs(address.sin_port));
+void bind_to(const Socket& socket, const SocketAddress& address) {
+    if (bind(socket.fd(), address.get(), address.length()) == 0) return;
+    const std::string text = address.is_ipv6() ? "[" + address.text() + "]" : address.text();
+    const std::string where = text + ":" + std::to_string(address.port());
     if (errno == EADDRINUSE)
         throw std::runtime_error(where + " is in use: another process on this host has the same role, id and domain");
     fail("cannot bind to " + where);
+}
+
+unsigned index_of(const std::string& local_address) {
+    return local_address.empty() ? 0 : if_nametoindex(interface_of(local_address, true).name.c_str());
 }
 
 }  // namespace
@@ -55,21 +60,24 @@ int Socket::receive_buffer() const { return option(fd_, SO_RCVBUF); }
 int Socket::send_buffer() const { return option(fd_, SO_SNDBUF); }
 
 uint16_t Socket::port() const {
-    sockaddr_in local{};
-    socklen_t length = sizeof local;
-    getsockname(fd_, reinterpret_cast<sockaddr*>(&local), &length);
-    return ntohs(local.sin_port);
+    SocketAddress local;
+    socklen_t length = SocketAddress::max_length;
+    getsockname(fd_, local.get(), &length);
+    return local.port();
 }
 
-void Socket::connect_to(const sockaddr_in& address) const {
-    if (connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        fail("cannot connect a socket to " + address_text(address.sin_addr));
+bool Socket::is_ipv6() const { return option(fd_, SO_DOMAIN) == AF_INET6; }
+
+void Socket::connect_to(const SocketAddress& address) const {
+    if (connect(fd_, address.get(), address.length()) != 0) fail("cannot connect a socket to " + address.text());
 }
 
 unsigned Socket::path_mtu() const {
     int value = 0;
     socklen_t length = sizeof value;
-    if (getsockopt(fd_, IPPROTO_IP, IP_MTU, &value, &length) != 0) fail("cannot read the MTU of a path");
+    const bool ipv6 = is_ipv6();
+    if (getsockopt(fd_, ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, ipv6 ? IPV6_MTU : IP_MTU, &value, &length) != 0)
+        fail("cannot read the MTU of a path");
     return static_cast<unsigned>(value);
 }
 
@@ -86,44 +94,53 @@ bool Socket::poll_device(int us) const {
     return setsockopt(fd_, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us) == 0;
 }
 
-sockaddr_in socket_address(const std::string& address, uint16_t port) {
-    sockaddr_in result{};
-    result.sin_family = AF_INET;
-    result.sin_port = htons(port);
-    if (!address.empty()) inet_pton(AF_INET, address.c_str(), &result.sin_addr);
-    return result;
-}
-
-sockaddr_in resolve(const std::string& host, uint16_t port) {
+SocketAddress resolve(const std::string& host, uint16_t port, bool ipv6) {
     addrinfo hints{}, *results = nullptr;
-    hints.ai_family = AF_INET;
+    hints.ai_family = ipv6 ? AF_INET6 : AF_INET;
     hints.ai_socktype = SOCK_DGRAM;
     const int error = getaddrinfo(host.c_str(), nullptr, &hints, &results);
     if (error) throw std::runtime_error("-peer " + host + ": " + gai_strerror(error));
-    sockaddr_in result = *reinterpret_cast<const sockaddr_in*>(results->ai_addr);
+    SocketAddress result("", port, ipv6);
+    std::memcpy(result.get(), results->ai_addr, results->ai_addrlen);
     freeaddrinfo(results);
-    result.sin_port = htons(port);
+    result.set_port(port);
     return result;
 }
 
-Socket unicast_socket(const std::string& local_address, uint16_t port) {
-    Socket socket = new_udp_socket();
-    bind_to(socket, socket_address(local_address, port));
+Socket unicast_socket(const SocketAddress& local) {
+    Socket socket = new_udp_socket(local.is_ipv6());
+    bind_to(socket, local);
     return socket;
 }
 
-Socket multicast_socket(const std::string& group, uint16_t port, const std::string& local_address) {
-    Socket socket = new_udp_socket();
+Socket multicast_socket(const SocketAddress& group, const std::string& local_address) {
+    Socket socket = new_udp_socket(group.is_ipv6());
     set(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);        // several subscribers may listen on one host
-    bind_to(socket, socket_address(group, port));
-    ip_mreq membership{socket_address(group, 0).sin_addr, socket_address(local_address, 0).sin_addr};
-    if (setsockopt(socket.fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership) != 0)
-        fail("cannot join the multicast group " + group);
+    bind_to(socket, group);
+    int joined = 0;
+    if (group.is_ipv6()) {
+        ipv6_mreq membership{reinterpret_cast<const sockaddr_in6*>(group.get())->sin6_addr, index_of(local_address)};
+        joined = setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &membership, sizeof membership);
+    } else {
+        const SocketAddress local(local_address, 0, false);
+        ip_mreq membership{reinterpret_cast<const sockaddr_in*>(group.get())->sin_addr,
+                           reinterpret_cast<const sockaddr_in*>(local.get())->sin_addr};
+        joined = setsockopt(socket.fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof membership);
+    }
+    if (joined != 0) fail("cannot join the multicast group " + group.text());
     return socket;
 }
 
 void send_multicast_from(const Socket& socket, const std::string& local_address) {
-    const in_addr from = socket_address(local_address, 0).sin_addr;
+    if (socket.is_ipv6()) {
+        const unsigned index = index_of(local_address);
+        if (index) set(socket.fd(), IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(index));
+        set(socket.fd(), IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 32);
+        set(socket.fd(), IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1);
+        return;
+    }
+    const SocketAddress local(local_address, 0, false);
+    const in_addr from = reinterpret_cast<const sockaddr_in*>(local.get())->sin_addr;
     if (!local_address.empty()) setsockopt(socket.fd(), IPPROTO_IP, IP_MULTICAST_IF, &from, sizeof from);
     set(socket.fd(), IPPROTO_IP, IP_MULTICAST_TTL, 32);
     set(socket.fd(), IPPROTO_IP, IP_MULTICAST_LOOP, 1);
@@ -136,14 +153,13 @@ bool has_udp_gso() {
            setsockopt(probe.fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
 }
 
-std::string address_towards(const sockaddr_in& peer) {
-    const Socket probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_in local{};
-    socklen_t length = sizeof local;
-    if (connect(probe.fd(), reinterpret_cast<const sockaddr*>(&peer), sizeof peer) != 0 ||
-        getsockname(probe.fd(), reinterpret_cast<sockaddr*>(&local), &length) != 0)
+std::string address_towards(const SocketAddress& peer) {
+    const Socket probe = new_udp_socket(peer.is_ipv6());
+    SocketAddress local;
+    socklen_t length = SocketAddress::max_length;
+    if (connect(probe.fd(), peer.get(), peer.length()) != 0 || getsockname(probe.fd(), local.get(), &length) != 0)
         return "";
-    return address_text(local.sin_addr);
+    return local.text();
 }
 
 }  // namespace k8sdds

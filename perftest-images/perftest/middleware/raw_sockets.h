@@ -21,8 +21,9 @@ public:
     int receive_buffer() const;
     int send_buffer() const;
     uint16_t port() const;
-    void connect_to(const sockaddr_in&) const;            // throws std::runtime_error
+    void connect_to(const SocketAddress&) const;           // throws std::runtime_error
     unsigned path_mtu() const;                            // of a connected socket
+    bool is_ipv6() const;
     void segment_datagrams(int length) const;             // GSO: the kernel cuts what a send passes; throws
     void coalesce_datagrams() const;                      // GRO: a receive may return several datagrams; throws
     bool poll_device(int us) const;                       // whether the kernel accepts busy polling
@@ -31,12 +32,12 @@ private:
     int fd_ = -1;
 };
 
-sockaddr_in socket_address(const std::string& address, uint16_t port);      // an empty address means any
-sockaddr_in resolve(const std::string& host, uint16_t port);                // throws std::runtime_error
+// Returns an address of a host in this family. Throws std::runtime_error.
+SocketAddress resolve(const std::string& host, uint16_t port, bool ipv6);
 
 // Both throw std::runtime_error. They request a receive buffer of 8 MiB; a blocked send returns after 100 ms.
-Socket unicast_socket(const std::string& local_address, uint16_t port);
-Socket multicast_socket(const std::string& group, uint16_t port, const std::string& local_address);
+Socket unicast_socket(const SocketAddress& local);
+Socket multicast_socket(const SocketAddress& group, const std::string& local_address);
 
 // Sends multicast datagrams from the interface with this address.
 void send_multicast_from(const Socket&, const std::string& local_address);
@@ -45,6 +46,6 @@ void send_multicast_from(const Socket&, const std::string& local_address);
 bool has_udp_gso();
 
 // Returns the local address from which the kernel routes to the peer, or an empty string.
-std::string address_towards(const sockaddr_in& peer);
+std::string address_towards(const SocketAddress& peer);
 
 }  // namespace k8sdds

@@ -100,7 +100,9 @@ void parse_scan(Options& options) {
     options.data_length = options.lengths.front();
 }
 
-bool is_multicast_address(const std::string& text) {
+bool is_multicast_address(const std::string& text, bool ipv6) {
+    in6_addr address6{};
+    if (ipv6) return inet_pton(AF_INET6, text.c_str(), &address6) == 1 && IN6_IS_ADDR_MULTICAST(&address6);
     in_addr address{};
     return inet_pton(AF_INET, text.c_str(), &address) == 1 && IN_MULTICAST(ntohl(address.s_addr));
 }
@@ -125,7 +127,7 @@ void check_raw_mode(const Options& options) {
 void check_discovery(Options& options) {
     // Without addresses, peers are discovered by multicast, as PerfTest does. An interface without multicast, such as
     // the loopback interface, reaches the processes of this host only.
-    const bool by_multicast = options.multicast || (options.peers.empty() && has_multicast(options.nic));
+    const bool by_multicast = options.multicast || (options.peers.empty() && has_multicast(options.nic, options.ipv6()));
     if (options.discovery.empty()) options.discovery = by_multicast ? "multicast" : "peers";
     const bool server = options.discovery == "server";
     if (server && options.discovery_servers.empty())
@@ -139,14 +141,13 @@ void check_discovery(Options& options) {
 }
 
 constexpr int64_t shortest_message = 512, longest_message = 65500;
-constexpr int64_t ip_and_udp_headers = 28;
 
 // Returns the longest message that is not fragmented on the interface of -nic.
 int64_t message_of_mtu(const Options& options, const char* option) {
-    const int64_t mtu = mtu_of(options.nic);
+    const int64_t mtu = mtu_of(options.nic, options.ipv6());
     if (mtu == 0)
         throw UsageError(std::string(option) + ": mtu is the MTU of an interface; give its name or address with -nic");
-    return std::min(mtu - ip_and_udp_headers, longest_message);
+    return std::min(mtu - static_cast<int64_t>(ip_and_udp_headers(options.ipv6())), longest_message);
 }
 
 int64_t size_in_bytes(const char* option, const std::string& text, const char* words) {
@@ -214,9 +215,10 @@ void check_combinations(Options& options) {
         throw UsageError("-multicast: has no effect with -transport SHMEM; remove one of them");
     if (!options.multicast_address.empty() && !options.multicast)
         throw UsageError("-multicastAddr: has an effect only with -multicast; add it");
-    if (!options.multicast_address.empty() && !is_multicast_address(options.multicast_address))
-        throw UsageError("-multicastAddr: '" + options.multicast_address +
-                         "' is not an IPv4 multicast address; give one from 224.0.0.0 to 239.255.255.255");
+    if (!options.multicast_address.empty() && !is_multicast_address(options.multicast_address, options.ipv6()))
+        throw UsageError("-multicastAddr: '" + options.multicast_address + "' is not an " +
+                         (options.ipv6() ? "IPv6 multicast address; give one that begins with ff"
+                                         : "IPv4 multicast address; give one from 224.0.0.0 to 239.255.255.255"));
     if (options.iterations == 0) options.iterations = options.latency_test ? 10'000'000 : 100'000'000;
 }
 
@@ -240,6 +242,7 @@ Settings make_settings(Options& options) {
     settings.subscribers = static_cast<unsigned>(options.subscribers);
     settings.publishers = static_cast<unsigned>(options.publishers);
     settings.nic = options.nic;
+    settings.ipv6 = options.ipv6();
     settings.peers = options.peers;
     settings.multicast = options.multicast;
     settings.multicast_address = options.multicast_address;

@@ -54,6 +54,20 @@ void add_network(const std::string& path, std::map<std::string, std::int64_t>& c
     }
 }
 
+// Adds the counters of /proc/net/snmp6, with lines such as "Udp6InDatagrams 12", to those of IPv4.
+void add_network_ipv6(std::map<std::string, std::int64_t>& counters) {
+    std::map<std::string, std::int64_t> values;
+    for (const auto& line : lines(read_file("/proc/self/net/snmp6").value_or(""))) {
+        const auto parts = fields(line);
+        if (parts.size() == 2) values[parts[0]] = to_integer(parts[1]).value_or(0);
+    }
+    for (const auto& counter : kNetworkCounters) {
+        const std::string group = counter.group == std::string("Udp") ? "Udp6" : "Ip6";
+        if (const auto found = values.find(group + counter.name); found != values.end())
+            counters[counter.key] += found->second;
+    }
+}
+
 std::map<std::string, InterfaceCounters> read_interfaces() {
     // Columns: bytes packets errs drop fifo frame compressed multicast, first received, then transmitted.
     constexpr std::array<std::size_t, kInterfaceCounters.size()> columns = {0, 1, 2, 3, 8, 9, 10, 11};
@@ -116,6 +130,7 @@ Snapshot Meters::read() const {
     s.throttling = cgroup_.throttling();
     add_network("/proc/self/net/snmp", s.network);
     add_network("/proc/self/net/netstat", s.network);
+    add_network_ipv6(s.network);
     s.interfaces = read_interfaces();
     s.machine = read_machine();
     s.switches = context_switches(participant_);

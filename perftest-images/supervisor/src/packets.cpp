@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <string_view>
 
 #include "commands.h"
 #include "json.h"
@@ -27,8 +28,7 @@ namespace k8sdds {
 
 namespace {
 
-constexpr int kHeaders = 28;       // IPv4 and UDP
-constexpr int kSmallest = 576;     // every IPv4 host accepts packets of this size (RFC 791)
+constexpr int kSmallest = 576;     // every IPv4 host accepts packets of this size (RFC 791), every IPv6 host larger ones
 constexpr int kAttempts = 3;       // datagrams of one size that may be lost before it counts as too large
 constexpr int kMaxPacket = 65535;
 constexpr std::int64_t kMs = 1'000'000;
@@ -43,27 +43,68 @@ int index_of(const std::string& interface) {
     return static_cast<int>(index);
 }
 
-sockaddr_in address_of(const std::string& text) {
-    const auto colon = text.rfind(':');
-    const auto port = colon == std::string::npos ? std::nullopt : to_integer(text.substr(colon + 1));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    if (!port || *port < 1 || *port > 65535 || inet_pton(AF_INET, text.substr(0, colon).c_str(), &address.sin_addr) != 1)
-        throw Failure(kUsage, "'" + text + "' is not of the form IPV4-ADDRESS:PORT");
-    address.sin_port = htons(static_cast<std::uint16_t>(*port));
+// An IPv4 or IPv6 address and a port.
+union Address {
+    sockaddr any;
+    sockaddr_in v4;
+    sockaddr_in6 v6{};
+
+    bool ipv6() const { return any.sa_family == AF_INET6; }
+    socklen_t length() const { return ipv6() ? sizeof v6 : sizeof v4; }
+    bool is_multicast() const {
+        return ipv6() ? IN6_IS_ADDR_MULTICAST(&v6.sin6_addr) : IN_MULTICAST(ntohl(v4.sin_addr.s_addr));
+    }
+    int headers() const { return ipv6() ? 48 : 28; }      // bytes of IP and UDP
+    // A socket for IPv6 receives packets of IPv4, too, with addresses such as ::ffff:10.0.0.1.
+    std::string text() const {
+        std::array<char, INET6_ADDRSTRLEN> text;
+        const void* address = ipv6() ? static_cast<const void*>(&v6.sin6_addr) : &v4.sin_addr;
+        const std::string printed = inet_ntop(any.sa_family, address, text.data(), text.size());
+        constexpr std::string_view mapped = "::ffff:";
+        return ipv6() && IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) ? printed.substr(mapped.size()) : printed;
+    }
+};
+
+Address address_of(const std::string& host, int port) {
+    Address address;
+    if (inet_pton(AF_INET6, host.c_str(), &address.v6.sin6_addr) == 1) {
+        address.v6.sin6_family = AF_INET6;
+        address.v6.sin6_port = htons(static_cast<std::uint16_t>(port));
+    } else {
+        address.v4 = {};
+        address.v4.sin_family = AF_INET;
+        address.v4.sin_port = htons(static_cast<std::uint16_t>(port));
+        if (inet_pton(AF_INET, host.c_str(), &address.v4.sin_addr) != 1)
+            throw Failure(kUsage, "'" + host + "' is not an IP address");
+    }
     return address;
 }
 
-std::string text_of(const in_addr& address) {
-    std::array<char, INET_ADDRSTRLEN> text;
-    return inet_ntop(AF_INET, &address, text.data(), text.size());
+Address address_of(const std::string& text) {
+    const auto colon = text.rfind(':');
+    const auto port = colon == std::string::npos ? std::nullopt : to_integer(text.substr(colon + 1));
+    if (!port || *port < 1 || *port > 65535)
+        throw Failure(kUsage, "'" + text + "' is not of the form IPV4-ADDRESS:PORT or [IPV6-ADDRESS]:PORT");
+    const bool brackets = colon > 1 && text.front() == '[' && text[colon - 1] == ']';
+    return address_of(brackets ? text.substr(1, colon - 2) : text.substr(0, colon), static_cast<int>(*port));
 }
 
-bool is_multicast(const sockaddr_in& address) { return IN_MULTICAST(ntohl(address.sin_addr.s_addr)); }
-
-Fd udp_socket() {
-    Fd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+Fd udp_socket(bool ipv6) {
+    Fd fd(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     require(static_cast<bool>(fd), "create a socket");
+    return fd;
+}
+
+// Returns a socket that receives at a port, from IPv4 and IPv6 if the kernel has IPv6.
+Fd listening_socket(int port) {
+    Fd fd(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const bool ipv6 = static_cast<bool>(fd);
+    if (!ipv6) fd = udp_socket(false);
+    const int yes = 1, no = 0;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (ipv6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    const Address any = address_of(ipv6 ? "::" : "0.0.0.0", port);
+    require(bind(fd.get(), &any.any, any.length()) == 0, "listen on UDP port " + std::to_string(port));
     return fd;
 }
 
@@ -119,6 +160,20 @@ std::uint32_t link_type(int fd, const std::string& interface) {
     return type == ARPHRD_ETHER || type == ARPHRD_LOOPBACK ? kEthernet : kRawIp;
 }
 
+// Joins a multicast group on an interface.
+void join(int fd, const Options& options) {
+    const Address group = address_of(options.group, 0);
+    const int index = options.interface.empty() ? 0 : index_of(options.interface);
+    ip_mreqn request{};
+    ipv6_mreq request6{};
+    request.imr_multiaddr = group.v4.sin_addr;
+    request.imr_ifindex = index;
+    if (group.ipv6()) request6 = {group.v6.sin6_addr, static_cast<unsigned>(index)};
+    require(group.ipv6() ? setsockopt(fd, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &request6, sizeof request6) == 0
+                         : setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0,
+            "join " + options.group);
+}
+
 // Sends datagrams, and counts the answers.
 class Asker {
 public:
@@ -163,24 +218,28 @@ public:
 
 private:
     Fd open_socket() const {
-        Fd fd = udp_socket();
+        const bool ipv6 = to_.ipv6();
+        Fd fd = udp_socket(ipv6);
         if (options_.whole) {
-            // Sets the flag "don't fragment" without regard to what the kernel knows of the path.
-            const int probe = IP_PMTUDISC_PROBE;
-            require(setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe) == 0, "forbid fragments");
+            // Forbids fragments without regard to what the kernel knows of the path.
+            const int probe = ipv6 ? IPV6_PMTUDISC_PROBE : IP_PMTUDISC_PROBE;
+            const int level = ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, name = ipv6 ? IPV6_MTU_DISCOVER : IP_MTU_DISCOVER;
+            require(setsockopt(fd.get(), level, name, &probe, sizeof probe) == 0, "forbid fragments");
         }
-        if (!options_.interface.empty() && is_multicast(to_)) {
-            ip_mreqn request{};
-            request.imr_ifindex = index_of(options_.interface);
-            require(setsockopt(fd.get(), IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request) == 0, "select an interface");
-        }
+        if (options_.interface.empty() || !to_.is_multicast()) return fd;
+        const int index = index_of(options_.interface);
+        ip_mreqn request{};
+        request.imr_ifindex = index;
+        require(ipv6 ? setsockopt(fd.get(), IPPROTO_IPV6, IPV6_MULTICAST_IF, &index, sizeof index) == 0
+                     : setsockopt(fd.get(), IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request) == 0,
+                "select an interface");
         return fd;
     }
 
     bool send(int fd, int packet_bytes) {
-        const auto bytes = static_cast<std::size_t>(std::clamp(packet_bytes - kHeaders, 1, kMaxPacket - kHeaders));
+        const auto bytes = static_cast<std::size_t>(std::clamp(packet_bytes - to_.headers(), 1, kMaxPacket - to_.headers()));
         ++sent_;
-        const bool works = sendto(fd, payload_.data(), bytes, 0, reinterpret_cast<const sockaddr*>(&to_), sizeof to_) >= 0;
+        const bool works = sendto(fd, payload_.data(), bytes, 0, &to_.any, to_.length()) >= 0;
         if (!works) error_ = errno_text();
         return works;
     }
@@ -214,13 +273,13 @@ private:
             if (!send(sockets_[0].get(), packet_bytes)) return false;
             const std::int64_t end_ns = monotonic_ns() + wait_ns;
             while (receive(end_ns))
-                if (last_bytes_ == packet_bytes - kHeaders) return true;
+                if (last_bytes_ == packet_bytes - to_.headers()) return true;
         }
         return false;
     }
 
     const Options& options_;
-    const sockaddr_in to_;
+    const Address to_;
     std::vector<Fd> sockets_;
     std::string payload_;
     int sent_ = 0, answered_ = 0;
@@ -273,33 +332,20 @@ int capture_packets(const Options& options) {
 }
 
 int answer_datagrams(const Options& options) {
-    Fd fd = udp_socket();
-    const int yes = 1;
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    sockaddr_in own{};
-    own.sin_family = AF_INET;
-    own.sin_port = htons(static_cast<std::uint16_t>(options.port));
-    require(bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0,
-            "listen on UDP port " + std::to_string(options.port));
-    if (!options.group.empty()) {
-        ip_mreqn request{};
-        request.imr_multiaddr = address_of(options.group + ":1").sin_addr;
-        if (!options.interface.empty()) request.imr_ifindex = index_of(options.interface);
-        require(setsockopt(fd.get(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request) == 0, "join " + options.group);
-    }
+    Fd fd = listening_socket(options.port);
+    if (!options.group.empty()) join(fd.get(), options);
     std::fputs("ready\n", stderr);
     std::vector<char> datagram(kMaxPacket);
     Wait wait(fd.get(), options.deadline_ns);
     while (wait.has_packet()) {
-        sockaddr_in from{};
+        Address from;
         socklen_t size = sizeof from;
-        const ssize_t bytes =
-            recvfrom(fd.get(), datagram.data(), datagram.size(), 0, reinterpret_cast<sockaddr*>(&from), &size);
+        const ssize_t bytes = recvfrom(fd.get(), datagram.data(), datagram.size(), 0, &from.any, &size);
         if (bytes < static_cast<ssize_t>(options.token.size()) ||
             options.token.compare(0, std::string::npos, datagram.data(), options.token.size()) != 0)
             continue;
-        const std::string answer = options.token + ' ' + text_of(from.sin_addr) + ' ' + std::to_string(bytes);
-        sendto(fd.get(), answer.data(), answer.size(), 0, reinterpret_cast<const sockaddr*>(&from), size);
+        const std::string answer = options.token + ' ' + from.text() + ' ' + std::to_string(bytes);
+        sendto(fd.get(), answer.data(), answer.size(), 0, &from.any, size);
     }
     return 0;
 }
