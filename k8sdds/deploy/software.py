@@ -112,11 +112,11 @@ class Software:
         """
         return bundled_networks.missing(self.bundle, network, arch, present) if self.from_bundle else []
 
-    def own_images(self, arch: str) -> Images:
-        """Return the images of k8sdds."""
+    def own_images(self, arch: str, others: Collection[str] = ()) -> Images:
+        """Return the images of k8sdds, and others with these references that the bundle contains."""
         names = [item.name for item in self.bundle.images(arch)]
         return self.selected_images(
-            arch, [name for name in names if name.startswith(versions.LOCAL_REGISTRY)]
+            arch, [name for name in names if name.startswith(versions.LOCAL_REGISTRY) or name in others]
         )
 
     def selected_images(self, arch: str, names: Collection[str]) -> Images:

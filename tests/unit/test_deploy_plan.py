@@ -316,6 +316,23 @@ def test_kubeadm_configuration_follows_the_machines(bundle: Bundle) -> None:
     assert "patches" not in init
 
 
+def test_images_of_the_networks_that_the_profile_names_are_imported(bundle: Bundle) -> None:
+    """Of those in the bundle, so that a switch does not wait for an import. Afterward nothing is left to do."""
+
+    def imported(text: str) -> set[str]:
+        actions = [a for a in plan(desired(bundle, text)) if a.node == "pi1" and a.phase == "images"]
+        return {name for action in actions if action.images for name, _ in action.images.digests}
+
+    flannel, host = "ghcr.io/flannel-io/flannel:v0.28.4", PROFILE + "network: host\n"
+    assert imported(host) == {"k8sdds.local/tools:1"}
+    several = host + "networks: [flannel-hostgw, flannel-vxlan, kube-router]\n"
+    assert imported(several) == {"k8sdds.local/tools:1", flannel}
+    state = desired(bundle, several)
+    assert plan(replace(state, facts=deployed(state))) == []
+    # The images of the installed network are imported before.
+    assert imported(PROFILE + "networks: [flannel-hostgw]\n") == {"k8sdds.local/tools:1"}
+
+
 def test_coredns_is_probed_every_second(bundle: Bundle) -> None:
     state = desired(bundle)
     (create,) = control_plane.ControlPlane().plan(state, state.profile.control_plane)
