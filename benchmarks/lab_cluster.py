@@ -1,56 +1,61 @@
 """Compare the overhead of networks in the lab with that on a cluster, both on this machine.
 
-Runs `k8sdds run cni-overhead` at 1 KiB for host, flannel-vxlan and flannel-hostgw in the lab and on a cluster
-of local nodes. The nodes share this machine's kernel with each other and with the lab. Then prints:
+Runs `k8sdds run cni-overhead` for host, flannel-vxlan, flannel-hostgw and kube-router with payloads of 64 B to 16 KiB
+in the lab, and on a cluster of local nodes whose networks are the real daemons. The nodes share this machine's kernel
+with each other and with the lab. Then prints:
 
   overheads  relative to host in the same campaign, in percent, paired by repetition
-  added      the µs per sample that a network adds to host: time from sample to sample, CPU time of the
-             participants' pods, of softirqs and of the whole machine, and one-way latency. Microseconds of
-             the two testbeds can be subtracted; percentages of different baselines cannot
-  facts      possible explanations of the remaining difference: packet filters on a node, MTU, bytes on the
-  wire
+  added      the µs per sample that a network adds to host, from sample to sample and one way. Microseconds of the two
+             testbeds can be subtracted; percentages of different baselines cannot. The residual is cluster - lab with a
+             95 % interval (Welch). One that excludes 0 is explained by the components with an interval that excludes 0
+  components CPU time of the participants' pods, of softirqs and of the whole machine, in µs per sample
+  facts      what each campaign observed of a network: MTU, rules of the packet filters and those that packets
+             match, connection tracking; and the times with host
 
-Without --cluster, the benchmark deploys the profile one-machine with a separate state folder and destroys it
-at the end. Run folders are kept in --folder; existing ones are not measured again. Requires root.
+Without --cluster, the benchmark creates a bundle with kube-router from --source, deploys the profile one-machine with
+a separate state folder, and destroys it at the end. Every call measures what is missing in --folder: an interrupted
+campaign is resumed, a complete one is not measured again, and --testbed selects one half. Requires root.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import common
+from scipy import stats
 
-from k8sdds.analysis import background_cost, overhead
-from k8sdds.analysis.statistics import Estimate, linear_mean
-from k8sdds.kubernetes.metrics import packet_filters
-from k8sdds.model.trial import Cell
+from k8sdds.analysis import overhead
+from k8sdds.analysis.statistics import CONFIDENCE, Estimate, linear_mean
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.lab.testbed import Lab
+from k8sdds.system.paths import shared
 
 BASELINE = "host"
-NETWORKS = (BASELINE, "flannel-vxlan", "flannel-hostgw")
-PAYLOAD_BYTES = 1024
+NETWORKS = (BASELINE, "flannel-vxlan", "flannel-hostgw", "kube-router")
+PAYLOADS = (64, 1024, 4096, 16384)
 TESTBEDS = ("lab", "cluster")
 PROFILE = "one-machine"
 RUN_TIMEOUT_S = 3600
 K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 OVERHEADS = ("throughput_mbps", "latency_p50_us", "latency_p90_us")
-RULES = "rules.json"
-FILTERS = ("chains", "rules", "conntrack rules")
+FACTS = ("rules", "rules_matched", "conntrack", "added_bytes")
+"""What the fingerprint of a campaign contains."""
 
 Row = dict[str, Any]
+Part = tuple[str, Callable[[Row], float | None]]
+"""Test, and function from a trial to µs per sample."""
 
 
 # -- measuring ----------------------------------------------------------------------------------------------
@@ -70,15 +75,26 @@ def k8sdds(*args: str, environment: dict[str, str] | None = None, folder: Path |
 
 
 @contextmanager
-def cluster(name: str | None) -> Iterator[tuple[str, dict[str, str]]]:
-    """Provide the name of a deployed cluster and the environment in which k8sdds knows it."""
+def cluster(name: str | None, sources: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
+    """Provide the name of a deployed cluster and the environment in which k8sdds knows it.
+
+    Without a name, a cluster is deployed, from a bundle with these `sources` (NAME=PATH) if there are any.
+    """
     if name is not None:
         yield name, dict(os.environ)
         return
-    state = tempfile.mkdtemp(prefix="k8sdds-lab-cluster-")
-    environment = {**os.environ, "K8SDDS_STATE_DIR": state}
+    state = Path(tempfile.mkdtemp(prefix="k8sdds-lab-cluster-"))
+    environment = {**os.environ, "K8SDDS_STATE_DIR": str(state)}
+    profile = PROFILE
     try:
-        k8sdds("deploy", PROFILE, "--yes", environment=environment)
+        if sources:
+            options = [word for source in sources for word in ("--source", source)]
+            k8sdds("bundle", "create", str(state / "bundle"), "--suite", "none", *options)
+            text = (shared("profiles") / f"{PROFILE}.yaml").read_text()
+            software = f"software: {{source: bundle, bundle: {state / 'bundle'}}}"
+            profile = str(state / f"{PROFILE}.yaml")
+            Path(profile).write_text(re.sub("(?m)^software: .*", software, text))
+        k8sdds("deploy", profile, "--yes", environment=environment)
         yield PROFILE, environment
     finally:
         k8sdds("destroy", PROFILE, "--yes", environment=environment)
@@ -86,54 +102,25 @@ def cluster(name: str | None) -> Iterator[tuple[str, dict[str, str]]]:
         shutil.rmtree(state)
 
 
-def campaign(folder: Path, testbed: str, repetitions: int, seconds: float, seed: int) -> list[str]:
-    """Return the arguments that measure; they are the same on both testbeds."""
-    args = ["run", "cni-overhead", "--testbed", testbed, "--output", str(folder.absolute())]
-    args += [word for name in NETWORKS for word in ("--network", name)]
-    args += ["--set", f"payload_bytes={PAYLOAD_BYTES}", "--repeat", str(repetitions)]
-    return [*args, "--duration", f"{seconds:g}", "--seed", str(seed)]
+def measure(folder: Path, testbed: str, options: Any, environment: dict[str, str] | None = None) -> None:
+    """Run the campaign, or what is missing of it; it is the same on both testbeds."""
+    if folder.exists():
+        k8sdds("run", "--resume", str(folder), environment=environment)
+        return
+    sizes = ", ".join(map(str, options.payload or PAYLOADS))
+    k8sdds(
+        *("run", "cni-overhead", "--testbed", testbed, "--output", str(folder)),
+        *("--set", f"networks=[{', '.join(NETWORKS)}]", "--set", f"payload_bytes=[{sizes}]"),
+        *("--set", f"warmup_s={options.seconds / 4:g}", "--duration", f"{options.seconds:g}"),
+        *("--repeat", str(options.pairs), "--seed", str(options.seed)),
+        environment=environment,
+    )
 
 
-def lab_rules() -> dict[str, dict[str, float]]:
-    """Count the packet filters on a node of each network in the lab."""
-    counted = {}
-    with Lab("benchmark-rules") as lab:
-        settings = {"test": "throughput", "payload_bytes": PAYLOAD_BYTES}
-        lab.up([Cell(network=name, **settings) for name in NETWORKS])
-        for lab_network in lab.networks.values():
-            ruleset = lab_network.sandbox.run(
-                ["nft", "--json", "list", "ruleset"], netns=lab_network.plan.topology.nodes[0].name
-            )
-            counted[lab_network.plan.key.label] = counts(json.loads(ruleset), "")
-    return counted
-
-
-def counts(nft: dict[str, Any], iptables: str) -> dict[str, float]:
-    """Return the number of chains and rules on a node, and of rules that use connection tracking."""
-    counted = packet_filters.count(nft, iptables)
-    tracking = [item for item in nft["nftables"] if "rule" in item and _tracks(item["rule"].get("expr"))]
-    return {
-        "chains": counted.nft_chains + counted.legacy_chains,
-        "rules": counted.nft_rules + counted.legacy_rules,
-        "conntrack rules": len(tracking) + iptables.count("--ctstate"),
-    }
-
-
-def _tracks(expression: Any) -> bool:
-    if isinstance(expression, dict):
-        foreign = isinstance(expression.get("xt"), dict) and expression["xt"].get("name") == "conntrack"
-        return "ct" in expression or foreign or any(map(_tracks, expression.values()))
-    return isinstance(expression, list) and any(map(_tracks, expression))
-
-
-def cluster_rules(run: RunFolder) -> dict[str, dict[str, float]]:
-    """Return the same counts from the readings on nodes with participants at the end of a block."""
-    results: dict[str, dict[str, float]] = {}
-    for line in run.readings():
-        if line.get("kind") == "node" and line.get("nft"):
-            for label in str(line["network"]).split(" + "):
-                results[label] = counts(line["nft"], line.get("iptables") or "")
-    return results
+def is_complete(folder: Path) -> bool:
+    """Return whether the campaign of a run folder has ended, also if some trials have no valid attempt."""
+    events = RunFolder.open(folder).events() if folder.exists() else []
+    return bool(events) and events[-1]["event"] == "ended"
 
 
 # -- reading ------------------------------------------------------------------------------------------------
@@ -146,7 +133,7 @@ class Measured:
         self.run = RunFolder.open(folder)
         self.trials: list[Row] = overhead.plain_rows(tidy.best(tidy.frame(self.run)))
         self.overheads = {
-            (row["network_label"], row["quantity"]): row
+            (row["network_label"], row["payload_bytes"], row["quantity"]): row
             for row in overhead.plain_rows(overhead.overheads(self.trials, BASELINE))
         }
         facts = self.run.campaign["testbed"]["facts"]
@@ -163,37 +150,43 @@ class Measured:
             loads.append(json.loads(path.read_text())["machine"]["load_1m"])
         return f"{min(loads):.0f} to {max(loads):.0f}" if loads else "unknown"
 
-    def values(self, network: str, part: Callable[[Row], float | None], test: str) -> dict[int, float]:
+    def payloads(self) -> list[int]:
+        """Return the payloads of the campaign."""
+        return sorted({row["payload_bytes"] for row in self.trials})
+
+    def values(self, network: str, payload: int, part: Part) -> dict[int, float]:
         """Return the values by repetition."""
+        test, microseconds = part
         results = {}
         for row in self.trials:
-            if row["network_label"] == network and row["test"] == test and (value := part(row)) is not None:
-                results[row["repetition"]] = value
+            if (row["network_label"], row["payload_bytes"], row["test"]) == (network, payload, test):
+                value = microseconds(row)
+                if value is not None:
+                    results[row["repetition"]] = value
         return results
 
-    def added(self, network: str, part: Callable[[Row], float | None], test: str) -> Estimate | None:
-        """Return what a network adds to the baseline, from the repetitions that have both."""
-        ours, base = (self.values(name, part, test) for name in (network, BASELINE))
-        both = sorted(ours.keys() & base.keys())
-        return linear_mean([ours[i] - base[i] for i in both]) if both else None
+    def added(self, network: str, payload: int, part: Part) -> list[float]:
+        """Return what a network adds to the baseline, in each repetition that has both."""
+        ours, base = (self.values(name, payload, part) for name in (network, BASELINE))
+        return [ours[i] - base[i] for i in sorted(ours.keys() & base.keys())]
 
-    def mean(self, network: str, name: str, test: str = "throughput") -> float | None:
-        """Return the mean of a column."""
-        values = list(self.values(network, lambda row: row.get(name), test).values())
-        return sum(values) / len(values) if values else None
-
-    def parts(self) -> dict[str, tuple[str, Callable[[Row], float | None]]]:
-        """Return the parts of a sample's time: title to (test, function from a trial to µs)."""
+    def times(self) -> dict[str, Part]:
+        """Return the times of a sample by title."""
         return {
-            "time from sample to sample": (
+            "from sample to sample": (
                 "throughput",
                 lambda row: 1e6 / row["samples_per_s"] if row["samples_per_s"] else None,
             ),
+            "one-way latency, p50": ("latency", lambda row: row["latency_p50_us"]),
+        }
+
+    def components(self) -> dict[str, Part]:
+        """Return the CPU times per sample by title, of which the times consist."""
+        return {
             "publisher's pod": ("throughput", lambda row: row["publisher_cpu_us_per_sample"]),
             "subscriber's pod": ("throughput", lambda row: row["subscriber_cpu_us_per_sample"]),
             "softirqs": ("throughput", self._softirq_us),
             "whole machine": ("throughput", _machine_us),
-            "one-way latency, p50": ("latency", lambda row: row["latency_p50_us"]),
         }
 
     def _softirq_us(self, row: Row) -> float | None:
@@ -201,10 +194,31 @@ class Measured:
             return None
         return row["softirq_percent"] / 100 * self.cpus * row["measured_s"] / row["received"] * 1e6
 
+    def facts(self, network: str) -> Row:
+        """Return the fingerprint of a network, and its MTU."""
+        row = next(row for row in self.run.attempts() if row["network_label"] == network and row["valid"])
+        return {"mtu": row["mtu_bytes"], **{key: (row["fingerprint"] or {}).get(key) for key in FACTS}}
+
 
 def _machine_us(row: Row) -> float | None:
     milliseconds = row["machine_cpu_ms_per_mb"]
     return None if milliseconds is None else milliseconds * row["payload_bytes"] / 1e3
+
+
+def difference(ours: Sequence[float], others: Sequence[float]) -> Estimate | None:
+    """Return the difference of two means with the interval of Welch's t-test; None without values."""
+    if not ours or not others:
+        return None
+    value, n = sum(ours) / len(ours) - sum(others) / len(others), min(len(ours), len(others))
+    if n < 2:
+        return Estimate(value, None, None, n)
+    interval = stats.ttest_ind(ours, others, equal_var=False).confidence_interval(CONFIDENCE)
+    return Estimate(value, float(interval.low), float(interval.high), n)
+
+
+def excludes_0(estimate: Estimate | None) -> bool:
+    """Return whether 0 is outside of an interval."""
+    return bool(estimate and estimate.low is not None and not estimate.low <= 0 <= (estimate.high or 0))
 
 
 # -- output ------------------------------------------------------------------------------------------------
@@ -224,11 +238,10 @@ def add_tables(report: common.Report, folder: Path) -> None:
     both = {name: Measured(folder / name) for name in TESTBEDS}
     kernels = {name: "one kernel" if item.one_kernel else "several kernels" for name, item in both.items()}
     testbeds = [f"{name}: {kernels[name]}, load average {item.load()}" for name, item in both.items()]
-    report.text(f"{PAYLOAD_BYTES} B, reliable unicast, one subscriber; {'; '.join(testbeds)}")
+    report.text(f"Reliable unicast, one subscriber; {'; '.join(testbeds)}")
     add_overheads(report, both)
     add_added(report, both)
-    add_facts(report, both, json.loads((folder / RULES).read_text()))
-    report.data["upkeep"] = background_cost.by_network(both["cluster"].run)
+    add_facts(report, both)
     for name, item in both.items():
         for reason in {str(row["reason"]) for row in item.run.attempts() if not row["valid"]}:
             report.skip(f"an attempt in the {name}: {reason}")
@@ -238,65 +251,98 @@ def add_overheads(report: common.Report, both: dict[str, Measured]) -> None:
     """Add the overheads in percent of each testbed's baseline."""
     rows, report.data["overheads"] = [], []
     for network in NETWORKS[1:]:
-        for quantity in OVERHEADS:
-            results: dict[str, Estimate | None] = {}
-            for name, item in both.items():
-                row = item.overheads.get((network, quantity))
-                results[name] = row and Estimate(
-                    row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"]
-                )
-            title = f"{network}, {METRICS[quantity].title}"
-            rows.append(comparison_row(title, results, 1, report.data["overheads"]))
-    report.text(common.table(["overhead relative to host, %", *TESTBEDS, "cluster - lab, points"], rows))
+        for payload in both["lab"].payloads():
+            for quantity in OVERHEADS:
+                shown = [f"{network}, {payload} B, {METRICS[quantity].title}"]
+                for name, item in both.items():
+                    row = item.overheads.get((network, payload, quantity))
+                    shown.append(describe(row and _overhead(row), 1))
+                    report.data["overheads"].append({"testbed": name, **(row or {})})
+                rows.append(shown)
+    report.text(common.table(["overhead relative to host, %", *TESTBEDS], rows))
+
+
+def _overhead(row: Row) -> Estimate:
+    return Estimate(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"], row["n"])
 
 
 def add_added(report: common.Report, both: dict[str, Measured]) -> None:
-    """Add the microseconds on top of each testbed's baseline."""
+    """Add the microseconds on top of each testbed's baseline, and the components of their differences."""
     rows, report.data["added"] = [], []
+    components: list[list[str]] = []
+    head = [*TESTBEDS, "cluster - lab"]
     for network in NETWORKS[1:]:
-        for part in both["lab"].parts():
-            results: dict[str, Estimate | None] = {}
-            for name, item in both.items():
-                test, microseconds = item.parts()[part]
-                results[name] = item.added(network, microseconds, test)
-            rows.append(comparison_row(f"{network}, {part}", results, 2, report.data["added"]))
-    report.text(common.table(["added to host per sample, µs", *TESTBEDS, "cluster - lab"], rows))
+        for payload in both["lab"].payloads():
+            different = []
+            for title in both["lab"].components():
+                shown, residual = _compared(report, both, network, payload, title)
+                components.append(shown)
+                if excludes_0(residual):
+                    different.append(f"{title} {residual.value:+.1f}" if residual else title)
+            for title in both["lab"].times():
+                shown, residual = _compared(report, both, network, payload, title)
+                explained = ", ".join(different) or "not explained"
+                rows.append([*shown, explained if excludes_0(residual) else "inside"])
+    report.text(common.table(["added to host per sample, µs", *head, "residual"], rows))
+    report.text(common.table(["CPU time added to host per sample, µs", *head], components))
 
 
-def comparison_row(
-    title: str, estimates_by_testbed: dict[str, Estimate | None], digits: int, data: list[Row]
-) -> list[str]:
-    """Return a table row with both testbeds and their difference, and add it to the data."""
-    lab, cluster = (estimates_by_testbed[name] for name in TESTBEDS)
-    difference = cluster.value - lab.value if lab and cluster else None
-    estimates = {name: row and vars(row) for name, row in estimates_by_testbed.items()}
-    data.append({"what": title, **estimates, "difference": difference})
-    shown = "–" if difference is None else f"{difference:+.{digits}f}"
-    return [title, describe(lab, digits), describe(cluster, digits), shown]
+def _compared(
+    report: common.Report, both: dict[str, Measured], network: str, payload: int, title: str
+) -> tuple[list[str], Estimate | None]:
+    """Return the table row of a time or component on both testbeds, and the residual; add them to the data."""
+    added = {
+        name: item.added(network, payload, (item.times() | item.components())[title])
+        for name, item in both.items()
+    }
+    estimates = {name: linear_mean(values) if values else None for name, values in added.items()}
+    residual = difference(added["cluster"], added["lab"])
+    data = {name: item and vars(item) for name, item in (*estimates.items(), ("residual", residual))}
+    report.data["added"].append({"network": network, "payload_bytes": payload, "what": title, **data})
+    return [f"{network}, {payload} B, {title}", *map(describe, (*estimates.values(), residual))], residual
 
 
-def add_facts(report: common.Report, both: dict[str, Measured], in_lab: dict[str, dict[str, float]]) -> None:
-    """Add facts that can explain differences between the testbeds."""
-    filters = {"lab": in_lab, "cluster": cluster_rules(both["cluster"].run)}
+def add_facts(report: common.Report, both: dict[str, Measured]) -> None:
+    """Add what each campaign observed of the networks, and the times with host."""
     rows, report.data["facts"] = [], []
     for network in NETWORKS:
         for name, item in both.items():
-            columns = ("samples_per_s", "mtu_bytes", "wire_bytes_per_payload_byte")
-            fact = {column: item.mean(network, column) for column in columns} | filters[name].get(network, {})
+            fact = item.facts(network)
             report.data["facts"].append({"network": network, "testbed": name, **fact})
-            digits = {"wire_bytes_per_payload_byte": 3}
-            rows.append([
-                f"{network}, {name}",
-                *(common.number(fact.get(key), digits.get(key, 0)) for key in (*columns, *FILTERS)),
-            ])  # fmt: skip
-    head = ["means", "samples/s", "MTU", "bytes sent per payload byte", *FILTERS]
-    report.text(common.table(head, rows))
+            rows.append(
+                [f"{network}, {name}", *("–" if value is None else str(value) for value in fact.values())]
+            )
+    report.text(common.table(["observed", "MTU", *(name.replace("_", " ") for name in FACTS)], rows))
+    rows, report.data["baseline"] = [], []
+    for payload in both["lab"].payloads():
+        for title in both["lab"].times() | both["lab"].components():
+            shown = [f"{BASELINE}, {payload} B, {title}"]
+            for name, item in both.items():
+                values = list(
+                    item.values(BASELINE, payload, (item.times() | item.components())[title]).values()
+                )
+                shown.append(describe(linear_mean(values) if values else None))
+                report.data["baseline"].append(
+                    {"testbed": name, "payload_bytes": payload, "what": title, "values": values}
+                )
+            rows.append(shown)
+    report.text(common.table(["per sample, µs", *TESTBEDS], rows))
 
 
 def main() -> int:
     """Measure what is missing and print the result."""
-    parser = common.parser(__doc__ or "", common.Defaults(5, 2, 3, 1, "repetitions"))
+    parser = common.parser(__doc__ or "", common.Defaults(5, 1, 1, 0.5, "repetitions"))
     parser.add_argument("--cluster", metavar="NAME", help="name of a deployed cluster")
+    parser.add_argument(
+        "--source", action="append", default=[], metavar="NAME=PATH",
+        help="sources of kube-router, as for `k8sdds bundle create`; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--testbed", choices=TESTBEDS, action="append", help="measure only here; repeatable [both]"
+    )
+    parser.add_argument(
+        "--payload", type=int, action="append", help=f"payload in bytes; repeatable {list(PAYLOADS)}"
+    )
     parser.add_argument(
         "--folder",
         type=Path,
@@ -305,18 +351,17 @@ def main() -> int:
     )
     options = common.parse(parser)
     report = common.Report("lab_cluster", options)
-    folder: Path = options.folder
+    folder: Path = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    how = (options.pairs, options.seconds, options.seed)
-    if not (folder / RULES).exists():
-        (folder / RULES).write_text(json.dumps(lab_rules(), indent=1))
-    if not (folder / "lab").exists():
-        k8sdds(*campaign(folder / "lab", "lab", *how))
-    if not (folder / "cluster").exists():
-        with cluster(options.cluster) as (name, environment):
-            k8sdds(*campaign(folder / "cluster", name, *how), "--meter", environment=environment)
-    add_tables(report, folder)
-    report.show()
+    missing = [name for name in options.testbed or TESTBEDS if not is_complete(folder / name)]
+    if "lab" in missing:
+        measure(folder / "lab", "lab", options)
+    if "cluster" in missing:
+        with cluster(options.cluster, options.source) as (name, environment):
+            measure(folder / "cluster", name, options, environment)
+    if all((folder / name).exists() for name in TESTBEDS):
+        add_tables(report, folder)
+        report.show()
     return 0
 
 

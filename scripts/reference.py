@@ -19,7 +19,7 @@ from typing import Any
 from k8sdds import networks
 from k8sdds.campaign import experiments
 from k8sdds.deploy import profiles
-from k8sdds.networks import detection
+from k8sdds.networks import detection, differences
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import GROUPS, Column, Metric
 from k8sdds.results.record import COLUMNS
@@ -220,6 +220,19 @@ def detected() -> str:
     return _table(("plugin", "names", "signs", "ConfigMaps with the mode"), rows)
 
 
+def declared_differences() -> str:
+    """Return one row for each declared difference between the lab and real nodes."""
+    rows = []
+    for difference in differences.DIFFERENCES:
+        names = (
+            "all three"
+            if difference.networks == differences.COMPARED
+            else ", ".join(f"`{name}`" for name in difference.networks)
+        )
+        rows.append((names, difference.in_lab, difference.on_cluster, difference.cost))
+    return _table(("network", "in the lab", "on a node of the cluster", "cost"), rows)
+
+
 def network_facts() -> str:
     """Return one row of facts for each network."""
     rows = []
@@ -292,6 +305,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
     "columns": columns,
     "networks": network_facts,
+    "differences": declared_differences,
     "fingerprint": fingerprint,
     "detected networks": detected,
 }

@@ -12,6 +12,7 @@ import pytest
 from k8sdds import versions
 from tests import sources
 from tests.clusters import Deployed
+from tests.deploy import lab_objects
 from tests.deploy.switched import (
     Switched,
     check_network_policies,
@@ -60,6 +61,10 @@ def test_the_daemon_connects_all_nodes_by_bgp(switched: Switched) -> None:
     assert {line.partition(" ")[0] for lines in switched.answer["removed"].values() for line in lines} >= {
         "link", "chain", "rule", "file", "route",
     }  # fmt: skip
+
+
+def test_the_lab_has_the_objects_of_the_daemon(switched: Switched) -> None:
+    assert lab_objects.undeclared("kube-router", switched.cluster, switched.inside) == []
 
 
 def test_network_policies_are_enforced(switched: Switched) -> None:

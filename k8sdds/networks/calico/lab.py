@@ -80,7 +80,7 @@ def _routed(
             link_sysctls.extend((node.name, key, value) for key, value in _link_sysctls(node, device))
         tables = rules.tables([_device(pod) for pod in pods], tunnel, node.family)
         batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
-        return [*batches, iptables.batch(node, **tables)], attachments
+        return [*batches, iptables.kubernetes_batch(node, before=tables, after=rules.LAST)], attachments
 
     plain = pod_datapath(topology, mtu, plan_node, _SYSCTLS)
     return replace(plain, link_sysctls=tuple(link_sysctls))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.networks.common.iptables import KUBE_PROXY_CHAINS, KUBE_PROXY_JUMPS, comment
+from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import NODE_SUBNETS, POD_CIDRS
 
 VXLAN_PORT = 4789
@@ -30,6 +30,16 @@ _NO_IPIP: dict[IpFamily, tuple[str, ...]] = {"ipv4": ("-p 4 -j DROP",), "ipv6": 
 
 Chains = dict[str, tuple[str, ...]]
 
+LAST: dict[str, Chains] = {
+    "filter": {
+        "FORWARD": (
+            f"{comment('cali:last')} -m mark --mark {_ACCEPTED} -j ACCEPT",
+            f"{comment('cali:last')} -j MARK --set-xmark {_ACCEPTED}",
+        ),
+    },
+}
+"""Rules after those of kube-proxy."""
+
 
 @dataclass(frozen=True)
 class Tunnel:
@@ -49,16 +59,15 @@ IPIP = Tunnel("-p 4")
 def tables(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> dict[str, Chains]:
     """Return all tables: name → chain → rules. `devices` are the node's ends of the pods' veth pairs.
 
-    Ranges of addresses replace the ipsets of the IP pool and of the nodes.
+    All rules come before those of kube-proxy, except LAST. Ranges of addresses replace the ipsets of the IP pool and of
+    the nodes.
     """
-    tables = {
+    return {
         "raw": _raw(tunnel),
         "mangle": _mangle(),
         "nat": _nat(POD_CIDRS[family]),
         "filter": _filter(devices, tunnel, family),
     }
-    tables["filter"] |= KUBE_PROXY_CHAINS
-    return tables
 
 
 def _raw(tunnel: Tunnel) -> Chains:
@@ -139,7 +148,7 @@ def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
             ),
             "out": (f"{tunnel.packets} -d {nodes} -m addrtype --src-type LOCAL -j ACCEPT",),
         }
-    own = _commented(
+    return _commented(
         {
             "INPUT": ("-j cali-INPUT",),
             "FORWARD": ("-j cali-FORWARD",),
@@ -182,9 +191,6 @@ def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
             **_profiles(),
         }
     )  # fmt: skip
-    last = (f"-m mark --mark {_ACCEPTED} -j ACCEPT", f"-j MARK --set-xmark {_ACCEPTED}")
-    own["FORWARD"] += (*KUBE_PROXY_JUMPS, *(f"{comment('cali:last')} {rule}" for rule in last))
-    return own
 
 
 def _pod_chains(devices: Sequence[str], family: IpFamily) -> Chains:

@@ -29,6 +29,9 @@ class Bridge:
     """Address of the bridge: the pods' gateway, and the first host of the node's pod subnet."""
     first_host: int = 2
     """Host part of the first pod's address."""
+    by_plugin: bool = True
+    """Whether the reference bridge plugin creates it: with IGMP snooping, and ports in hairpin mode, as the CNI
+    configurations of Flannel and Kube-router ask for."""
 
     def pod_address(self, slot: int) -> Interface:
         """Return the address of the pod with this index on the node."""
@@ -47,9 +50,10 @@ def bridge_pods(
     Returns:
         Lines for `ip` on the node, batches for the pods, and the pods' attachments by pod name.
     """
+    broadcast = " broadcast +" if bridge.address.version == 4 else ""
     node_lines = [
-        f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping 0",
-        f"addr add {bridge.address} dev {bridge.name}",
+        f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping {int(bridge.by_plugin)}",
+        f"addr add {bridge.address}{broadcast} dev {bridge.name}",
         f"link set {bridge.name} up",
     ]
     pod_batches: list[Batch] = []
@@ -61,10 +65,12 @@ def bridge_pods(
             f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
             f"link set {host_end} master {bridge.name} up",
         ]
+        if bridge.by_plugin:
+            node_lines.append(f"link set {host_end} type bridge_slave hairpin on")
         address = bridge.pod_address(pod.slot)
         lines = (
             "link set lo up",
-            f"addr add {address} dev eth0",
+            f"addr add {address}{broadcast} dev eth0",
             "link set eth0 up",
             f"route add default via {bridge.address.ip}",
             *routes,

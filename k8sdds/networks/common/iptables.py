@@ -29,25 +29,80 @@ def comment(text: str) -> str:
     return f'-m comment --comment "{text}"'
 
 
+Tables = Mapping[str, Mapping[str, Sequence[str]]]
+"""Table → chain → rules, without `-A CHAIN`."""
+
 _NEW = "-m conntrack --ctstate NEW"
 _FORWARDING = comment("kubernetes forwarding rules")
-
-KUBE_PROXY_JUMPS = (
-    f"{_NEW} {comment('kubernetes load balancer firewall')} -j KUBE-PROXY-FIREWALL",
-    f"{_FORWARDING} -j KUBE-FORWARD",
-    f"{_NEW} {comment('kubernetes service portals')} -j KUBE-SERVICES",
-    f"{_NEW} {comment('kubernetes externally-visible service portals')} -j KUBE-EXTERNAL-SERVICES",
+_SERVICES, _PORTALS = (
+    f"{comment('kubernetes service portals')} -j KUBE-SERVICES",
+    f"{comment('kubernetes externally-visible service portals')} -j KUBE-EXTERNAL-SERVICES",
 )
-"""kube-proxy's rules in FORWARD, for packets that no rule of the CNI plugin before them accepts."""
+_FIREWALL = f"{_NEW} {comment('kubernetes load balancer firewall')} -j KUBE-PROXY-FIREWALL"
+_TO_MASQUERADE = "0x4000"
 
-KUBE_PROXY_CHAINS: dict[str, tuple[str, ...]] = {
-    "KUBE-PROXY-FIREWALL": (),
-    "KUBE-FORWARD": (
-        "-m conntrack --ctstate INVALID -j DROP",
-        f"{_FORWARDING} -m mark --mark 0x4000/0x4000 -j ACCEPT",
-        f"{comment('kubernetes forwarding conntrack rule')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-    ),
-    "KUBE-SERVICES": (),
-    "KUBE-EXTERNAL-SERVICES": (),
+KUBERNETES: Tables = {
+    "filter": {
+        "INPUT": (
+            _FIREWALL,
+            f"{comment('kubernetes health check service ports')} -j KUBE-NODEPORTS",
+            f"{_NEW} {_PORTALS}",
+            "-j KUBE-FIREWALL",
+        ),
+        "FORWARD": (_FIREWALL, f"{_FORWARDING} -j KUBE-FORWARD", f"{_NEW} {_SERVICES}", f"{_NEW} {_PORTALS}"),
+        "OUTPUT": (_FIREWALL, f"{_NEW} {_SERVICES}", "-j KUBE-FIREWALL"),
+        "KUBE-PROXY-FIREWALL": (),
+        "KUBE-FORWARD": (
+            "-m conntrack --ctstate INVALID -j DROP",
+            f"{_FORWARDING} -m mark --mark {_TO_MASQUERADE}/{_TO_MASQUERADE} -j ACCEPT",
+            f"{comment('kubernetes forwarding conntrack rule')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        ),
+        "KUBE-SERVICES": (),
+        "KUBE-EXTERNAL-SERVICES": (),
+        "KUBE-NODEPORTS": (),
+        "KUBE-FIREWALL": (
+            f"! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment('block incoming localnet connections')}"
+            " -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+        ),
+    },
+    "nat": {
+        "PREROUTING": (_SERVICES,),
+        "OUTPUT": (_SERVICES,),
+        "POSTROUTING": (f"{comment('kubernetes postrouting rules')} -j KUBE-POSTROUTING",),
+        "KUBE-SERVICES": (
+            f"{comment('kubernetes service nodeports')} -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
+        ),
+        "KUBE-NODEPORTS": (),
+        "KUBE-MARK-MASQ": (f"-j MARK --or-mark {_TO_MASQUERADE}",),
+        "KUBE-POSTROUTING": (
+            f"-m mark ! --mark {_TO_MASQUERADE}/{_TO_MASQUERADE} -j RETURN",
+            f"-j MARK --xor-mark {_TO_MASQUERADE}",
+            f"{comment('kubernetes service traffic requiring SNAT')} -j MASQUERADE --random-fully",
+        ),
+    },
 }
-"""kube-proxy's chains for forwarded packets in iptables mode, without Services."""
+"""All rules of kube-proxy in iptables mode without Services, and those of kubelet (KUBE-FIREWALL). Encapsulated packets
+and those of pods with hostNetwork pass INPUT and OUTPUT."""
+
+
+def kubernetes_batch(node: LabNode, *, before: Tables = {}, after: Tables = {}) -> Batch:  # noqa: B006
+    """Return the batch with the rules of every Kubernetes node, and a plugin's rules before or after them."""
+    parts = (before, KUBERNETES, after)
+    tables = {
+        table: {
+            chain: [
+                rule
+                for part in parts
+                for rule in part.get(table, {}).get(chain, ())
+                if not _foreign(node, rule)
+            ]
+            for chain in dict.fromkeys(chain for part in parts for chain in part.get(table, ()))
+        }
+        for table in dict.fromkeys(table for part in parts for table in part)
+    }
+    return batch(node, **tables)
+
+
+def _foreign(node: LabNode, rule: str) -> bool:
+    """Return whether a rule of kubelet is for the other IP family."""
+    return node.ipv6 and "127.0.0.0/8" in rule

@@ -46,23 +46,24 @@ def _vtep_address(node: LabNode) -> str:
 def _rules(node: LabNode) -> Batch:
     masquerade, forward = comment("flanneld masq"), comment("flanneld forward")
     pods, multicast = POD_CIDRS[node.family], iptables.MULTICAST[node.family]
-    return iptables.batch(
+    return iptables.kubernetes_batch(
         node,
-        nat={
-            "POSTROUTING": (f"{masquerade} -j FLANNEL-POSTRTG",),
-            "FLANNEL-POSTRTG": (
-                f"-m mark --mark 0x4000/0x4000 {masquerade} -j RETURN",
-                f"-s {node.pod_subnet} -d {pods} {masquerade} -j RETURN",
-                f"-s {pods} -d {node.pod_subnet} {masquerade} -j RETURN",
-                f"! -s {pods} -d {node.pod_subnet} {masquerade} -j RETURN",
-                f"-s {pods} ! -d {multicast} {masquerade} -j MASQUERADE --random-fully",
-                f"! -s {pods} -d {pods} {masquerade} -j MASQUERADE --random-fully",
-            ),
-        },
-        filter={
-            "FORWARD": (*iptables.KUBE_PROXY_JUMPS, f"{forward} -j FLANNEL-FWD"),
-            **iptables.KUBE_PROXY_CHAINS,
-            "FLANNEL-FWD": (f"-s {pods} {forward} -j ACCEPT", f"-d {pods} {forward} -j ACCEPT"),
+        after={
+            "nat": {
+                "POSTROUTING": (f"{masquerade} -j FLANNEL-POSTRTG",),
+                "FLANNEL-POSTRTG": (
+                    f"-m mark --mark 0x4000/0x4000 {masquerade} -j RETURN",
+                    f"-s {node.pod_subnet} -d {pods} {masquerade} -j RETURN",
+                    f"-s {pods} -d {node.pod_subnet} {masquerade} -j RETURN",
+                    f"! -s {pods} -d {node.pod_subnet} {masquerade} -j RETURN",
+                    f"-s {pods} ! -d {multicast} {masquerade} -j MASQUERADE --random-fully",
+                    f"! -s {pods} -d {pods} {masquerade} -j MASQUERADE --random-fully",
+                ),
+            },
+            "filter": {
+                "FORWARD": (f"{forward} -j FLANNEL-FWD",),
+                "FLANNEL-FWD": (f"-s {pods} {forward} -j ACCEPT", f"-d {pods} {forward} -j ACCEPT"),
+            },
         },
     )
 
@@ -72,7 +73,8 @@ def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: [])
 
     def plan_node(node: LabNode) -> NodePlan:
         bridge = Bridge("cni0", mtu, first_address(node))
-        lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
+        to_pods = f"route add {POD_CIDRS[node.family]} via {bridge.address.ip}"
+        lines, pod_batches, attachments = bridge_pods(topology, node, bridge, routes=(to_pods,))
         batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
         return [*batches, _rules(node)], attachments
 

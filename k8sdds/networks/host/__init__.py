@@ -7,7 +7,7 @@ from dataclasses import replace
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.host import cluster, lab
 from k8sdds.networks.network import Network, NetworkColor
-from k8sdds.system.kernel_features import BRIDGE
+from k8sdds.system.kernel_features import BRIDGE, IPTABLES, NFTABLES
 from k8sdds.versions import ARCHITECTURES
 
 HOST = Network(
@@ -21,10 +21,10 @@ HOST = Network(
     architectures=ARCHITECTURES,
     versions="Kubernetes hostNetwork",
     fidelity="real",
-    differences="",
+    differences="kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
-    requires=(BRIDGE,),
+    requires=(BRIDGE, NFTABLES, IPTABLES),
     lab=lab.host,
     color=NetworkColor("#4d4d4d", "#c9c9cf", "o"),
     cluster=cluster.CLUSTER_INSTALL,
@@ -36,6 +36,8 @@ BAREMETAL = replace(
     name="baremetal",
     title="no container: a process on the node",
     versions="Linux",
+    differences="",
+    requires=(BRIDGE,),
     lab=lab.baremetal,
     color=NetworkColor("#111112", "#f5f5f7", "s"),
     cluster=None,

@@ -24,8 +24,8 @@ KUBE_ROUTER = Network(
     architectures=ARCHITECTURES,
     versions="kube-router 0.3 to 2.11",
     fidelity="equivalent",
-    differences="routes are static instead of learned by BGP; the addresses that are not masqueraded are in sets of"
-    " nftables instead of ipset; kube-proxy's rules for Services are empty",
+    differences="routes are static instead of learned by BGP; a range of addresses instead of ipsets decides what is"
+    " masqueraded; kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),

@@ -1,11 +1,13 @@
 """Plan Kube-router's datapath for nodes of one subnet.
 
-Pods are on kube-bridge, routes lead to the other nodes' addresses. Sets of pod subnets and node addresses decide what
-is masqueraded. The chains of the network policies are those that kube-router creates when no policy exists: they come
-before every other forward rule, and every forwarded packet is compared with the addresses of all pods of its node.
+Pods are on kube-bridge, routes lead to the other nodes' addresses. Packets to other addresses than those of pods and
+nodes are masqueraded. The chains of the network policies are those that kube-router creates when no policy exists: they
+come before every other rule, and every forwarded packet is compared with the addresses of all pods of its node.
 """
 
 from __future__ import annotations
+
+from ipaddress import ip_network
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common import iptables
@@ -18,7 +20,7 @@ from k8sdds.networks.common.bridge_cni import (
     pod_datapath,
 )
 from k8sdds.networks.common.iptables import comment
-from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import NODE_SUBNETS, POD_CIDRS, Attachment, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
 BGP_PROTOCOL = 17
@@ -52,6 +54,7 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
             for peer in topology.peers(node)
         ]
+        masquerade = _masquerade(POD_CIDRS[node.family], str(NODE_SUBNETS[node.family]))
         rules = [
             # Unlike for routes, `ip` does not derive the family of a rule from its address.
             Batch(
@@ -59,29 +62,22 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
                 "ip -6" if node.ipv6 else "ip",
                 (f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}",),
             ),
-            Batch(node.name, "nft", (_masquerade(topology, node),)),
-            iptables.batch(node, filter=_policy_chains(attachments, node.family)),
+            iptables.kubernetes_batch(
+                node,
+                before={"filter": _policy_chains(attachments, node.family)},
+                after={"nat": {"POSTROUTING": (masquerade,)}},
+            ),
         ]
         return [Batch(node.name, "ip", (*lines, *routes)), *pod_batches, *rules], attachments
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 
 
-def _masquerade(topology: Topology, node: LabNode) -> str:
-    ip, kind = ("ip6", "ipv6_addr") if node.ipv6 else ("ip", "ipv4_addr")
-    pod_subnets = ", ".join(str(other.pod_subnet) for other in topology.nodes)
-    node_addresses = ", ".join(other.address for other in topology.nodes)
-    return f"""
-table {ip} nat {{
-  set kube-router-pod-subnets {{ type {kind}; flags interval; elements = {{ {pod_subnets} }}; }}
-  set kube-router-node-ips {{ type {kind}; elements = {{ {node_addresses} }}; }}
-  chain POSTROUTING {{
-    type nat hook postrouting priority srcnat; policy accept;
-    {ip} saddr @kube-router-pod-subnets {ip} daddr != @kube-router-pod-subnets \
-{ip} daddr != @kube-router-node-ips counter masquerade fully-random
-  }}
-}}
-"""
+def _masquerade(pods: str, nodes: str) -> str:
+    """Return the rule for packets that leave the cluster. Ranges replace the ipsets of pod subnets and nodes."""
+    network = ip_network(pods)
+    others = f"-m iprange ! --dst-range {network[0]}-{network[-1]} ! -d {nodes}"
+    return f"-s {pods} {others} -j MASQUERADE --random-fully"
 
 
 def _policy_chains(pods: dict[str, Attachment], family: IpFamily) -> dict[str, Rules]:
@@ -104,10 +100,8 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily) -> dict[str, R
             f"-o eth0 {comment('allow outbound node port traffic')} -j ACCEPT",
             f"-o kube-bridge {comment('allow inbound traffic to pods')} -j ACCEPT",
             f"-i kube-bridge {comment('allow outbound traffic from pods')} -j ACCEPT",
-            *iptables.KUBE_PROXY_JUMPS,
         ),
         "OUTPUT": (f"{comment('kube-router netpol')} -j KUBE-ROUTER-OUTPUT",),
-        **iptables.KUBE_PROXY_CHAINS,
         "KUBE-ROUTER-INPUT": (
             f"-d {SERVICE_CIDRS[family]} {comment('cluster IP range')} -j RETURN",
             *(

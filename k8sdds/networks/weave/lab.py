@@ -55,9 +55,7 @@ _FILTER = {
         "-o weave -j DROP",
         "-i weave ! -o weave -j ACCEPT",
         "-o weave -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-        *iptables.KUBE_PROXY_JUMPS,
     ),
-    **iptables.KUBE_PROXY_CHAINS,
     "WEAVE-NPC": (
         f"{_KNOWN} -j ACCEPT",
         f"-d {_MULTICAST} -j ACCEPT",
@@ -104,7 +102,7 @@ def _on_node(
 ) -> NodePlan:
     # With separate endpoints, packets pass a tunnel device first, so the VXLAN device is not bound to eth0.
     local = f"local {endpoint(node)}" if endpoint else f"dev eth0 local {node.address}"
-    bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
+    bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"), by_plugin=False)
     lines, pod_batches, attachments = bridge_pods(
         topology, node, bridge, routes=("route add 224.0.0.0/4 dev eth0",)
     )
@@ -127,6 +125,6 @@ def _on_node(
         Batch(node.name, "ip", (*lines, *vxlan)),
         *pod_batches,
         Batch(node.name, "bridge", flooding),
-        iptables.batch(node, nat=_NAT, filter=_FILTER),
+        iptables.kubernetes_batch(node, before={"filter": _FILTER}, after={"nat": _NAT}),
     ]
     return batches, attachments

@@ -1,0 +1,97 @@
+"""Declare how the kernel objects of lab networks differ from those on the nodes of a real cluster.
+
+Tests on clusters compare all objects of a node and of a pod with those of the lab (`tests/kernel_objects.py`). They
+fail for a difference that is not declared here, and for a declared one that does not exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLANNEL = ("flannel-vxlan", "flannel-hostgw")
+COMPARED = (*FLANNEL, "kube-router")
+"""Networks that are compared with their daemons."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference, as patterns of lines that only one of both has."""
+
+    networks: tuple[str, ...]
+    in_lab: str
+    on_cluster: str
+    cost: str
+    """What it costs the packets between two pods, and why."""
+    lab: tuple[str, ...] = ()
+    """Regular expressions of all lines that only the lab has."""
+    daemon: tuple[str, ...] = ()
+    """The same for the cluster."""
+
+
+DIFFERENCES = (
+    Difference(
+        COMPARED,
+        "no Services",
+        "chains KUBE-SVC-* and KUBE-SEP-* of the table nat for each Service",
+        "nothing: the table nat sees only the first packet of a connection",
+        daemon=(r"^iptables nat KUBE-(SVC|SEP)-", r"^iptables nat KUBE-SERVICES: .* -j KUBE-SVC-"),
+    ),
+    Difference(
+        COMPARED,
+        "the rule of KUBE-FORWARD for INVALID packets drops them",
+        "it also counts them (nfacct)",
+        "nothing: a valid packet does not reach the counter",
+        lab=(r"^iptables filter KUBE-FORWARD: -m conntrack --ctstate INVALID -j DROP$",),
+        daemon=(r"^iptables filter KUBE-FORWARD: .* --nfacct-name  ct_state_invalid_dropped_pkts -j DROP$",),
+    ),
+    Difference(
+        COMPARED,
+        "no IPv6",
+        "the same rules of kube-proxy, kubelet and the plugin for IPv6",
+        "nothing: they see IPv6 packets only",
+        daemon=(r"^hook ip6 ",),
+    ),
+    Difference(
+        COMPARED,
+        "no default route",
+        "a default route",
+        "nothing: packets between pods match a longer prefix",
+        daemon=(r"^route main: unicast default ",),
+    ),
+    Difference(
+        COMPARED,
+        "the kernel's defaults of three sysctls",
+        "values of kube-proxy: `route_localnet`, timeouts of tracked TCP connections",
+        "nothing: they apply to node ports on 127.0.0.1 and to TCP",
+        lab=(r"^sysctl net/ipv4/conf/all/route_localnet: 0$", r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_"),
+        daemon=(r"^sysctl net/ipv4/conf/all/route_localnet: 1$", r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_"),
+    ),
+    Difference(
+        COMPARED,
+        "`arp_notify` is off in pods, and veth pairs have a queue length",
+        "the bridge plugin announces the pod's address, and sets no queue length",
+        "nothing: the address is announced once, and links without a queue do not use the length",
+        lab=(r"^pod sysctl net/ipv4/conf/eth0/arp_notify: 0$", r"^link <veth>: txqlen 1000$"),
+        daemon=(r"^pod sysctl net/ipv4/conf/eth0/arp_notify: 1$",),
+    ),
+    Difference(
+        ("flannel-vxlan",),
+        "`flannel.1` has a queue length",
+        "none",
+        "nothing: a link without a queue does not use the length",
+        lab=(r"^link flannel\.1: txqlen 1000$",),
+    ),
+    Difference(
+        ("kube-router",),
+        "a range of addresses decides what is masqueraded",
+        "the ipsets `kube-router-pod-subnets` and `kube-router-node-ips`",
+        "nothing: the table nat sees only the first packet of a connection",
+        lab=(r"^iptables nat POSTROUTING: -s 10\.244\.0\.0/16 .* --dst-range ",),
+        daemon=(r"^iptables nat POSTROUTING: -m set --match-set kube-router-pod-subnets src ", r"^ipset "),
+    ),
+)  # fmt: skip
+
+
+def of(network: str) -> tuple[Difference, ...]:
+    """Return the declared differences of a network."""
+    return tuple(difference for difference in DIFFERENCES if network in difference.networks)
