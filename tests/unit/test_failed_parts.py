@@ -312,6 +312,8 @@ def execution(replies: Replies, folder: Path, monkeypatch: pytest.MonkeyPatch) -
         Replies([b"ready", b"file meters.json 3072"]),
         Replies([b"ready", b"clock 12", b"end 143"]),
         Replies([], exit_code=137),
+        Replies([b"file stderr 0", b"end lost"]),
+        Replies([b"file stderr 0", b"end 137"]),
     ],
 )
 def test_a_supervisor_that_is_killed_before_the_start_is_a_failed_part(
@@ -328,6 +330,16 @@ def test_a_supervisor_that_refuses_to_start_is_not_a_failed_part(
 ) -> None:
     refused = execution(replies, tmp_path, monkeypatch)
     assert refused.prepare()
+    assert not refused.unreachable
+
+
+def test_a_supervisor_that_cannot_prepare_the_participant_gives_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = execution(
+        Replies([b"file stderr 0", b"end 3 cannot run it with SCHED_FIFO"]), tmp_path, monkeypatch
+    )
+    assert refused.prepare() == "cannot run it with SCHED_FIFO"
     assert not refused.unreachable
 
 

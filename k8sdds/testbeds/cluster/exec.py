@@ -123,6 +123,8 @@ class ParticipantExec:
         if not reply.startswith((b"file ", b"end ")):
             return reply.decode(errors="replace")
         result = self._receive(stream, end, reply)
+        if result.lost or was_killed(result.code):
+            self.unreachable = result.lost or f"pod {self.pod}: its supervisor was killed"
         return result.lost or result.message or f"the supervisor exited with code {result.code}"
 
     def _compare_clocks(self, stream: ExecStream, end: float) -> None:
