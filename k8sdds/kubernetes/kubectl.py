@@ -106,13 +106,21 @@ class Kubectl:
                 command = APPLY.removeprefix("kubectl ") + " -f -"
                 self.output("cannot install the network", command, list_document(part).encode())
 
-    def remove_network(self, name: str, timeout_s: int) -> None:
-        """Delete all objects of a network; its agents first, because they recreate what is removed on nodes."""
-        label = f"-l {versions.NETWORK_LABEL}={shlex.quote(name)} --ignore-not-found --timeout={timeout_s}s"
-        command = f"delete daemonsets -n {versions.NETWORK_NAMESPACE} {label} --cascade=foreground"
-        self.output(f"cannot stop the agents of {name}", command, timeout_s=timeout_s + 10)
-        command = f"delete {','.join(KINDS)} --all-namespaces {label}"
-        self.output(f"cannot delete the objects of {name}", command, timeout_s=timeout_s + 10)
+    def stop_agents(self, network: str, timeout_s: int) -> None:
+        """Delete the agents of a network and wait for their end. They would recreate what is removed on nodes."""
+        command = f"delete daemonsets -n {versions.NETWORK_NAMESPACE} --cascade=foreground"
+        self._delete(f"cannot stop the agents of {network}", command, network, timeout_s)
+
+    def delete_objects(self, network: str, timeout_s: int) -> None:
+        """Delete the other objects of a network."""
+        command = f"delete {','.join(KINDS)} --all-namespaces"
+        self._delete(f"cannot delete the objects of {network}", command, network, timeout_s)
+
+    def _delete(self, problem: str, command: str, network: str, timeout_s: int) -> None:
+        label = (
+            f"-l {versions.NETWORK_LABEL}={shlex.quote(network)} --ignore-not-found --timeout={timeout_s}s"
+        )
+        self.output(problem, f"{command} {label}", timeout_s=timeout_s + 10)
 
     def clean_nodes(self, nodes: Sequence[ClusterNode], prefixes: Sequence[str]) -> None:
         """Remove what a network wrote on node objects: annotations, and the condition that it set.

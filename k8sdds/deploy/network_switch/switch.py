@@ -9,6 +9,7 @@ import copy
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from k8sdds import versions
@@ -244,12 +245,14 @@ class _Switch:
                 )
         for name in names:
             self.progress(f"removing {name}")
-            self.kubectl.remove_network(name, REMOVE_S)
+            self.kubectl.stop_agents(name, REMOVE_S)
         removed = self._leftovers(before)
         addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
-        cleanups = self._on_all_nodes(lambda host: remove_leftovers(host, addresses, pods))
-        prefixes = [prefix for each in footprint.footprints() for prefix in each.node_annotations]
-        self.kubectl.clean_nodes(self.kubectl.nodes(), prefixes)
+        # Without agents, what the API server has and what the nodes have are independent.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            deleted = pool.submit(self._delete_objects, names)
+            cleanups = self._on_all_nodes(lambda host: remove_leftovers(host, addresses, pods))
+            deleted.result()
         lines = [
             f"{node}: {leftover}" for node, cleanup in cleanups.items() for leftover in cleanup.remaining
         ]
@@ -300,6 +303,13 @@ class _Switch:
         earlier.kubectl.apply(earlier.objects)
         earlier._wait_until_ready()
         earlier._recreate_pods()
+
+    def _delete_objects(self, names: Sequence[str]) -> None:
+        """Delete what networks without agents have in the API server: objects, and changes of Node objects."""
+        for name in names:
+            self.kubectl.delete_objects(name, REMOVE_S)
+        prefixes = [prefix for each in footprint.footprints() for prefix in each.node_annotations]
+        self.kubectl.clean_nodes(self.kubectl.nodes(), prefixes)
 
     # -- new network -----------------------------------------------------------------------------------------
 
