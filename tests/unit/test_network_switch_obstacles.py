@@ -16,7 +16,7 @@ nodes: [{{name: one, roles: [control-plane]}}, {{name: two}}]
 network: flannel-vxlan
 networks: [{{name: flannel-ipsec, password_file: key}}]
 """
-BARE = ("bridge", "vxlan", "nftables")
+BARE = ("bridge", "vxlan", "nftables", "dummy", "ip_set", "xt_set")
 
 
 def machine(*features: str, lacks: tuple[str, ...] = ()) -> Facts:
@@ -29,18 +29,22 @@ def test_machines_need_what_the_daemons_need(provider: str) -> None:
     lab = profiles.parse(PROFILE.format(provider=provider, software=software), "lab.yaml")
 
     def obstacle(network: str, *features: str) -> str:
-        return _obstacle(lab, find(network), {"one": machine(*BARE, *features), "two": machine(*BARE)})
+        return _obstacle(lab, find(network), None, {"one": machine(*BARE, *features), "two": machine(*BARE)})
 
     # Not what the lab needs to build these networks: strongSwan, wireguard-tools, nftables at the ingress of a link.
     assert obstacle("flannel-hostgw") == obstacle("flannel-vxlan") == ""
     esp = {name: machine(*BARE, "esp", "wireguard") for name in ("one", "two")}
-    assert _obstacle(lab, find("flannel-wireguard"), esp) == ""
-    assert _obstacle(lab, find("flannel-ipsec"), esp) == ""  # the profile names its password file
+    assert _obstacle(lab, find("flannel-wireguard"), None, esp) == ""
+    assert _obstacle(lab, find("flannel-ipsec"), None, esp) == ""  # the profile names its password file
     # Every machine counts, on local nodes and on others.
     assert obstacle("weavenet", "openvswitch").startswith("two: the kernel does not support openvswitch")
     assert obstacle("weavenet").startswith("one: the kernel does not support openvswitch")
+    userspace = _obstacle(lab, find("weavenet"), "sleeve", {"one": machine(*BARE)})
+    assert "kernel" not in userspace  # at most an image is missing
     lacking = {"one": machine(*BARE, lacks=("esp no such module",))}
-    assert "which flannel-ipsec needs (no such module)" in _obstacle(lab, find("flannel-ipsec"), lacking)
+    assert "which flannel-ipsec needs (no such module)" in _obstacle(
+        lab, find("flannel-ipsec"), None, lacking
+    )
     assert "requires password_file, in `networks` of the profile" in _obstacle(
-        lab, find("weavenet-encrypt"), {"one": machine(*BARE, "esp", "openvswitch")}
+        lab, find("weavenet-encrypt"), None, {"one": machine(*BARE, "esp", "openvswitch")}
     )
