@@ -113,12 +113,14 @@ PROGRAMS = {
         _weave("weave-npc-launch", "prog/weave-npc/launch.sh", copied=True),
         Program("bridge", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/bridge"),
         Program("loopback", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/loopback"),
+        Program("macvlan", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/macvlan"),
         Program("host-local", versions.CNI_PLUGINS, "cni", f"{_CNI}/ipam/host-local"),
         Program("portmap", versions.CNI_PLUGINS, "cni", f"{_CNI}/meta/portmap"),
         Program("flannel", versions.FLANNEL_CNI_PLUGIN, "cni-flannel", f"{_CNI}/meta/flannel"),
         Program("pause", versions.PAUSE, "pause"),
         Program("probe", versions.TOOLS, "probe"),
         Program("routes", versions.TOOLS, "routes"),
+        Program("attach", versions.TOOLS, "attach"),
         Program("meter", versions.TOOLS, "meter"),
     )
 }  # fmt: skip
@@ -138,7 +140,7 @@ INSTALLS = (
     Install("kubernetes", f"{BIN}/kubernetes", (f"{BIN}/kubeadm", f"{BIN}/kubelet", f"{BIN}/kubectl")),
     *(
         Install(name, f"/opt/cni/bin/{name}")
-        for name in ("bridge", "loopback", "host-local", "portmap", "flannel")
+        for name in ("bridge", "loopback", "macvlan", "host-local", "portmap", "flannel")
     ),
 )
 
@@ -200,6 +202,7 @@ def _single(name: str, program: str, target: str, base: bool = False, links: tup
 
 PROBE = Install("probe", f"{BIN}/k8sdds-probe")
 ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
+ATTACH = Install("attach", f"{BIN}/k8sdds-attach")
 METER = Install("meter", f"{BIN}/k8sdds-meter")
 UNPRIVILEGED = str(versions.UNPRIVILEGED_USER)
 WEAVE_HOME = "/home/weave"
@@ -257,7 +260,13 @@ IMAGES = (
         links=(*_WEAVE_IPTABLES, ("/usr/lib/ulogd", "/usr/lib/$triplet/ulogd")),
         fifos=("/var/log/ulogd.pcap",),
     ),
-    Image(versions.TOOLS_IMAGE, versions.TOOLS, (f"{BIN}/k8sdds-probe",), (PROBE, ROUTES, METER), base=True),
+    Image(
+        versions.TOOLS_IMAGE,
+        versions.TOOLS,
+        (f"{BIN}/k8sdds-probe",),
+        (PROBE, ROUTES, ATTACH, METER),
+        base=True,
+    ),
     Image(
         versions.PERFTEST_IMAGE,
         versions.K8SDDS,

@@ -44,7 +44,7 @@ class Release:
 
 _KUBERNETES = f"https://dl.k8s.io/release/v{versions.KUBERNETES}/bin/linux/{{arch}}"
 _CNI = "https://github.com/containernetworking/plugins/releases/download/v{0}/cni-plugins-linux-{{arch}}-v{0}.tgz"
-_CNI_PROGRAMS = ("bridge", "loopback", "host-local", "portmap")
+_CNI_PROGRAMS = ("bridge", "loopback", "macvlan", "host-local", "portmap")
 RELEASES = (
     Release(
         "kubernetes", versions.KUBERNETES, ("kubernetes",),

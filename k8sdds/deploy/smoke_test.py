@@ -43,11 +43,7 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
     run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
     names = " ".join(f"smoke-{name}" for name in nodes)
     several = len(nodes) > 1
-    addresses = (
-        f"addresses=$({run} get pods {names} -o jsonpath='{{range .items[*]}}{{.status.podIP}} {{end}}')\n"
-        if several
-        else f"addresses=$({run} get pod {names} -o jsonpath='{{.status.podIP}}')\n"
-    )
+    interface = networks.find(network).pod_interface
     parts = [
         apply.apply_script([namespace_manifest]),
         f"remove() {{ {run} delete pod {names} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n",
@@ -58,7 +54,7 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
         apply.apply_script(pods),
         f"{run} wait pod {names} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
         f"  {run} get pods -o wide >&2; {run} describe pods | tail -n 30 >&2; exit 1\n}}\n",
-        addresses,
+        _addresses(nodes, interface),
         "work=$(mktemp -d)\n",
         # Each pod probes the next, and the last pod probes the first: every node sends and receives.
         f"set -- $addresses\nfirst=$1\nfor pod in {names}; do\n  shift\n"
@@ -69,8 +65,9 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
     ]
     if several and carries_multicast(network):
         parts.append(
-            f"output=$({run} exec smoke-{nodes[0]} -- k8sdds-probe ask {GROUP}:{PORT} --count 10"
-            f" --timeout {TIMEOUT_S} || :)\n"
+            # The pod's own answers could come before those of others.
+            f"output=$({run} exec smoke-{nodes[0]} -- k8sdds-probe ask {GROUP}:{PORT} --count 10 --no-loop"
+            f" --timeout {TIMEOUT_S}{f' --interface {interface}' if interface else ''} || :)\n"
             'echo "$output"\nset -- $addresses\nshift\nfor address in "$@"; do\n'
             '  case $output in *"\\"$address:"*) reached=yes ;; esac\ndone\n'
             '[ "${reached:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
@@ -80,6 +77,20 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
         f"kubectl annotate namespace {versions.SYSTEM_NAMESPACE} --overwrite {annotation} >/dev/null\n"
     )
     return "".join(parts)
+
+
+def _addresses(nodes: Sequence[str], interface: str) -> str:
+    """Return the lines that set `addresses` to those of all pods: of this interface, by default the pods' own."""
+    run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
+    names = " ".join(f"smoke-{name}" for name in nodes)
+    if interface:
+        address = 'awk \'{ sub("/.*", "", $4); print $4 }\''
+        show = f"ip -4 -o address show dev {interface}"
+        return f"addresses=$(for pod in {names}; do\n  {run} exec $pod -- {show} | {address}\ndone)\n"
+    if len(nodes) > 1:
+        each = "{range .items[*]}{.status.podIP} {end}"
+        return f"addresses=$({run} get pods {names} -o jsonpath='{each}')\n"
+    return f"addresses=$({run} get pod {names} -o jsonpath='{{.status.podIP}}')\n"
 
 
 def carries_multicast(network: str) -> bool:

@@ -127,6 +127,12 @@ class NetworkChoice(Strict):
         " on a cluster: `sleeve`, its datapath in userspace",
     )
 
+    attachment: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}$",
+        description="for `multus`: the NetworkAttachmentDefinition of the pods' second interface, as NAMESPACE/NAME",
+    )
+
     @field_validator("name")
     @classmethod
     def _is_known(cls, name: str, info: ValidationInfo) -> str:

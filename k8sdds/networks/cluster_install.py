@@ -37,6 +37,7 @@ class NodeFeature:
 
 
 BRIDGE_FEATURE = NodeFeature("bridge", "install a kernel with the module bridge")
+MACVLAN_FEATURE = NodeFeature("macvlan", "install a kernel with the module macvlan, or use another network")
 VXLAN_FEATURE = NodeFeature(
     "vxlan",
     "Ubuntu on a Raspberry Pi: apt install linux-modules-extra-raspi; or use network: flannel-hostgw",
@@ -120,6 +121,10 @@ class PathEvidence:
     """Tunnels that the network may use in addition, such as between nodes of different subnets."""
     unverified: str = ""
     """What distinguishes this network and cannot be observed in this way."""
+    on_node_link: bool = False
+    """Whether pods send frames directly on the node's link to the other nodes, without the node's routes."""
+    unused: tuple[str, ...] = ()
+    """Links that must not carry the packets, such as the bridge of the pods' first interfaces."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +179,12 @@ def remove_init_container(daemonset: Manifest, name: str) -> None:
     """Remove an init container from a DaemonSet."""
     pod = daemonset["spec"]["template"]["spec"]
     pod["initContainers"] = [part for part in pod["initContainers"] if part["name"] != name]
+
+
+def remove_volume(daemonset: Manifest, name: str) -> None:
+    """Remove a volume that no container of a DaemonSet mounts."""
+    pod = daemonset["spec"]["template"]["spec"]
+    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] != name]
 
 
 def set_variables(container: Manifest, values: Mapping[str, str]) -> None:

@@ -104,7 +104,7 @@ class DetectedNetwork:
     """Empty: unknown."""
     signs: tuple[str, ...] = ()
     secondary: tuple[str, ...] = ()
-    """Plugins that add further interfaces to pods. k8sdds does not measure these."""
+    """Plugins that add further interfaces to pods."""
 
     def describe(self) -> str:
         """Return the network in one line."""
@@ -228,6 +228,8 @@ SECONDARY = (
     ),
 )  # fmt: skip
 """Plugins that add interfaces to pods, next to the network of the cluster."""
+SECOND_INTERFACE = "net1"
+"""Name of the interface that k8sdds requests from these plugins."""
 
 _DISTRIBUTIONS = (("k3s.io/", "k3s"), ("rke2.io/", "RKE2"), ("microk8s.io/", "MicroK8s"))
 """Starts of annotations and labels of nodes, with the distribution that sets them and brings its own network."""
@@ -288,14 +290,15 @@ def _title(title: str, signs: Signs) -> str:
 
 def names() -> list[str]:
     """Return the names of all networks that are measured if a cluster has them, but that k8sdds does not install."""
-    return [*(name for plugin in PLUGINS for name in _names(plugin)), UNKNOWN]
+    return [*(name for plugin in (*PLUGINS, *SECONDARY) for name in _names(plugin)), UNKNOWN]
 
 
 def foreign(name: str) -> Network | None:
     """Return a network that others installed on a cluster; None: there is no such name."""
     if name not in names():
         return None
-    plugin = next((plugin for plugin in PLUGINS if name in _names(plugin)), None)
+    plugin = next((plugin for plugin in (*PLUGINS, *SECONDARY) if name in _names(plugin)), None)
+    secondary = plugin in SECONDARY
     mode = name.removeprefix(plugin.name).strip("-") if plugin else ""
     title = (
         f"{plugin.title}{f', {mode}' if mode else ''}"
@@ -307,6 +310,7 @@ def foreign(name: str) -> Network | None:
         architectures=ARCHITECTURES, versions=OBSERVED, fidelity="real", differences="", default_mtu=LINK_MTU,
         max_mtu=MAX_PACKET, requires=(), lab=_no_lab, color=NetworkColor("#117733", "#6fd08c", "h"),
         agent_pods=tuple(f"kube-system/{name}-*" for name in plugin.daemonsets) if plugin else (),
+        pod_interface=SECOND_INTERFACE if secondary else "", by_attachment=secondary,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from k8sdds.system.kernel_features import Feature
 
 Fidelity = Literal["real", "equivalent", "modelled"]
 Options = Mapping[str, object]
-"""A network's options in an experiment: `mtu`, `engine`, and the IP families of nodes and pods."""
+"""A network's options in an experiment: `mtu`, `engine`, `attachment`, and the IP families of nodes and pods."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,10 @@ class Network:
     """Other engines of the plugin on a cluster. Without a request, a cluster has the plugin's own."""
     cluster_title: str | None = None
     """What implements the datapath on a cluster, if `replacement` names something else in the lab."""
+    pod_interface: str = ""
+    """Name of the pods' interface on this network, if it is not their first one; empty: it is the first."""
+    by_attachment: bool = False
+    """Whether the option `attachment` selects the network that `pod_interface` is connected to."""
     unencrypted: str | None = None
     """For an encrypted network: name of the same network without encryption."""
     replacement: str | None = None
@@ -160,6 +164,12 @@ class Network:
 
     def options_error(self, options: Options) -> str | None:
         """Return why the options are invalid, or None."""
+        if self.by_attachment and "attachment" not in options:
+            return f"{self.name}: set `attachment`, the NetworkAttachmentDefinition that is measured"
+        if self.by_attachment and "mtu" in options:
+            return f"{self.name}: the NetworkAttachmentDefinition determines the mtu"
+        if "attachment" in options and not self.by_attachment:
+            return f"{self.name}: `attachment` is an option of the network multus"
         engine = self.engine_for(options)
         names = [*(engine.name for engine in self.engines), *(engine.name for engine in self.cluster_engines)]
         if "engine" in options and options["engine"] not in names:

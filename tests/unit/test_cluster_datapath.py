@@ -101,7 +101,7 @@ def test_every_cluster_network_defines_its_path_evidence() -> None:
     for network in NETWORKS.values():
         if network.cluster and network.name != "host":
             one = network.cluster.path
-            assert one.bridge, network.name
+            assert bool(one.bridge) != one.on_node_link, network.name
             overlay = network.encapsulation in ("VXLAN", "WireGuard", "VXLAN in ESP")
             assert bool(one.tunnels) == overlay, network.name
             # A pod without rights cannot observe ESP.

@@ -562,7 +562,7 @@ def test_network_that_the_bundle_does_not_contain_is_refused(bundle: Bundle, tmp
     with pytest.raises(InputError, match="flannel-ipsec needs charon, which the bundle's image") as error:
         prepare(PROFILE + secret, plain)
     assert error.value.remedy == (
-        "with this bundle: host, flannel-vxlan, flannel-hostgw, flannel-wireguard;"
+        "with this bundle: host, flannel-vxlan, flannel-hostgw, flannel-wireguard, macvlan;"
         " or software: packages, where the machines reach registries"
     )
     prepare(PROFILE.replace("software: bundle", "software: packages") + secret, plain)

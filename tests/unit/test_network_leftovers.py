@@ -182,10 +182,13 @@ def test_an_empty_state_has_no_leftovers() -> None:
     assert footprint.removal_script([]).splitlines()[1:] == [":"]
 
 
+OWN_PLUGINS = ("/opt/cni/bin/weave-", "/opt/cni/bin/k8sdds-", "/opt/cni/bin/.k8sdds-")
+
+
 def test_file_patterns_match_only_files_of_networks() -> None:
     for made in footprint.footprints():
         for path in made.files:
-            assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", "/opt/cni/bin/weave-")), path
+            assert path.startswith(("/etc/cni/net.d/10-", "/run/", "/var/lib/", *OWN_PLUGINS)), path
             assert "*" not in path.split("/")[2] and path.count("/") >= 2
             assert path not in (
                 "/var/lib/cni",

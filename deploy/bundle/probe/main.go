@@ -5,6 +5,7 @@
 //	k8sdds-probe ask ADDRESS:PORT --count 5 --timeout 10     0 when all answers came, JSON of what was seen
 //	k8sdds-probe ask ADDRESS:PORT --bytes 1472 --whole       by packets that may not be fragmented
 //	k8sdds-probe ask GROUP:PORT --interface eth0             multicast out of that interface
+//	k8sdds-probe ask GROUP:PORT --no-loop                    multicast that this pod itself does not receive
 //	k8sdds-probe sleep                                       does nothing until it is ended
 package main
 
@@ -39,6 +40,28 @@ func answer(connection *net.UDPConn) {
 	}
 }
 
+// joinEverywhere lets a socket receive a group from every interface, not only from the one that the routes select.
+func joinEverywhere(connection *net.UDPConn, group net.IP) {
+	raw, err := connection.SyscallConn()
+	if err != nil {
+		fail(3, err)
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		fail(3, err)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for _, one := range interfaces {
+			if one.Flags&net.FlagMulticast == 0 {
+				continue
+			}
+			request := &syscall.IPMreqn{Multiaddr: [4]byte(group.To4()), Ifindex: int32(one.Index)}
+			// One of them has been joined already.
+			_ = syscall.SetsockoptIPMreqn(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP, request)
+		}
+	})
+}
+
 func listen(arguments []string) {
 	flags := flag.NewFlagSet("listen", flag.ExitOnError)
 	port := flags.Int("udp", 7000, "port")
@@ -50,7 +73,7 @@ func listen(arguments []string) {
 	}
 	if *group != "" {
 		address := net.ParseIP(*group)
-		if address == nil || !address.IsMulticast() {
+		if address.To4() == nil || !address.IsMulticast() {
 			fail(2, fmt.Errorf("--group %s: no multicast address", *group))
 		}
 		// Bound to the group, so both sockets can have the port.
@@ -58,6 +81,7 @@ func listen(arguments []string) {
 		if err != nil {
 			fail(3, err)
 		}
+		joinEverywhere(joined, address)
 		go answer(joined)
 	}
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -98,6 +122,7 @@ func ask(arguments []string) {
 	size := flags.Int("bytes", 64, "payload")
 	whole := flags.Bool("whole", false, "packets may not be fragmented")
 	out := flags.String("interface", "", "that multicast leaves by")
+	quiet := flags.Bool("no-loop", false, "this pod does not receive its own multicast")
 	_ = flags.Parse(arguments[1:])
 	peer, err := net.ResolveUDPAddr("udp4", arguments[0])
 	if err != nil {
@@ -110,6 +135,9 @@ func ask(arguments []string) {
 	}
 	if *whole {
 		set(connection, syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)
+	}
+	if *quiet {
+		set(connection, syscall.IPPROTO_IP, syscall.IP_MULTICAST_LOOP, 0)
 	}
 	if *out != "" {
 		link, err := net.InterfaceByName(*out)

@@ -1,8 +1,11 @@
-// k8sdds-routes: the agent of the network `host`. On its node it writes the CNI configuration with the node's own range
-// of pod addresses, one route for every other node's range, and a masquerade rule; and follows nodes as they come and go.
+// k8sdds-routes: the agent of the networks `host` and `macvlan`. On its node it writes the CNI configuration with the
+// node's own range of pod addresses, one route for every other node's range, and a masquerade rule; and follows nodes as
+// they come and go.
 //
-//	NODE_NAME=node1 k8sdds-routes --template FILE --configuration FILE --pods 10.244.0.0/16
+//	NODE_NAME=node1 k8sdds-routes --template FILE --configuration FILE --pods 10.244.0.0/16 [--second 10.245.0.0/16]
 //
+// With --second, the plugin after the first in the configuration gets the node's link and its range of addresses for the
+// second interfaces of pods.
 // It reads Node objects and changes nothing in the cluster.
 package main
 
@@ -12,6 +15,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -65,8 +69,63 @@ func run(input string, words ...string) (string, error) {
 	return string(output), nil
 }
 
+// secondRange returns the part of the second interfaces' subnet that is where the node's pods are in the range of all pods.
+func secondRange(second, all netip.Prefix, pods string) (map[string]any, error) {
+	own, err := netip.ParsePrefix(pods)
+	if err != nil {
+		return nil, err
+	}
+	if !own.Addr().Is4() || !all.Contains(own.Addr()) || own.Bits() < second.Bits() || all.Bits() != second.Bits() {
+		return nil, fmt.Errorf("%s is no part of %s with a counterpart in %s", own, all, second)
+	}
+	number := func(address netip.Addr) uint32 {
+		bytes := address.As4()
+		return binary.BigEndian.Uint32(bytes[:])
+	}
+	first := number(second.Addr()) + number(own.Addr()) - number(all.Addr())
+	at := func(offset uint32) string {
+		var bytes [4]byte
+		binary.BigEndian.PutUint32(bytes[:], first+offset)
+		return netip.AddrFrom4(bytes).String()
+	}
+	last := uint32(1)<<(32-own.Bits()) - 2
+	return map[string]any{"subnet": second.String(), "rangeStart": at(1), "rangeEnd": at(last)}, nil
+}
+
+// linkOf returns the node's link with an address.
+func linkOf(address string) (string, error) {
+	text, err := run("", "ip", "-j", "-4", "address", "show", "to", address+"/32")
+	if err != nil {
+		return "", err
+	}
+	var links []struct{ Ifname string }
+	if err := json.Unmarshal([]byte(text), &links); err != nil {
+		return "", err
+	}
+	for _, one := range links {
+		if one.Ifname != "" {
+			return one.Ifname, nil
+		}
+	}
+	return "", fmt.Errorf("no link has the node's address %s", address)
+}
+
+// attach completes the configuration of pods' second interfaces.
+func attach(plugin map[string]any, second, all netip.Prefix, at place) error {
+	delegate := plugin["delegate"].(map[string]any)
+	found, err := secondRange(second, all, at.pods)
+	if err != nil {
+		return err
+	}
+	delegate["ipam"].(map[string]any)["ranges"] = []any{[]any{found}}
+	if delegate["master"] == nil {
+		delegate["master"], err = linkOf(at.address)
+	}
+	return err
+}
+
 // configure writes the template with the node's range in it, at once whole, where it is not so already.
-func configure(template, configuration, pods string) error {
+func configure(template, configuration string, second, all netip.Prefix, at place) error {
 	text, err := os.ReadFile(template)
 	if err != nil {
 		return err
@@ -75,8 +134,14 @@ func configure(template, configuration, pods string) error {
 	if err := json.Unmarshal(text, &wanted); err != nil {
 		return fmt.Errorf("%s: %v", template, err)
 	}
-	bridge := wanted["plugins"].([]any)[0].(map[string]any)
-	bridge["ipam"].(map[string]any)["ranges"] = []any{[]any{map[string]any{"subnet": pods}}}
+	plugins := wanted["plugins"].([]any)
+	bridge := plugins[0].(map[string]any)
+	bridge["ipam"].(map[string]any)["ranges"] = []any{[]any{map[string]any{"subnet": at.pods}}}
+	if second.IsValid() {
+		if err := attach(plugins[1].(map[string]any), second, all, at); err != nil {
+			return err
+		}
+	}
 	text, err = json.MarshalIndent(wanted, "", " ")
 	if err != nil {
 		return err
@@ -243,10 +308,18 @@ func main() {
 	template := flag.String("template", "/etc/k8sdds-host/cni.json", "CNI configuration without addresses")
 	configuration := flag.String("configuration", "/etc/cni/net.d/10-k8sdds-host.conflist", "where it goes")
 	pods := flag.String("pods", "", "range of all pods of the cluster")
+	secondText := flag.String("second", "", "subnet of the pods' second interfaces, as large as that of all pods")
 	flag.Parse()
 	own := os.Getenv("NODE_NAME")
-	if _, err := netip.ParsePrefix(*pods); err != nil || own == "" {
+	all, err := netip.ParsePrefix(*pods)
+	if err != nil || own == "" {
 		log.Fatalf("--pods %q and NODE_NAME %q: a range and a node's name are needed", *pods, own)
+	}
+	var second netip.Prefix
+	if *secondText != "" {
+		if second, err = netip.ParsePrefix(*secondText); err != nil {
+			log.Fatalf("--second %q: a range is needed", *secondText)
+		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -269,7 +342,7 @@ func main() {
 			if err := route(own, places); err != nil {
 				return err
 			}
-			if err := configure(*template, *configuration, places[own].pods); err != nil {
+			if err := configure(*template, *configuration, second, all, places[own]); err != nil {
 				return err
 			}
 			settled = true

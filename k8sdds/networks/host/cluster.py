@@ -6,6 +6,7 @@ Measured participants use hostNetwork. The cluster's other pods, such as CoreDNS
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from k8sdds.networks.cluster_install import (
     BRIDGE_FEATURE,
@@ -18,6 +19,8 @@ from k8sdds.networks.cluster_install import (
     bridge_cni_config,
     container,
     find,
+    remove_init_container,
+    remove_volume,
 )
 
 BRIDGE = "k8sdds0"
@@ -26,12 +29,25 @@ ROUTE_PROTOCOL = 75
 """Routing protocol number of the routes that the agent k8sdds-routes adds."""
 
 
-def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
-    # The agent adds the node's pod subnet to the configuration.
-    cni = bridge_cni_config(CNI_NAME, BRIDGE, options.mtu_bytes, cni_version="0.4.0")
+def cni_config(mtu_bytes: int | None) -> dict[str, Any]:
+    """Return the CNI configuration, to which the agent adds the node's pod subnet."""
+    return bridge_cni_config(CNI_NAME, BRIDGE, mtu_bytes, cni_version="0.4.0")
+
+
+def configure(
+    manifests: list[Manifest], options: InstallOptions, cni: dict[str, Any], arguments: tuple[str, ...] = ()
+) -> Manifest:
+    """Set the CNI configuration and the agent's arguments, and return the agent's DaemonSet."""
     find(manifests, "ConfigMap", "host-cni")["data"]["cni.json"] = json.dumps(cni, indent=1)
-    agent = container(find(manifests, "DaemonSet", "host"), "routes")
-    agent["args"] = [f"--pods={options.pod_cidr}"]
+    daemonset = find(manifests, "DaemonSet", "host")
+    container(daemonset, "routes")["args"] = [f"--pods={options.pod_cidr}", *arguments]
+    return daemonset
+
+
+def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
+    daemonset = configure(manifests, options, cni_config(options.mtu_bytes))
+    remove_init_container(daemonset, "install-attach")
+    remove_volume(daemonset, "cni-plugins")
     return manifests
 
 

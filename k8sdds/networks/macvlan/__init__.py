@@ -1,4 +1,4 @@
-"""macvlan: each pod has an interface with its own MAC address on the node's link, as a second interface with Multus.
+"""macvlan: each pod has a second interface with its own MAC address on the node's link, as with Multus.
 
 Facts from the documentation and sources of the macvlan CNI plugin (1.9) and the kernel's driver: in mode `bridge`,
 frames between pods of a node do not leave it, and frames to other nodes leave through the node's interface without
@@ -10,7 +10,7 @@ frames. A pod and its own node cannot reach each other.
 from __future__ import annotations
 
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.macvlan import lab
+from k8sdds.networks.macvlan import cluster, lab
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.system.kernel_features import BRIDGE
 from k8sdds.system.kernel_features import MACVLAN as MACVLAN_FEATURE
@@ -34,4 +34,6 @@ MACVLAN = Network(
     requires=(BRIDGE, MACVLAN_FEATURE),
     lab=lab.datapath,
     color=NetworkColor("#d4267d", "#ff85bd", "*"),
+    cluster=cluster.CLUSTER_INSTALL,
+    pod_interface=lab.INTERFACE,
 )

@@ -74,7 +74,7 @@ class PathEnd:
 
     node: str
     address: str
-    """Of the participant."""
+    """Of the participant, or of its node if the network does not use the node's routes."""
     before: LinkCounters
     after: LinkCounters
 
@@ -124,8 +124,12 @@ def _deviation_at(
         underlay = _underlay(end.after, name)
         if interface and underlay and underlay != interface:
             return f"packets leave {end.node} by {underlay}, not by {interface}"
+    sent = _moved(end, "sent_bytes")
+    for name in evidence.unused:
+        if sent.get(name, 0) >= sent_bytes:
+            return f"packets pass {name} of {end.node}"
     for direction, moved in (
-        ("sent", _moved(end, "sent_bytes")),
+        ("sent", sent),
         ("received", _moved(end, "received_bytes")),
     ):
         count = sum(moved.get(name, 0) for name in names)
@@ -171,4 +175,6 @@ def describe(evidence: PathEvidence, a: PathEnd, b: PathEnd) -> str:
             over = f" over {underlay}" if underlay else ""
             parts.append(f"{name} ({kind}){over}" if kind in TUNNELS else name)
     links = " and ".join(dict.fromkeys(parts))
-    return f"carried by {links}" if any("(" in part for part in parts) else f"routed by {links}, no tunnel"
+    if any("(" in part for part in parts):
+        return f"carried by {links}"
+    return f"{'directly on' if evidence.on_node_link else 'routed by'} {links}, no tunnel"

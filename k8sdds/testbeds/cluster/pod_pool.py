@@ -145,7 +145,7 @@ class PodPool:
             name, slot, self._image, self._namespace.campaign, self._memory, self._extra_volumes,
             self._tolerations,
         )  # fmt: skip
-        body["metadata"]["annotations"] = {
+        body["metadata"]["annotations"] |= {
             versions.OWNER_ANNOTATION: owner(),
             versions.NAME_ANNOTATION: self._campaign,
         }
@@ -200,12 +200,13 @@ class PodPool:
         pod = self.watch.pod(name) or {"spec": {}, "status": {}}
         address = pod["status"].get("podIP", "")
         for interface, (own_address, mtu_bytes) in interfaces.items():
-            if own_address == address:
+            if interface == slot.interface or (not slot.interface and own_address == address):
                 node = pod["spec"].get("nodeName", slot.node)
                 node_address = pod["status"].get("hostIP", "")
-                return ReadyPod(name, address, interface, mtu_bytes, node, facts, node_address)
+                return ReadyPod(name, own_address, interface, mtu_bytes, node, facts, node_address)
         raise PrerequisiteError(
-            f"pod {name} has no interface with its address {address}", "inspect it: kubectl get pod -o wide"
+            f"pod {name} has no interface {slot.interface or f'with its address {address}'}",
+            "inspect it: kubectl get pod -o wide",
         )
 
     def _failure(self, name: str) -> str:

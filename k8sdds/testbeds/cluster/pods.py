@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.model.experiment import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
+from k8sdds.networks import find
 from k8sdds.system import processes
 
 SUPERVISOR = "/opt/k8sdds/k8sdds-supervisor"
@@ -41,13 +43,21 @@ class Slot:
     sharing: tuple[str, ...] = ()
     """Participants that share memory, which only containers of one pod can; empty: the pod has one container."""
 
+    interface: str = ""
+    """Interface of the pod that is measured; empty: the one with the pod's address."""
+    attachment: str = ""
+    """NetworkAttachmentDefinition of this interface, as NAMESPACE/NAME; empty: the pod need not request it."""
+
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
         """Return the slot of a participant. All participants of a trial in shared memory have the same slot."""
         name, role, sharing = participant.name, participant.short_role, ()
         if not cell.uses_network:
             name, role, sharing = SHARED_MEMORY, "all", tuple(member.name for member in cell.participants)
-        return cls(name, role, node, host, cell.cpu_quota, cell.capabilities, sharing)
+        interface, attachment = find(cell.network).pod_interface, cell.network_options.get("attachment", "")
+        return cls(
+            name, role, node, host, cell.cpu_quota, cell.capabilities, sharing, interface, attachment
+        )  # fmt: skip
 
     @property
     def containers(self) -> tuple[str, ...]:
@@ -123,7 +133,7 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": labels, "annotations": _attachments(slot)},
         "spec": spec,
     }
 
@@ -169,6 +179,15 @@ def _memory_volume(name: str, size: str) -> dict[str, Any]:
 def _quantity(size: float) -> str:
     """Return a size in bytes as a Kubernetes quantity."""
     return f"{math.ceil(size / MIB)}Mi"
+
+
+def _attachments(slot: Slot) -> dict[str, str]:
+    """Return the annotation with which Multus and compatible plugins add the slot's interface."""
+    if not slot.attachment:
+        return {}
+    namespace, _, name = slot.attachment.partition("/")
+    selected = [{"namespace": namespace, "name": name, "interface": slot.interface}]
+    return {"k8s.v1.cni.cncf.io/networks": json.dumps(selected)}
 
 
 def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from k8sdds import middleware, versions
+from k8sdds import discovery, middleware, versions
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.experiment import Experiment, Link, NetworkChoice
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
@@ -14,6 +15,8 @@ from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import NodeInfo, assign, usable
 
 BAREMETAL = "baremetal"
+ATTACHMENTS = ("k8s.cni.cncf.io", "network-attachment-definitions")
+"""API group and resource of Multus' definitions of networks."""
 
 
 def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
@@ -36,6 +39,11 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
             )
         if cell.link != Link():
             add("`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab")
+        if find(cell.network).pod_interface and cell.discovery_kind == discovery.SERVER:
+            add(
+                f"{cell.network_label}: the discovery server has no interface on this network",
+                "use `discovery: auto`, or another network",
+            )
         if cell.services:
             for what, remedy in middleware.find(cell.middleware).service_problems():
                 add(what, remedy)
@@ -121,6 +129,25 @@ def missing_networks(
             "select others with --network; if the detected network is wrong, name it with --pod-network",
         )
     ]
+
+
+def attachment_problems(cells: Sequence[Cell], client: KubernetesClient) -> list[Problem]:
+    """Return problems for NetworkAttachmentDefinitions that do not exist, as far as this user may read them."""
+    problems = []
+    for attachment in dict.fromkeys(cell.network_options.get("attachment", "") for cell in cells):
+        namespace, _, name = attachment.partition("/")
+        if not name or not client.is_allowed("get", *ATTACHMENTS, namespace=namespace, name=name):
+            continue
+        group, resource = ATTACHMENTS
+        if client.find(f"/apis/{group}/v1/namespaces/{namespace}/{resource}/{name}") is None:
+            problems.append(
+                Problem(
+                    f"this cluster has no NetworkAttachmentDefinition {attachment}",
+                    f"list them: kubectl get {resource} -A",
+                    input=True,
+                )
+            )
+    return problems
 
 
 def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: str) -> list[Problem]:

@@ -183,7 +183,7 @@ class ClusterSession:
 
     def _install_network(self, network: NetworkMode | None) -> None:
         """Install a pod network, if another one is installed; delete the pods of the other one first."""
-        if network is None or self._switch is None:
+        if network is None or self._switch is None or find(network[0]).by_attachment:
             return
         name, options = network[0], dict(network[1])
         if not self._switch.is_installed(name, options):

@@ -37,6 +37,8 @@ class ClusterTestbed:
         self._trials: Sequence[Trial] = ()
         self._nodes: list[NodeInfo] | None = None
         self._installed: DetectedNetwork | None = None
+        self._detected: DetectedNetwork | None = None
+        """What the signs of a cluster with `switch` show."""
         self._switch: NetworkSwitch | None = None
         self._namespace: CampaignNamespace | None = None
         self._session: ClusterSession | None = None
@@ -72,7 +74,8 @@ class ClusterTestbed:
     def installed(self) -> DetectedNetwork:
         """The installed pod network: the one that the user named, else what the cluster's signs show."""
         if self.switch is not None:
-            return DetectedNetwork(self.switch.current, find(self.switch.current).title)
+            current = self.switch.current
+            return DetectedNetwork(current, find(current).title, secondary=self._secondary())
         if self._installed is None:
             name = self.selected.network
             self._installed = (
@@ -82,10 +85,17 @@ class ClusterTestbed:
             )
         return self._installed
 
+    def _secondary(self) -> tuple[str, ...]:
+        """Return the plugins with which a user added interfaces to pods on a cluster that k8sdds deployed."""
+        if self._detected is None:
+            self._detected = detection.detect(self.client, self.nodes)
+        return self._detected.secondary
+
     def networks(self) -> list[str]:
         """Return the networks that can be measured: installed ones, and those that `deploy` can install."""
-        names = self.switch.installable() if self.switch else [self.installed.name]
-        return list(dict.fromkeys([HOST, *names]))
+        installed = self.installed
+        names = self.switch.installable() if self.switch else [installed.name]
+        return list(dict.fromkeys([HOST, *names, *installed.secondary]))
 
     # -- before a campaign ------------------------------------------------------------------------------
 
@@ -119,6 +129,7 @@ class ClusterTestbed:
             *preflight.missing_networks(
                 cells, self.networks(), *([self.switch.obstacle] if self.switch else [])
             ),
+            *preflight.attachment_problems(cells, self.client),
             *preflight.placement_problems(cells, self.nodes, self._image(trials)),
         ]
 

@@ -155,7 +155,9 @@ class PathVerifier:
     def _verify(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
         ready_pods = {name: self._pods.pod(slot) for name, slot in slots.items()}
         # One participant represents its node: packets of all its pods take the same path.
-        addresses = {pod.node: pod.address for pod in ready_pods.values()}
+        evidence = _path_evidence(cell)
+        direct = evidence is not None and evidence.on_node_link
+        addresses = {pod.node: pod.node_address if direct else pod.address for pod in ready_pods.values()}
         before = self._probes.read_counters(addresses, list(addresses.values()))
         sent_bytes = self._exchange_packets(cell, slots, ready_pods, multicast)
         exchanged = f"whole packets of {ready_pods[FIRST_PUBLISHER.name].mtu_bytes} bytes pass"
@@ -165,7 +167,6 @@ class PathVerifier:
                 exchanged, f"which links of the nodes carry it, because {self._probes.unavailable}"
             )
         self._last = {**self._last, **after}
-        evidence = _path_evidence(cell)
         if evidence is None:
             # Nothing is known of the network that could be compared. Its fingerprint shows what carries the packets.
             return PathProof(f"{exchanged}; what carries them is observed, not known in advance")

@@ -213,7 +213,10 @@ def test_everything_is_downloaded_and_verified(
     targets = {item.target: item for item in created.binaries(HOST_ARCH)}
     assert set(targets) == {
         *(f"/usr/local/bin/{name}" for name in ("kubeadm", "kubelet", "kubectl")),
-        *(f"/opt/cni/bin/{name}" for name in ("bridge", "loopback", "host-local", "portmap", "flannel")),
+        *(
+            f"/opt/cni/bin/{name}"
+            for name in ("bridge", "loopback", "macvlan", "host-local", "portmap", "flannel")
+        ),
     }
     for target, item in targets.items():
         assert created.file(item).read_bytes() == program(target.rpartition("/")[2])

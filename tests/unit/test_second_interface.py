@@ -1,0 +1,150 @@
+"""A pod network on a second interface of the pods: macvlan, or a NetworkAttachmentDefinition of the user."""
+
+import json
+from ipaddress import IPv4Network
+
+import pytest
+
+from k8sdds import networks
+from k8sdds.campaign.expansion import expand
+from k8sdds.deploy import smoke_test
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Cell
+from k8sdds.networks.cluster_install import InstallOptions, container, find
+from k8sdds.networks.macvlan import cluster
+from k8sdds.testbeds.cluster import datapath, pods, preflight
+from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
+
+PODS, SERVICES = IPv4Network("10.244.0.0/16"), IPv4Network("10.96.0.0/12")
+ATTACHMENT = "lab/cameras"
+
+
+def cell(**options: object) -> Cell:
+    network = {"name": "multus", "attachment": ATTACHMENT, **options}
+    sweep = {"networks": [{key: value for key, value in network.items() if value}], "payload_bytes": 64}
+    experiment = Experiment.model_validate(
+        {"name": "x", "baseline": "host", "sweeps": [{"networks": ["host"], "payload_bytes": 64}, sweep]}
+    )
+    return next(one for one in expand(experiment).cells if one.network != "host")
+
+
+@pytest.mark.parametrize(
+    ("pods_", "services", "expected"),
+    [
+        ("10.244.0.0/16", "10.96.0.0/12", "10.245.0.0/16"),
+        ("10.244.0.0/14", "10.96.0.0/12", "10.248.0.0/14"),
+        ("10.95.0.0/16", "10.96.0.0/12", "10.112.0.0/16"),
+    ],
+)
+def test_the_subnet_follows_that_of_the_pods_and_avoids_services(
+    pods_: str, services: str, expected: str
+) -> None:
+    assert cluster.subnet(IPv4Network(pods_), IPv4Network(services)) == IPv4Network(expected)
+
+
+def test_macvlan_adds_an_interface_to_the_network_of_host() -> None:
+    from k8sdds.deploy.network_install import read_manifests
+
+    def rendered(name: str, **options: object) -> list[dict]:  # type: ignore[type-arg]
+        install = networks.find(name).cluster
+        assert install is not None
+        return install.render(InstallOptions(PODS, SERVICES, **options), read_manifests("host"))  # type: ignore[arg-type]
+
+    host, macvlan = rendered("host"), rendered("macvlan", mtu_bytes=1400, interface="eth1")
+    assert container(find(macvlan, "DaemonSet", "host"), "routes")["args"] == [
+        "--pods=10.244.0.0/16",
+        "--second=10.245.0.0/16",
+    ]
+    first, *others = json.loads(find(host, "ConfigMap", "host-cni")["data"]["cni.json"])["plugins"]
+    plugins = json.loads(find(macvlan, "ConfigMap", "host-cni")["data"]["cni.json"])["plugins"]
+    assert [plugins[0], *plugins[2:]] == [first, *others]
+    assert plugins[1] == {
+        "type": "k8sdds-attach",
+        "interface": "net1",
+        "delegate": {
+            "type": "macvlan",
+            "mode": "bridge",
+            "ipam": {"type": "host-local"},
+            "mtu": 1400,
+            "master": "eth1",
+        },
+    }
+    assert not find(host, "DaemonSet", "host")["spec"]["template"]["spec"]["initContainers"]
+
+
+def test_the_smoke_test_uses_the_second_interface() -> None:
+    script = smoke_test.script(["a", "b"], "macvlan", "x")
+    assert "address show dev net1" in script and "--interface net1" in script
+    assert "net1" not in smoke_test.script(["a", "b"], "flannel-vxlan", "x")
+
+
+def end(node: str, moved: dict[str, int]) -> PathEnd:
+    def counters(factor: int) -> LinkCounters:
+        links = {name: NodeLink("", "", factor * count, factor * count) for name, count in moved.items()}
+        return LinkCounters(links, {"192.168.1.1": "eth0", "192.168.1.2": "eth0"})
+
+    return PathEnd(node, {"a": "192.168.1.1", "b": "192.168.1.2"}[node], counters(1), counters(2))
+
+
+def test_frames_on_the_link_that_pass_no_bridge_are_the_evidence() -> None:
+    evidence = cluster.CLUSTER_INSTALL.path
+    direct = [end(node, {"eth0": 1000, "k8sdds0": 20}) for node in "ab"]
+    assert datapath.deviation(evidence, *direct, sent_bytes=900) == ""
+    assert datapath.describe(evidence, *direct) == "directly on eth0, no tunnel"
+    bridged = [end(node, {"eth0": 1000, "k8sdds0": 1000}) for node in "ab"]
+    assert datapath.deviation(evidence, *bridged, sent_bytes=900) == "packets pass k8sdds0 of a"
+    assert "has sent 0 bytes" in datapath.deviation(evidence, *[end(n, {"eth0": 0}) for n in "ab"], 900)
+
+
+def test_a_pod_requests_the_attachment_that_the_experiment_names() -> None:
+    one = cell()
+    (publisher,) = (each for each in one.participants if each.publishes)
+    slot = pods.Slot.of(publisher, "a", False, one)
+    assert (slot.interface, slot.attachment) == ("net1", ATTACHMENT)
+    manifest = pods.pod("x", slot, "image", "c", (1, 1))
+    (selected,) = json.loads(manifest["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"])
+    assert selected == {"namespace": "lab", "name": "cameras", "interface": "net1"}
+    own = pods.Slot.of(
+        publisher, "a", False, one.model_copy(update={"network": "macvlan", "network_options": {}})
+    )
+    assert own.interface == "net1" and not pods.pod("x", own, "image", "c", (1, 1))["metadata"]["annotations"]
+
+
+def test_wrong_options_of_attachments_are_rejected() -> None:
+    multus = networks.find("multus")
+    assert "set `attachment`" in str(multus.options_error({}))
+    assert "determines the mtu" in str(multus.options_error({"attachment": ATTACHMENT, "mtu": 1400}))
+    assert multus.options_error({"attachment": ATTACHMENT}) is None
+    assert "option of the network multus" in str(
+        networks.find("macvlan").options_error({"attachment": ATTACHMENT})
+    )
+    with pytest.raises(ValueError, match="attachment"):
+        cell(attachment="cameras")
+
+
+class Api:
+    """An API server with one NetworkAttachmentDefinition."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.allowed = allowed
+
+    def is_allowed(self, *right: str, **where: str) -> bool:
+        return self.allowed
+
+    def find(self, path: str) -> dict[str, object] | None:
+        known = "/apis/k8s.cni.cncf.io/v1/namespaces/lab/network-attachment-definitions/cameras"
+        return {} if path == known else None
+
+
+def test_a_missing_attachment_is_reported_before_the_campaign() -> None:
+    present, missing = cell(), cell(attachment="lab/radars")
+    (problem,) = preflight.attachment_problems([present, missing], Api(True))  # type: ignore[arg-type]
+    assert "lab/radars" in problem.what
+    assert not preflight.attachment_problems([present, missing], Api(False))  # type: ignore[arg-type]
+
+
+def test_a_discovery_server_is_not_on_a_second_interface() -> None:
+    one = cell().model_copy(update={"middleware": "fastdds", "discovery": "server"})
+    assert any(
+        "discovery server" in problem.what for problem in preflight.unsupported([one], can_switch=True)
+    )
