@@ -76,6 +76,14 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
     reason = network.options_error(cell.datapath_options)
     if reason:
         problems.append((reason, "give a smaller mtu"))
+    if network.ipv4_only and "ipv6" in cell.ip_families:
+        carrying = ", ".join(other.name for other in NETWORKS.values() if not other.ipv4_only)
+        problems.append(
+            (
+                f"{network.name} carries only IPv4: {network.ipv4_only}",
+                f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})",
+            )
+        )
     mtu = network.mtu(cell.datapath_options)
     unfit = middleware.find(cell.middleware).unsupported_mtu(cell, mtu)
     if unfit:

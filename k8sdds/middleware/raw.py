@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from k8sdds import workloads
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
-from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
+from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 

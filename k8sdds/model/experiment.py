@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,7 @@ from pydantic import (
 
 from k8sdds.model import rate_profile
 from k8sdds.model.ip_families import IpFamilies, as_list
+from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_RATE_MBIT, MAX_REMARKS, MAX_TITLE, Strict, mistake
@@ -57,31 +58,6 @@ def _reject_bool(value: Any) -> Any:
     if isinstance(value, bool) or (isinstance(value, list) and any(isinstance(item, bool) for item in value)):
         raise ValueError("expected a number, not true or false")
     return value
-
-
-SHORTEST_MESSAGE_BYTES, LONGEST_MESSAGE_BYTES = 512, 65_500
-MessageWord = Literal["auto", "default", "mtu", "max"]
-FragmentWord = Literal["default", "mtu", "max"]
-
-
-def _check_size(words: tuple[str, ...]) -> BeforeValidator:
-    """Return a validator that reports any other value in one message."""
-
-    def check(value: Any) -> Any:
-        number = isinstance(value, int) and not isinstance(value, bool)
-        if value in words or (number and SHORTEST_MESSAGE_BYTES <= value <= LONGEST_MESSAGE_BYTES):
-            return value
-        known = ", ".join(words)
-        raise ValueError(
-            f"expected {known} or a number from {SHORTEST_MESSAGE_BYTES:,} to {LONGEST_MESSAGE_BYTES:,}"
-        )
-
-    return BeforeValidator(check)
-
-
-_Bytes = Annotated[int, Field(ge=SHORTEST_MESSAGE_BYTES, le=LONGEST_MESSAGE_BYTES)]
-MessageBytes = Annotated[MessageWord | _Bytes, _check_size(get_args(MessageWord))]
-FragmentBytes = Annotated[FragmentWord | _Bytes, _check_size(get_args(FragmentWord))]
 
 
 def _is_rate_profile(text: str) -> str:

@@ -16,9 +16,7 @@ from k8sdds.model.experiment import (
     MAX_LOSS_PERCENT,
     SHARED_MEMORY,
     Discovery,
-    FragmentBytes,
     Link,
-    MessageBytes,
     Placement,
     PublishMode,
     ReceiveMode,
@@ -26,6 +24,7 @@ from k8sdds.model.experiment import (
     Transport,
 )
 from k8sdds.model.ip_families import IpFamilies, IpFamily
+from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE
 from k8sdds.system.strict import Strict

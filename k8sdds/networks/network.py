@@ -175,8 +175,6 @@ class Network:
         if "engine" in options and options["engine"] not in names:
             valid = f"use one of {', '.join(names)}" if names else "it has no choice of engines"
             return f"{self.name}: unknown engine {options['engine']!r}; {valid}"
-        if self.ipv4_only and _uses_ipv6(options):
-            return f"{self.name} carries only IPv4: {self.ipv4_only}"
         max_mtu = self._max_mtu(options)
         if self.mtu(options) > max_mtu:
             encapsulation = engine.title if engine else self.encapsulation or "the network"

@@ -17,6 +17,7 @@ from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial, host_and_port
 from k8sdds.networks import NETWORKS, find, packets
 from k8sdds.system.errors import InputError
+from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.preflight import unsupported
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 
@@ -110,10 +111,16 @@ def test_the_mtu_leaves_room_for_the_longer_outer_header() -> None:
 def test_networks_without_ipv6_are_refused_with_the_reason() -> None:
     refused = [name for name in NETWORKS if name not in supporting_ipv6()]
     assert {"weavenet", "weavenet-encrypt", "flannel-ipsec", "calico-ipip", "cilium-vxlan"} <= set(refused)
-    for name in refused:
-        assert find(name).options_error(cell("ipv4", network=name).datapath_options) is None
-        reason = find(name).options_error(cell("ipv4", "ipv6", network=name).datapath_options)
-        assert str(reason).startswith(f"{name} carries only IPv4: ")
+    experiment = experiments.load("quickstart")
+    assert preflight.contradictions(expand(experiment)) == []
+    for families in ("[ipv6]", "[ipv4, ipv6]"):
+        changed = experiments.changed(experiment, settings=[f"ip_families={families}"])
+        [problem] = preflight.contradictions(expand(changed))
+        assert "weavenet carries only IPv4: WeaveNet has no IPv6" in str(problem)
+        assert (
+            "use only networks with IPv6 (host, baremetal, flannel-vxlan, flannel-hostgw, kube-router,"
+            in str(problem)
+        )
 
 
 def test_what_cannot_use_ipv6_is_refused() -> None:
@@ -164,6 +171,34 @@ def test_families_are_conditions_of_a_comparison() -> None:
     assert conditions.describe({"ip_families": "ipv6"}) == "IPv6"
     assert conditions.describe({"ip_families": "ipv6+ipv4"}) == "dual stack, ipv6+ipv4"
     assert "ipv6" in cell("ipv6").describe()
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "usable"),
+    [
+        ("10.244.0.0/24", ["10.0.0.1", "fd00::1"], True),
+        ("fd00:10:244::/64", ["fd00::1", "10.0.0.1"], False),
+        # Some plugins assign the addresses of pods themselves.
+        (None, ["fd00::1"], False),
+        (None, ["10.0.0.1"], True),
+        (None, [], True),
+    ],
+)
+def test_nodes_of_a_cluster_with_ipv6_are_not_used(pods: str | None, nodes: list[str], usable: bool) -> None:
+    node = NodeInfo.parse(
+        {
+            "metadata": {"name": "worker"},
+            "spec": {"podCIDR": pods} if pods else {},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "addresses": [
+                    {"type": "Hostname", "address": "worker"},
+                    *({"type": "InternalIP", "address": address} for address in nodes),
+                ],
+            },
+        }
+    )
+    assert ("IPv6" in node.unusable) != usable
 
 
 def ipv6_packet(next_header: int, payload: bytes) -> packets.IpPacket:

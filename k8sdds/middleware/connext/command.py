@@ -10,8 +10,8 @@ from k8sdds import workloads
 from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
-from k8sdds.model.experiment import LONGEST_MESSAGE_BYTES
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
+from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command

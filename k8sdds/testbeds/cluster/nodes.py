@@ -61,6 +61,14 @@ def _network_reason(status: dict[str, Any]) -> str:
     return str(next(reasons, None) or "")
 
 
+def _primary_address(spec: dict[str, Any], status: dict[str, Any]) -> str:
+    """Return an address of the family that pods use first; empty: unknown."""
+    internal = (
+        entry["address"] for entry in status.get("addresses", []) if entry.get("type") == "InternalIP"
+    )
+    return str(spec.get("podCIDR") or next(internal, ""))
+
+
 def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:
     conditions: list[dict[str, Any]] = status.get("conditions", [])
     ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
@@ -68,6 +76,8 @@ def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset
         return f"not ready: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
     if spec.get("unschedulable"):
         return "cordoned"
+    if ":" in _primary_address(spec, status):
+        return "its primary IP family is IPv6, which k8sdds measures only in the lab"
     for taint in spec.get("taints", []):
         if f"{taint['key']}:{taint.get('effect')}" in tolerated:
             continue

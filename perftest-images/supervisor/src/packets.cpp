@@ -237,7 +237,10 @@ private:
     }
 
     bool send(int fd, int packet_bytes) {
-        const auto bytes = static_cast<std::size_t>(std::clamp(packet_bytes - to_.headers(), 1, kMaxPacket - to_.headers()));
+        // The other side recognizes a datagram by the whole token.
+        const int shortest = std::max(1, static_cast<int>(options_.token.size()));
+        const auto bytes =
+            static_cast<std::size_t>(std::clamp(packet_bytes - to_.headers(), shortest, kMaxPacket - to_.headers()));
         ++sent_;
         const bool works = sendto(fd, payload_.data(), bytes, 0, &to_.any, to_.length()) >= 0;
         if (!works) error_ = errno_text();

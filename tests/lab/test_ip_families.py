@@ -1,0 +1,81 @@
+"""Measure with IPv6 and with both IP families in the lab, as a user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from tests.conftest import Command
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+EXPERIMENT = """\
+name: families
+baseline: host
+repetitions: 1
+duration_s: 0.3
+warmup_s: 0.1
+ip_families: [{families}]
+sweeps:
+  - networks: [{networks}]
+    test: latency
+    payload_bytes: 8192
+    message_bytes: mtu
+    middleware: [cyclonedds, fastdds]
+  - networks: host
+    test: latency
+    payload_bytes: 8872
+    middleware: raw
+    reliability: best-effort
+    capture: true
+"""
+MTU = {"flannel-vxlan": 1430, "calico-vxlan": 1430}
+"""MTU of pods where nodes exchange packets by IPv6, if it is not that of the link."""
+
+
+def measured(k8sdds: Command, folder: Path, families: str, networks: str) -> list[dict[str, Any]]:
+    path = folder / "families.yaml"
+    path.write_text(EXPERIMENT.format(families=families, networks=networks))
+    done = k8sdds("run", str(path), "-o", "out")
+    assert done.returncode == 0, done.stderr
+    # On a busy machine, disturbed attempts are repeated.
+    records = {record["trial_id"]: record for record in RunFolder.open(folder / "out").attempts()}
+    assert len(records) == 2 * len(networks.split(",")) + 1
+    return list(records.values())
+
+
+def test_networks_carry_ipv6_alone(k8sdds: Command, tmp_path: Path) -> None:
+    for record in measured(k8sdds, tmp_path, "ipv6", "host, flannel-vxlan"):
+        network, found = record["network"], record["fingerprint"]
+        assert (record["valid"], record["ip_families"]) == (True, "ipv6"), record["reason"]
+        # Outer headers of IPv6 (40), UDP (8) and VXLAN (8), and the inner Ethernet header (14).
+        expected = {"host": ("none", 0), "flannel-vxlan": ("VXLAN", 70)}[network]
+        assert (found["outer_protocol"], found["added_bytes"]) == expected
+        assert record["mtu_bytes"] == found["path_mtu_bytes"] == MTU.get(network, 1500)
+        assert (found["not_observed"], found["masqueraded"]) == ({}, False)
+        assert found["multicast"] == (network == "host")
+        if record["middleware"] == "raw":
+            # A datagram of 8872 bytes and its UDP header: 1448 bytes fit in a fragment. With IPv4, it would be 6.
+            assert record["ip_fragments_per_sample"] == 7
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("families", ["ipv6", "ipv6, ipv4", "ipv4, ipv6"])
+def test_all_networks_with_ipv6(k8sdds: Command, tmp_path: Path, families: str) -> None:
+    networks = (
+        "host, baremetal, flannel-hostgw, flannel-vxlan, kube-router, macvlan, calico-bgp, calico-vxlan"
+    )
+    for record in measured(k8sdds, tmp_path, families, networks):
+        network, found = record["network"], record["fingerprint"]
+        assert (record["valid"], record["ip_families"]) == (True, families.replace(", ", "+")), record[
+            "reason"
+        ]
+        outer = 70 if families.startswith("ipv6") else 50
+        assert (found["outer_protocol"], found["added_bytes"]) == (
+            ("VXLAN", outer) if network.endswith("vxlan") else ("none", 0)
+        )
+        assert record["mtu_bytes"] == found["path_mtu_bytes"] == MTU.get(network, 1500)
+        assert found["multicast"] == (network in ("host", "baremetal", "macvlan"))
