@@ -168,8 +168,7 @@ protected:
 
 private:
     // Sets the handle to the RTPS key hash: the key in big-endian order, and its MD5 sum if the key is protected.
-    static bool hash(bool found, Key key, bool protect, rtps::InstanceHandle_t& handle) {
-        if (!found) return false;
+    static bool set_handle(Key key, bool protect, rtps::InstanceHandle_t& handle) {
         uint8_t hash[16] = {uint8_t(key >> 24), uint8_t(key >> 16), uint8_t(key >> 8), uint8_t(key)};
         if (protect && EVP_Digest(hash, sizeof key, hash, nullptr, EVP_md5(), nullptr) != 1) return false;
         for (unsigned i = 0; i < sizeof hash; ++i) handle.value[i] = hash[i];
@@ -184,11 +183,11 @@ private:
     void delete_data(void* taken) final { destroy(taken); }
     bool compute_key(Payload& payload, rtps::InstanceHandle_t& handle, bool protect) final {
         Key key = 0;
-        return hash(key_in(payload, key), key, protect, handle);
+        return key_in(payload, key) && set_handle(key, protect, handle);
     }
     bool compute_key(const void* const sample, rtps::InstanceHandle_t& handle, bool protect) final {
         Key key = 0;
-        return hash(key_of(sample, key), key, protect, handle);
+        return key_of(sample, key) && set_handle(key, protect, handle);
     }
 #else
     bool serialize(void* sample, Payload* payload) final { return write(sample, *payload); }
@@ -200,7 +199,7 @@ private:
     void deleteData(void* taken) final { destroy(taken); }
     bool getKey(void* sample, rtps::InstanceHandle_t* handle, bool protect) final {
         Key key = 0;
-        return hash(key_of(sample, key), key, protect, *handle);
+        return key_of(sample, key) && set_handle(key, protect, *handle);
     }
 #endif
 };

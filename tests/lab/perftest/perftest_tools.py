@@ -72,6 +72,34 @@ class Process:
         return self.json["k8sdds"]
 
 
+class BackendTool:
+    """A participant of a middleware that does what a test requests (perftest/tests/backend_tool.cpp)."""
+
+    def __init__(
+        self, domain: int, role: str, middleware: str, *args: object, env: dict[str, str] | None = None
+    ) -> None:
+        fixed = ("-nic", "lo", "-domain", domain, "-middleware", middleware, "-receive", "waitset")
+        self.popen = subprocess.Popen(
+            [str(word) for word in (tool("k8sdds-backend-tool"), role, *fixed, *args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+
+    def request(self, *words: object) -> int:
+        """Make a request when the participant has found a peer, and return its result."""
+        assert self.popen.stdin is not None and self.popen.stdout is not None
+        print(*words, file=self.popen.stdin, flush=True)
+        return int(self.popen.stdout.readline())
+
+    def close(self) -> None:
+        assert self.popen.stdin is not None and self.popen.stdout is not None
+        self.popen.stdin.close()
+        self.popen.wait(TIMEOUT_S)
+        self.popen.stdout.close()
+
+
 class Perftest:
     """Start processes in the DDS domain of this test."""
 

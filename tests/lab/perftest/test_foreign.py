@@ -1,5 +1,6 @@
 """Test that messages and samples of other programs on the network neither end a run nor count in it."""
 
+import contextlib
 import socket
 import time
 
@@ -17,6 +18,7 @@ from fake_peer import (
     VERSION,
     announcement,
 )
+from perftest_tools import BackendTool
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"
@@ -107,6 +109,18 @@ def test_announcements_of_another_version_are_ignored(perftest, spoofer):
     publisher = perftest.pub(middleware="raw", env=RUN)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     assert subscriber.k8sdds["foreign_messages"] >= 20
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_announcements_of_another_version_are_ignored_with_dds(perftest, middleware):
+    subscriber = perftest.sub(middleware=middleware, env=RUN)
+    with contextlib.closing(BackendTool(perftest.domain, "-pub", middleware, env=RUN)) as newer:
+        for _ in range(20):
+            assert newer.request("announce", VERSION + 1)
+            time.sleep(0.005)
+    publisher = perftest.pub(middleware=middleware, env=RUN)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["foreign_messages"] >= 16  # a writer of announcements keeps the last 16
 
 
 def test_an_abort_without_the_number_of_the_process_is_ignored(perftest, spoofer):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 import pytest
-from perftest_tools import REPOSITORY
+from perftest_tools import REPOSITORY, BackendTool
 
 MIDDLEWARES = ("cyclonedds", "fastdds")
 KEEP_LAST_10 = ("-qosFile", REPOSITORY / "qos/ros2-default.xml")
@@ -25,6 +28,22 @@ def test_instances_are_written_in_turn(perftest, middleware: str, receive: str) 
     assert s["instances"] == {"received": 7, "fewest_samples": 9, "most_samples": 10}
     assert p["subscribers"][0]["instances"] == 7
     assert s["lost"] == s["out_of_order"] == s["duplicates"] == 0
+
+
+@pytest.mark.parametrize("middleware", MIDDLEWARES)
+def test_each_instance_has_a_history_of_its_own(perftest, middleware: str) -> None:
+    both = (middleware, "-keyed", "-instances", 7, *KEEP_LAST_10)
+    with (
+        contextlib.closing(BackendTool(perftest.domain, "-sub", *both)) as subscriber,
+        contextlib.closing(BackendTool(perftest.domain, "-pub", *both)) as publisher,
+    ):
+        # All samples arrive before the reader takes one.
+        assert publisher.request("write", 67) == 67
+        time.sleep(0.5)
+        end = time.monotonic() + 5
+        while (taken := subscriber.request("take")) < 67 and time.monotonic() < end:
+            time.sleep(0.1)
+        assert taken == 67
 
 
 @pytest.mark.parametrize(
