@@ -37,8 +37,8 @@ def with_available_clones(
 
     Raises:
         InputError: A source that the user provides is not valid.
-        PrerequisiteError: Programs cannot be built that an image in `required` or in `sources` needs; the message lists
-            all of them. Or k8sdds can provide no image of this name.
+        PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs, or k8sdds can
+            provide no image of this name.
     """
     unknown = sorted(set(required) - {image.name for image in contents.IMAGES})
     if unknown:
@@ -48,7 +48,6 @@ def with_available_clones(
         )
     selected = []
     failed: dict[str, PrerequisiteError] = {}
-    fatal: list[PrerequisiteError] = []
     for image in selected_images(only_k8sdds=False):
         programs = cloned_programs(image)
         names = {program.source_name for program in programs}
@@ -60,15 +59,11 @@ def with_available_clones(
                 golang.build(program, arch, report, sources=sources)
         except PrerequisiteError as error:
             if image.name in required or names & set(sources):
-                fatal.append(error)
-            else:
-                report(f"without {image.name}: {error.message}; {error.remedy}")
+                raise
+            report(f"without {image.name}: {error.message}; {error.remedy}")
             failed |= dict.fromkeys(names, error)
         else:
             selected.append(image)
-    if fatal:
-        messages, remedies = ({getattr(error, key): None for error in fatal} for key in ("message", "remedy"))
-        raise PrerequisiteError("\n".join(messages), "; ".join(remedies))
     return selected
 
 

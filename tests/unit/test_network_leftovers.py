@@ -112,6 +112,60 @@ def test_all_rules_that_kube_router_added_are_removed() -> None:
                 ), rule
 
 
+def test_weave_on_a_node_of_a_real_cluster() -> None:
+    """Recorded on a local node with the daemons of Weave 2.9.0 (sleeve), next to kube-proxy and two pods."""
+    text = (RECORDED / "traces-weavenet-sleeve.txt").read_text()
+    remaining = describe(leftovers(text, "weavenet"))
+    of_pods = ("file /var/lib/cni/results/weave-", "link vethwepl", "set weave-", "chain WEAVE-CANARY")
+    assert [item.partition(" (")[0] for item in remaining if not item.startswith(of_pods)] == [
+        "chain WEAVE",
+        "chain WEAVE-NPC",
+        "chain WEAVE-NPC-DEFAULT",
+        "chain WEAVE-NPC-EGRESS",
+        "chain WEAVE-NPC-EGRESS-ACCEPT",
+        "chain WEAVE-NPC-EGRESS-CUSTOM",
+        "chain WEAVE-NPC-EGRESS-DEFAULT",
+        "chain WEAVE-NPC-INGRESS",
+        "file /etc/cni/net.d/10-weave.conflist",
+        "file /opt/cni/bin/weave-ipam",
+        "file /opt/cni/bin/weave-net",
+        "file /opt/cni/bin/weave-plugin-latest",
+        "file /var/lib/weave",
+        "link vethwe-bridge",
+        "link vethwe-pcap",
+        "link weave",
+        "route 10.244.0.0/16 dev weave proto kernel",
+        "rule -A FORWARD -i weave ! -o weave -j ACCEPT",
+        "rule -A FORWARD -i weave -m comment --comment \"NOTE: this must go before \\'-j KUBE-FORWARD\\'\""
+        " -j WEAVE-NPC-EGRESS",
+        "rule -A FORWARD -o weave -j DROP",
+        "rule -A FORWARD -o weave -m comment --comment \"NOTE: this must go before \\'-j KUBE-FORWARD\\'\""
+        " -j WEAVE-NPC",
+        "rule -A FORWARD -o weave -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        "rule -A FORWARD -o weave -m state --state NEW -j NFLOG --nflog-group 86",
+        "rule -A INPUT -d 127.0.0.1/32 -p tcp -m tcp --dport 6784 -m addrtype ! --src-type LOCAL -m conntrack !"
+        ' --ctstate RELATED,ESTABLISHED -m comment --comment "Block non-local access to Weave Net control port"'
+        " -j DROP",
+        "rule -A INPUT -i weave -j WEAVE-NPC-EGRESS",
+        "rule -A POSTROUTING -j WEAVE",
+        "set weaver-no-masq-local",
+    ]
+    # Names of sets contain characters that a shell interprets.
+    script = footprint.removal_script(leftovers(text, "weavenet"))
+    assert "ipset destroy 'weave-J4*d696(J46cdUqEom%=PM[m4'" in script
+
+
+def test_all_rules_that_weave_added_are_removed() -> None:
+    """The rules that remain are those of kube-proxy and the kubelet."""
+    text = (RECORDED / "traces-weavenet-sleeve.txt").read_text()
+    removed = {item.arguments for item in leftovers(text, "weavenet") if item.kind in ("rule", "chain")}
+    for (variant, name), table in node_state.parse(text).iptables.items():
+        for rule in table.rules:
+            chain = rule.split()[1]
+            if (variant, name, rule) not in removed and (variant, name, chain) not in removed:
+                assert "KUBE-" in rule, rule
+
+
 STATES = (
     r"src 10.88.0.11 dst 10.88.0.12\	proto esp spi 0xc5a1e8f0 reqid 11 mode tunnel\	replay-window 0 flag af-unspec\	"
     r"aead rfc4106(gcm(aes)) 0x00 128\	anti-replay context: seq 0x0, oseq 0x5, bitmap 0x00000000",
