@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.deploy import profiles
+from k8sdds.deploy import deployed_clusters, profiles
 from k8sdds.deploy.facts import Facts
 from k8sdds.networks import find
-from k8sdds.testbeds.cluster.network_switch import _obstacle
+from k8sdds.testbeds.cluster.network_switch import NetworkSwitch, _obstacle
 
 PROFILE = """name: lab
 provider: {provider}
@@ -47,4 +47,17 @@ def test_machines_need_what_the_daemons_need(provider: str) -> None:
     )
     assert "requires password_file, in `networks` of the profile" in _obstacle(
         lab, find("weavenet-encrypt"), None, {"one": machine(*BARE, "esp", "openvswitch")}
+    )
+
+
+def test_every_mode_that_a_cluster_can_install_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = profiles.parse(PROFILE.format(provider="local", software="bundle"), "lab.yaml")
+    machines = {"one": machine(*BARE)}
+    monkeypatch.setattr(deployed_clusters, "machines", lambda cluster: machines)
+    monkeypatch.setattr(deployed_clusters, "current_network", lambda cluster: ("flannel-vxlan", None))
+    monkeypatch.setattr(profiles, "deployed", lambda cluster: lab)
+    switch = NetworkSwitch("lab")
+    assert "flannel-hostgw" in switch.installable()
+    assert "openvswitch" in switch.obstacle("weavenet") and "kernel" not in switch.obstacle(
+        "weavenet (sleeve)"
     )

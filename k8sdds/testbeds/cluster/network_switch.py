@@ -40,7 +40,7 @@ class NetworkSwitch:
         """Return why a network cannot be installed on this cluster; empty: it can."""
         if self._machines is None:
             self._machines = deployed_clusters.machines(self._cluster)
-        mode = cluster_modes().get(network, (find(network), None))
+        mode = cluster_modes().get(network) or (find(network), None)
         return _obstacle(self._profile, *mode, self._machines)
 
     def is_installed(self, network: str, options: dict[str, object]) -> bool:
