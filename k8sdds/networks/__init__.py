@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from k8sdds.model.experiment import Experiment, NetworkChoice
@@ -50,11 +50,6 @@ def find(name: str) -> Network:
 def known_names() -> list[str]:
     """Return the names of all networks that an experiment can name."""
     return list(dict.fromkeys([*NETWORKS, *detection.names()]))
-
-
-def detect(annotations: Mapping[str, str]) -> str | None:
-    """Return the network of k8sdds that a Kubernetes node uses, as its annotations show, or None."""
-    return next(filter(None, (network.detect(annotations) for network in NETWORKS.values())), None)
 
 
 def pod_networks() -> dict[str, bool]:

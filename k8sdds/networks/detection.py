@@ -138,7 +138,8 @@ def _antrea_mode(signs: Signs) -> str:
     return settings.get("tunnelType", "geneve").lower()
 
 
-def _canal_mode(signs: Signs) -> str:
+def _backend(signs: Signs) -> str:
+    """Return Flannel's backend by the annotation that flanneld writes on its node."""
     return signs.annotations.get("flannel.alpha.coreos.com/backend-type", "").replace("-", "")
 
 
@@ -152,6 +153,8 @@ def _weave_mode(signs: Signs) -> str:
 
 
 def _flannel_mode(signs: Signs) -> str:
+    if backend := _backend(signs):
+        return backend
     config = next((signs.config_maps[name] for name in _FLANNEL_CONFIG if name in signs.config_maps), {})
     try:
         backend = str(json.loads(config.get("net-conf.json", "{}"))["Backend"]["Type"])
@@ -166,7 +169,7 @@ _FLANNEL_CONFIG = ("kube-flannel/kube-flannel-cfg", "kube-system/kube-flannel-cf
 PLUGINS = (
     Plugin(
         "canal", "Canal: Flannel with Calico's policies", daemonsets=("canal", "rke2-canal"),
-        modes=("vxlan", "hostgw", "wireguard"), mode=_canal_mode,
+        modes=("vxlan", "hostgw", "wireguard"), mode=_backend,
     ),
     Plugin(
         "gke-dataplane-v2", "GKE Dataplane V2 (Cilium)", daemonsets=("anetd",),
@@ -213,12 +216,16 @@ PLUGINS = (
         modes=("encrypt",), mode=_weave_mode,
     ),
     Plugin(
-        "flannel", "Flannel", reasons=("FlannelIsUp",), daemonsets=("kube-flannel-ds*",),
-        images=("*flannel", "*flanneld"), config_maps=_FLANNEL_CONFIG,
+        "kube-router", "Kube-router", annotations=("kube-router.io/*",), daemonsets=("kube-router*",),
+        images=("*kube-router",),
+    ),
+    Plugin("kindnet", "kindnet", daemonsets=("kindnet*",), images=("*kindnetd",)),
+    # Last: its annotations remain on the nodes when another plugin replaces it.
+    Plugin(
+        "flannel", "Flannel", annotations=("flannel.alpha.coreos.com/*",), reasons=("FlannelIsUp",),
+        daemonsets=("kube-flannel-ds*",), images=("*flannel", "*flanneld"), config_maps=_FLANNEL_CONFIG,
         modes=("vxlan", "hostgw", "ipsec", "wireguard", "udp", "ipip", "extension"), mode=_flannel_mode,
     ),
-    Plugin("kube-router", "Kube-router", daemonsets=("kube-router*",), images=("*kube-router",)),
-    Plugin("kindnet", "kindnet", daemonsets=("kindnet*",), images=("*kindnetd",)),
 )  # fmt: skip
 
 SECONDARY = (
@@ -241,21 +248,11 @@ def config_maps(signs: Signs) -> list[str]:
     return [name for plugin in shown for name in plugin.config_maps]
 
 
-def detect(signs: Signs, own: str | None = None) -> DetectedNetwork:
-    """Return the network that the signs show; its name is `UNKNOWN` if there are none.
-
-    Args:
-        signs: What the cluster shows.
-        own: The network of k8sdds that the annotations of the nodes show (`networks.detect`), if any.
-    """
+def detect(signs: Signs) -> DetectedNetwork:
+    """Return the network that the signs show; its name is `UNKNOWN` if there are none."""
     secondary = tuple(plugin.name for plugin in SECONDARY if plugin.signs_in(signs))
     shown = ((plugin, plugin.signs_in(signs)) for plugin in PLUGINS)
     found = next((entry for entry in shown if entry[1]), None)
-    if own is not None and (found is None or found[0].name in (own.partition("-")[0], own)):
-        plugin = next((plugin for plugin in PLUGINS if own.startswith(plugin.name)), None)
-        found_signs = ["annotations of the nodes", *(plugin.signs_in(signs) if plugin else ())]
-        version = plugin.version_in(signs) if plugin else ""
-        return DetectedNetwork(_known(own), _title(own, signs), version, tuple(found_signs), secondary)
     if found is None:
         # If the DaemonSets are known, an image without one remains of an earlier network.
         candidates = PLUGINS if signs.daemonsets is None else ()
@@ -271,12 +268,6 @@ def detect(signs: Signs, own: str | None = None) -> DetectedNetwork:
     return DetectedNetwork(
         name, _title(plugin.title, signs), plugin.version_in(signs), tuple(found_signs), secondary
     )
-
-
-def _known(own: str) -> str:
-    """Return the name of a network, without a mode of Flannel that has no name here, such as `flannel alivpc`."""
-    plugin, space, mode = own.partition(" ")
-    return own if not space else f"{plugin}-{mode}" if f"{plugin}-{mode}" in names() else plugin
 
 
 def _title(title: str, signs: Signs) -> str:

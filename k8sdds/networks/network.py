@@ -101,8 +101,6 @@ class Network:
     """What replaces the plugin's own datapath in the lab, for a network without a choice of engines."""
     engines: tuple[Engine, ...] = ()
     """The plugin's own engine first; last the one that needs the fewest kernel features."""
-    detect: Callable[[Mapping[str, str]], str | None] = lambda annotations: None
-    """(annotations of a Kubernetes node) → name of the network, if they show that the node uses this plugin."""
     agent_pods: tuple[str, ...] = ()
     """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
     loss_exemption: str = ""

@@ -103,20 +103,21 @@ def test_a_plugin_is_detected_by_its_signs(signs: Signs, name: str, version: str
 
 def test_annotations_of_flannel_name_a_network_of_k8sdds() -> None:
     annotations = {BACKEND: "host-gw", "k3s.io/hostname": "n1"}
-    found = detect(
-        Signs(annotations=annotations, reasons=frozenset(["FlannelIsUp"])), networks.detect(annotations)
-    )
-    assert (found.name, found.title) == ("flannel-hostgw", "flannel-hostgw, of k3s")
+    found = detect(Signs(annotations=annotations, reasons=frozenset(["FlannelIsUp"])))
+    assert (found.name, found.title) == ("flannel-hostgw", "Flannel, of k3s")
     assert networks.find(found.name) is NETWORKS["flannel-hostgw"]
 
 
 def test_annotations_that_remain_after_a_change_of_the_network_do_not_count() -> None:
     signs = Signs(annotations={BACKEND: "vxlan"}, reasons=frozenset(["CiliumIsUp"]))
-    assert detect(signs, "flannel-vxlan").name == "cilium"
+    assert detect(signs).name == "cilium"
+    kindnet = Signs(annotations={BACKEND: "vxlan"}, daemonsets={"kindnet": agent("kindnetd")})
+    assert detect(kindnet).name == "kindnet"
 
 
 def test_a_backend_that_k8sdds_does_not_have_is_unknown_but_named() -> None:
-    assert detect(Signs(annotations={BACKEND: "udp"}), "flannel udp").name == "flannel-udp"
+    assert detect(Signs(annotations={BACKEND: "udp"})).name == "flannel-udp"
+    assert detect(Signs(annotations={BACKEND: "alivpc"})).name == "flannel"
     assert networks.find("flannel-udp").fidelity == "real"
 
 

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv6Address
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.calico import rules
 from k8sdds.networks.common import iptables
+from k8sdds.networks.common import vxlan as common_vxlan
 from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
 from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
@@ -120,22 +121,12 @@ def _bgp_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    device = "vxlan-v6.calico" if node.ipv6 else "vxlan.calico"
-    lines = [
-        f"link add {device} mtu {mtu} address {_vtep_mac(node)} type vxlan id {VNI} dev eth0"
-        f" local {node.address} dstport {rules.VXLAN_PORT} nolearning",
-        f"addr add {_tunnel_address(node)}/{node.host_prefix} dev {device}",
-        f"link set {device} up",
-        f"route add blackhole {node.pod_subnet} proto {FELIX}",
-    ]
-    forwarding = []
-    for peer in topology.peers(node):
-        lines += [
-            f"neigh add {_tunnel_address(peer)} lladdr {_vtep_mac(peer)} dev {device} nud permanent",
-            f"route add {peer.pod_subnet} via {_tunnel_address(peer)} dev {device} onlink proto {FELIX}",
-        ]
-        forwarding.append(f"fdb add {_vtep_mac(peer)} dev {device} dst {peer.address} self permanent")
-    return [Batch(node.name, "ip", tuple(lines)), Batch(node.name, "bridge", tuple(forwarding))]
+    name = "vxlan-v6.calico" if node.ipv6 else "vxlan.calico"
+    block = Batch(node.name, "ip", (f"route add blackhole {node.pod_subnet} proto {FELIX}",))
+    connected = common_vxlan.device(
+        topology, node, name, mtu, VNI, rules.VXLAN_PORT, _vtep_mac, f"proto {FELIX}"
+    )
+    return [block, *connected]
 
 
 def _vtep_mac(node: LabNode) -> str:

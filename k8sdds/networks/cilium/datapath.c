@@ -213,32 +213,35 @@ inlined int deliver(struct __sk_buff *skb, struct ipv4 *ip, struct tuple *tuple)
     return redirect_peer(pod->ifindex, 0);
 }
 
-// Check a packet of a pod. Returns 0 for a packet that the node's stack handles.
-inlined int leave(struct __sk_buff *skb, struct ipv4 *ip, struct tuple *tuple, struct remote *remote) {
-    if (!read_packet(skb, ip, tuple))
-        return 0;
-    struct tuple service = {tuple->destination, 0, tuple->destination_port, 0, tuple->protocol, 0, 0};
-    if (map_lookup(&services, &service))
-        return 0;
-    *remote = identify(ip->destination);
-    if (!track(tuple, be16(ip->total)))
-        check_policy(remote->identity);
-    return 1;
-}
-
 #define is_local(ip) (((ip)->source ^ (ip)->destination) & be32(0xffffff00)) == 0
+
+// No verdict of tc.
+#define TO_OTHER_NODE -2
+
+// Check a packet of a pod, and deliver it if the other pod is on the same node. Returns the verdict, or TO_OTHER_NODE.
+// The node's stack handles what is no packet to a pod.
+inlined int leave(struct __sk_buff *skb, struct ipv4 *ip, struct remote *remote) {
+    struct tuple tuple = {};
+    if (!read_packet(skb, ip, &tuple))
+        return ACT_OK;
+    struct tuple service = {tuple.destination, 0, tuple.destination_port, 0, tuple.protocol, 0, 0};
+    if (map_lookup(&services, &service))
+        return ACT_OK;
+    *remote = identify(ip->destination);
+    if (!track(&tuple, be16(ip->total)))
+        check_policy(remote->identity);
+    return is_local(ip) ? deliver(skb, ip, &tuple) : TO_OTHER_NODE;
+}
 
 // -- programs ----------------------------------------------------------------------------------------------------
 
 // On the node's end of each pod's veth pair, with routes between the nodes.
 section("from-pod-native") int from_pod_native(struct __sk_buff *skb) {
     struct ipv4 ip;
-    struct tuple tuple = {};
     struct remote remote;
-    if (!leave(skb, &ip, &tuple, &remote))
-        return ACT_OK;
-    if (is_local(&ip))
-        return deliver(skb, &ip, &tuple);
+    int verdict = leave(skb, &ip, &remote);
+    if (verdict != TO_OTHER_NODE)
+        return verdict;
     // The kernel's struct bpf_fib_lookup.
     struct {
         u8 family, protocol;
@@ -265,12 +268,10 @@ section("from-pod-native") int from_pod_native(struct __sk_buff *skb) {
 // The same, with VXLAN between the nodes.
 section("from-pod-vxlan") int from_pod_vxlan(struct __sk_buff *skb) {
     struct ipv4 ip;
-    struct tuple tuple = {};
     struct remote remote;
-    if (!leave(skb, &ip, &tuple, &remote))
-        return ACT_OK;
-    if (is_local(&ip))
-        return deliver(skb, &ip, &tuple);
+    int verdict = leave(skb, &ip, &remote);
+    if (verdict != TO_OTHER_NODE)
+        return verdict;
     // The kernel's struct bpf_tunnel_key, without its last member.
     struct {
         u32 identity, node, unused[3];

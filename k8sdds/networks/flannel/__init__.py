@@ -36,7 +36,6 @@ VXLAN = Network(
     ipv6_overhead=overhead.OUTER_IPV6,
     color=NetworkColor("#0072b2", "#4ba6e8", "s"),
     cluster=cluster.VXLAN,
-    detect=cluster.detect,
     agent_pods=_AGENT_PODS,
     aliases=("vxlan",),
 )
@@ -59,7 +58,6 @@ HOSTGW = Network(
     lab=lab.hostgw,
     color=NetworkColor("#3a9bd9", "#8fd0fb", "^"),
     cluster=cluster.HOSTGW,
-    detect=cluster.detect,
     agent_pods=_AGENT_PODS,
     aliases=("flannel-host-gw", "hostgw", "host-gw"),
 )
@@ -87,7 +85,6 @@ IPSEC = Network(
     cluster=cluster.IPSEC,
     unencrypted="flannel-hostgw",
     engines=ipsec.ENGINES,
-    detect=cluster.detect,
     agent_pods=_AGENT_PODS,
 )
 
@@ -113,6 +110,5 @@ WIREGUARD = Network(
     cluster=cluster.WIREGUARD,
     unencrypted="flannel-hostgw",
     engines=wireguard.ENGINES,
-    detect=cluster.detect,
     agent_pods=_AGENT_PODS,
 )

@@ -8,7 +8,7 @@ link's MTU minus the backend's overhead; `mtu` in the CNI configuration override
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -129,14 +129,3 @@ WIREGUARD = _cluster_install(
     node_features=(_WIREGUARD_FEATURE, BRIDGE_FEATURE),
     links=("flannel-wg*",),
 )
-
-_BACKENDS = {
-    "vxlan": "flannel-vxlan", "host-gw": "flannel-hostgw", "ipsec": "flannel-ipsec",
-    "wireguard": "flannel-wireguard",
-}  # fmt: skip
-
-
-def detect(annotations: Mapping[str, str]) -> str | None:
-    """Return the network of a node by flannel's annotation; `flannel TYPE` for a backend that k8sdds does not have."""
-    backend = annotations.get(f"{ANNOTATIONS}backend-type")
-    return _BACKENDS.get(backend, f"flannel {backend}") if backend else None

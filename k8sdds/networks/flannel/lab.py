@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from k8sdds.networks.common import iptables
+from k8sdds.networks.common import vxlan as common_vxlan
 from k8sdds.networks.common.bridge_cni import (
     NODE_SYSCTLS,
     Bridge,
@@ -37,10 +38,6 @@ def _device(node: LabNode) -> str:
 
 def _vtep_mac(node: LabNode) -> str:
     return f"02:f{6 if node.ipv6 else 1}:00:00:00:{node.index:02x}"
-
-
-def _vtep_address(node: LabNode) -> str:
-    return str(node.pod_subnet.network_address)
 
 
 def _rules(node: LabNode) -> Batch:
@@ -92,22 +89,7 @@ def hostgw(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    """Plan the VXLAN device with static neighbors, forwarding entries and routes for every other node."""
-    device = _device(node)
-    lines = [
-        f"link add {device} mtu {mtu} address {_vtep_mac(node)}"
-        f" type vxlan id {VNI} dev eth0 local {node.address} dstport {VXLAN_PORT} nolearning",
-        f"addr add {_vtep_address(node)}/{node.host_prefix} dev {device}",
-        f"link set {device} up",
-    ]
-    forwarding = []
-    for peer in topology.peers(node):
-        lines += [
-            f"neigh add {_vtep_address(peer)} lladdr {_vtep_mac(peer)} dev {device} nud permanent",
-            f"route add {peer.pod_subnet} via {_vtep_address(peer)} dev {device} onlink",
-        ]
-        forwarding.append(f"fdb add {_vtep_mac(peer)} dev {device} dst {peer.address} self permanent")
-    return [Batch(node.name, "ip", tuple(lines)), Batch(node.name, "bridge", tuple(forwarding))]
+    return common_vxlan.device(topology, node, _device(node), mtu, VNI, VXLAN_PORT, _vtep_mac)
 
 
 def _host_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:

@@ -32,7 +32,6 @@ KUBE_ROUTER = Network(
     lab=lab.datapath,
     color=NetworkColor("#008f68", "#3ecf9f", "v"),
     cluster=cluster.CLUSTER_INSTALL,
-    detect=cluster.detect,
     agent_pods=("kube-system/kube-router-*",),
     aliases=("kuberouter",),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 
 from k8sdds.networks.cluster_install import (
     BRIDGE_FEATURE,
@@ -67,8 +66,3 @@ CLUSTER_INSTALL = ClusterInstall(
     node_features=(BRIDGE_FEATURE,),
     bundle_images=("*/kube-router:*",),
 )  # fmt: skip
-
-
-def detect(annotations: Mapping[str, str]) -> str | None:
-    """Return `kube-router` if a node has one of its annotations."""
-    return "kube-router" if any(key.startswith("kube-router.io/") for key in annotations) else None

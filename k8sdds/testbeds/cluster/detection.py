@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from k8sdds import networks, versions
+from k8sdds import versions
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.networks import detection
 from k8sdds.networks.cluster_install import Manifest
@@ -18,8 +18,6 @@ APPS = "/apis/apps/v1"
 
 def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwork:
     """Return the installed network. `nodes`: empty if this user may not list them."""
-    own = {networks.detect(node.annotations) or node.labels.get(versions.NETWORK_LABEL, "") for node in nodes}
-    own.discard("")
     signs = Signs(
         annotations={key: value for node in nodes for key, value in node.annotations.items()},
         labels={key: value for node in nodes for key, value in node.labels.items()},
@@ -28,7 +26,7 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
         daemonsets=_daemonsets(client),
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
-    return detection.detect(signs, own.pop() if len(own) == 1 else None)
+    return detection.detect(signs)
 
 
 def _daemonsets(client: KubernetesClient) -> Mapping[str, Manifest] | None:
