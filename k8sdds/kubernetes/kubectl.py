@@ -21,7 +21,7 @@ CACHE_FOLDER = "/run/k8sdds-kubectl"
 """Where kubectl caches API discovery on a machine: in memory, instead of in root's home."""
 KINDS = (
     "configmaps", "secrets", "serviceaccounts", "roles", "rolebindings", "clusterroles",
-    "clusterrolebindings",
+    "clusterrolebindings", "customresourcedefinitions",
 )  # fmt: skip
 """Kinds of objects that networks install in addition to their DaemonSets."""
 TIMEOUT_S = 120

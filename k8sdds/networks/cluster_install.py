@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Any
@@ -37,6 +38,7 @@ class NodeFeature:
 
 
 BRIDGE_FEATURE = NodeFeature("bridge", "install a kernel with the module bridge")
+IPIP_FEATURE = NodeFeature("ipip", "install a kernel with the module ipip, or use another network")
 MACVLAN_FEATURE = NodeFeature("macvlan", "install a kernel with the module macvlan, or use another network")
 VXLAN_FEATURE = NodeFeature(
     "vxlan",
@@ -55,6 +57,8 @@ class Footprint:
     """
 
     links: tuple[str, ...] = ()
+    shared_tunnels: tuple[str, ...] = ()
+    """Tunnels that the kernel's module creates, such as `tunl0`: addresses in the pod range are removed from them."""
     files: tuple[str, ...] = ()
     """Files and folders that only the network uses."""
     iptables_chains: tuple[str, ...] = ()
@@ -67,6 +71,10 @@ class Footprint:
     route_protocols: tuple[int, ...] = ()
     route_tables: tuple[int, ...] = ()
     """Routing tables; the policy rules that select them are part of the footprint."""
+    local_rule_priority: int | None = None
+    """Priority to which it moves the routing rule for the node's own addresses; the rule is moved back to 0."""
+    bpf_programs: tuple[str, ...] = ()
+    """BPF programs that it attaches at tc to links of the node."""
     xfrm: bool = False
     """Whether it creates IPsec states between nodes, and policies between pods or for `xfrm_port`."""
     xfrm_port: int | None = None
@@ -114,13 +122,15 @@ class PathEvidence:
     """
 
     bridge: str = ""
-    """Link that the node's pods are connected to; empty if pods use the node's own link."""
+    """Link that leads to the node's pods, as the node's routes show; empty if pods use the node's own link."""
     tunnels: tuple[str, ...] = ()
     """Links of which one carries all packets to other nodes; empty if routes lead directly to the nodes."""
     optional_tunnels: tuple[str, ...] = ()
     """Tunnels that the network may use in addition, such as between nodes of different subnets."""
     unverified: str = ""
     """What distinguishes this network and cannot be observed in this way."""
+    varies: bool = False
+    """Whether installations by others may carry packets in other ways, such as by tunnels between subnets only."""
     on_node_link: bool = False
     """Whether pods send frames directly on the node's link to the other nodes, without the node's routes."""
     unused: tuple[str, ...] = ()
@@ -147,6 +157,39 @@ class ClusterInstall:
     """Programs that the agent starts; the plugin's own image contains them, other builds may not."""
     min_password_characters: int | None = None
     """Minimum length of the password that all nodes share; None if the network takes no password."""
+
+
+def custom_resources(
+    group: str,
+    version: str,
+    cluster_wide: Sequence[str] = (),
+    namespaced: Sequence[str] = (),
+    status: bool = False,
+) -> list[Manifest]:
+    """Return CustomResourceDefinitions of these kinds, in which an agent stores its state, without a schema.
+
+    Args:
+        group: Their API group.
+        version: Their only version.
+        cluster_wide: Kinds of objects without a namespace.
+        namespaced: Kinds of objects in namespaces.
+        status: Whether `status` is a resource of its own.
+    """
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    found = []
+    for scope, kinds in (("Cluster", cluster_wide), ("Namespaced", namespaced)):
+        for kind in kinds:
+            singular = kind.lower()
+            plural = re.sub("y$", "ie", re.sub("s$", "se", singular)) + "s"
+            names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": singular}
+            versions = [{**served, **({"subresources": {"status": {}}} if status else {})}]
+            found.append({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.{group}"},
+                "spec": {"group": group, "scope": scope, "names": names, "versions": versions},
+            })  # fmt: skip
+    return found
 
 
 def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -28,6 +30,8 @@ RECORDED = Path(__file__).parents[1] / "unit" / "recorded"
 # What the machine's owner and Kubernetes created: it must stay.
 OTHERS = f"""
 ip link add br0 type bridge
+# The kernel's module ipip creates this tunnel in every network namespace.
+ip link show tunl0 2>/dev/null || ip link add tunl0 type bridge
 ip link add tun-office type bridge
 ip link add vethmine type veth peer name vethother
 ip link set vethmine master br0
@@ -121,6 +125,47 @@ ipset create kube-router-node-ips hash:ip
 mkdir -p /var/lib/kube-router
 echo '{}' >/etc/cni/net.d/10-kuberouter.conflist
 """,
+    "calico-ipip": """
+ip link add cali0123456789a type veth peer name cable2
+ip link set cali0123456789a up
+ip addr add 10.244.0.64/32 dev tunl0
+ip link set tunl0 up
+ip route add 10.244.0.65 dev cali0123456789a scope link
+ip route add blackhole 10.244.0.64/26 proto 80
+ip route add 10.244.1.0/26 via 10.88.0.12 dev eth0 proto bird onlink
+ipset create cali40all-ipam-pools hash:net
+iptables-nft -N cali-FORWARD
+iptables-nft -I FORWARD -m comment --comment "cali:wUHhoiAYhphO9Mso" -j cali-FORWARD
+iptables-nft -A cali-FORWARD -m set --match-set cali40all-ipam-pools src -j ACCEPT
+iptables-nft -A FORWARD -m comment --comment "cali:S93hcgKJrXEqnTfs" -m mark --mark 0x10000/0x10000 -j ACCEPT
+iptables-nft -t nat -N cali-POSTROUTING
+iptables-nft -t nat -I POSTROUTING -m comment --comment "cali:O3lYWMrLQYEMJtB5" -j cali-POSTROUTING
+mkdir -p /var/lib/calico /run/calico /opt/cni/bin
+: >/opt/cni/bin/calico
+echo '{}' >/etc/cni/net.d/10-calico.conflist
+echo '{}' >/etc/cni/net.d/calico-kubeconfig
+""",
+    "cilium-vxlan": """
+ip link add cilium_net type veth peer name cilium_host
+ip link set cilium_net up
+ip link set cilium_host up
+ip link add cilium_vxlan type vxlan id 1 dev eth0 dstport 8472
+ip link add lxc0123456789ab type veth peer name cable3
+ip addr add 10.244.0.7/32 dev cilium_host
+ip route add 10.244.0.7 dev cilium_host scope link
+ip route add 10.244.1.0/24 via 10.244.0.7 dev cilium_host src 10.244.0.7
+ip route add local default dev lo table 2004
+ip rule add fwmark 0x200/0xf00 lookup 2004 priority 9
+ip rule add priority 100 lookup local
+ip rule delete priority 0
+ipset create cilium_node_set_v4 hash:net
+iptables-nft -N CILIUM_FORWARD
+iptables-nft -I FORWARD -m comment --comment "cilium-feeder: CILIUM_FORWARD" -j CILIUM_FORWARD
+iptables-nft -A CILIUM_FORWARD -o cilium_host -j ACCEPT
+mkdir -p /run/cilium /opt/cni/bin
+: >/opt/cni/bin/cilium-cni
+echo '{}' >/etc/cni/net.d/05-cilium.conflist
+""",
     "weavenet-encrypt": """
 ip link add weave type bridge
 ip addr add 10.244.0.1/16 dev weave
@@ -157,7 +202,7 @@ echo '{}' >/etc/cni/net.d/10-k8sdds-host.conflist
 }
 MIN_LEFTOVERS = {
     "flannel-vxlan": 17, "flannel-hostgw": 5, "flannel-ipsec": 4, "flannel-wireguard": 3, "kube-router": 22,
-    "weavenet-encrypt": 17, "host": 5,
+    "weavenet-encrypt": 17, "host": 5, "calico-ipip": 16, "cilium-vxlan": 15,
 }  # fmt: skip
 """Minimum number of leftovers to find for each network."""
 
@@ -244,3 +289,54 @@ def test_an_agent_that_still_listens_is_found(node: None) -> None:
         "for try in $(seq 100); do ss -Htln 'sport = :179' | grep -q . && exit; sleep 0.1; done; exit 1"
     )
     assert [str(leftover) for leftover in leftovers(probe(), "kube-router")] == ["port 179"]
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="needs clang: k8sdds setup --for lab")
+def test_programs_of_cilium_at_tc_are_removed_and_others_stay(tmp_path: Path) -> None:
+    """Real BPF programs with Cilium's name and with another name, in a network namespace of the test."""
+    for name in ("cil_from_netdev", "mine"):
+        source = f"""__attribute__((section("tc"), used)) int {name}(void *packet) {{ return 0; }}
+char licenses[] __attribute__((section("license"), used)) = "GPL";
+"""
+        argv = [
+            "clang",
+            "-O2",
+            "-g",
+            "-target",
+            "bpf",
+            "-x",
+            "c",
+            "-",
+            "-c",
+            "-o",
+            str(tmp_path / f"{name}.o"),
+        ]
+        subprocess.run(argv, input=source.encode(), check=True, timeout=60)
+    holder = ["unshare", "--net", "sh", "-c", "echo ready; exec sleep 60"]
+    with subprocess.Popen(holder, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+
+        def run(script: str) -> str:
+            argv = ["nsenter", "--net", f"--target={process.pid}", "sh"]
+            return subprocess.run(argv, input=script, text=True, capture_output=True, timeout=60).stdout
+
+        try:
+            run(f"""
+ip link add one type veth peer name two
+tc qdisc add dev one clsact
+tc qdisc add dev two clsact
+tc filter add dev one ingress bpf direct-action object-file {tmp_path}/cil_from_netdev.o section tc
+tc filter add dev two egress pref 7 bpf direct-action object-file {tmp_path}/cil_from_netdev.o section tc
+tc filter add dev two ingress bpf direct-action object-file {tmp_path}/mine.o section tc
+""")
+            found = leftovers(node_state.parse(run(footprint.probe_script())))
+            assert [str(leftover) for leftover in found] == [
+                "BPF program cil_from_netdev at egress of two",
+                "BPF program cil_from_netdev at ingress of one",
+            ]
+            run(footprint.removal_script(found))
+            state = node_state.parse(run(footprint.probe_script()))
+            assert [(link, name) for link, _, _, name in state.bpf_programs] == [("two", "mine")]
+            assert run("tc qdisc show | grep clsact | cut -d' ' -f5").split() == ["two"]
+        finally:
+            process.kill()

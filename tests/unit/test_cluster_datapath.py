@@ -102,7 +102,7 @@ def test_every_cluster_network_defines_its_path_evidence() -> None:
         if network.cluster and network.name != "host":
             one = network.cluster.path
             assert bool(one.bridge) != one.on_node_link, network.name
-            overlay = network.encapsulation in ("VXLAN", "WireGuard", "VXLAN in ESP")
+            overlay = network.encapsulation in ("VXLAN", "WireGuard", "VXLAN in ESP", "IP in IP")
             assert bool(one.tunnels) == overlay, network.name
             # A pod without rights cannot observe ESP.
             assert bool(one.unverified) == ("ESP" in network.encapsulation), network.name

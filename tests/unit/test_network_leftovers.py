@@ -236,7 +236,16 @@ def test_an_empty_state_has_no_leftovers() -> None:
     assert footprint.removal_script([]).splitlines()[1:] == [":"]
 
 
-OWN_PLUGINS = ("/opt/cni/bin/weave-", "/opt/cni/bin/k8sdds-", "/opt/cni/bin/.k8sdds-")
+OWN_PLUGINS = (
+    "/opt/cni/bin/calico",
+    "/etc/cni/net.d/calico-kubeconfig",
+    "/etc/cni/net.d/05-cilium.",
+    "/opt/cni/bin/cilium-cni",
+    "/sys/fs/bpf/",
+    "/opt/cni/bin/weave-",
+    "/opt/cni/bin/k8sdds-",
+    "/opt/cni/bin/.k8sdds-",
+)
 
 
 def test_file_patterns_match_only_files_of_networks() -> None:

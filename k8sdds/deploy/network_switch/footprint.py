@@ -65,10 +65,11 @@ def leftovers(
         found |= _files_tables_sets_and_ports(state, footprint)
         found |= _iptables(state, footprint)
         found |= _routing(state, footprint)
+        found |= _tunnel_addresses(state, footprint, pod_cidr)
         if footprint.xfrm:
             found |= _xfrm(state, footprint, nodes, pod_cidr)
     for route in state.routes:
-        if route.get("type", "unicast") == "unicast" and _is_subnet(route["dst"], pod_cidr):
+        if route.get("type", "unicast") in ("unicast", "blackhole") and _is_subnet(route["dst"], pod_cidr):
             found.add(_route(route))
     return sorted(found)
 
@@ -95,10 +96,15 @@ def removal_script(items: Sequence[NetworkLeftover]) -> str:
     # The CNI configuration first: without it no new pod joins the network.
     lines += [f"rm -rf -- {shlex.quote(leftover.arguments[0])}" for leftover in by_kind.get("file", [])]
     lines += _iptables_removal(by_kind.get("rule", []), by_kind.get("chain", []))
+    if "local rule" in by_kind:
+        lines.append("ip rule show priority 0 | grep -q . || ip rule add priority 0 lookup local")
     for kind, command in (
+        ("BPF program", "tc filter delete dev"),
+        ("local rule", "ip rule delete"),
         ("nft table", "nft delete table"),
         ("set", "ipset destroy"),
         ("routing rule", "ip rule delete"),
+        ("tunnel address", "ip address delete"),
         ("route", "ip route delete"),
         ("IPsec policy", "ip xfrm policy delete"),
         ("IPsec state", "ip xfrm state delete"),
@@ -111,6 +117,11 @@ def removal_script(items: Sequence[NetworkLeftover]) -> str:
             first, *others = leftover.arguments
             arguments = [first, "k8sdds-release", *others] if kind == "device" else leftover.arguments
             lines.append(f"{command} {shlex.join(arguments)}")
+    for link in sorted({leftover.arguments[0] for leftover in by_kind.get("BPF program", [])}):
+        empty = f'[ -z "$(tc filter show dev {link} ingress; tc filter show dev {link} egress)" ]'
+        lines.append(f"{empty} && tc qdisc delete dev {link} clsact")
+    tunnels = {leftover.arguments[-1] for leftover in by_kind.get("tunnel address", [])}
+    lines += [f"ip link set {link} down" for link in sorted(tunnels)]
     return "\n".join([*lines, ":"])
 
 
@@ -169,6 +180,11 @@ def _files_tables_sets_and_ports(state: NodeState, footprint: Footprint) -> set[
             if _matches(name, footprint.ip_sets)
         ),
         *(
+            NetworkLeftover("BPF program", f"{name} at {way} of {link}", (link, way, "pref", preference))
+            for link, way, preference, name in state.bpf_programs
+            if _matches(name, footprint.bpf_programs)
+        ),
+        *(
             NetworkLeftover("port", str(port))
             for port in state.listen_ports
             if port in footprint.listen_ports
@@ -202,6 +218,30 @@ def _routing(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
         if _number(rule.get("table")) in footprint.route_tables:
             name = f"{rule['priority']} to table {rule['table']}"
             found.add(NetworkLeftover("routing rule", name, ("priority", str(rule["priority"]))))
+        if (
+            rule["priority"] == footprint.local_rule_priority
+            and rule.get("table") == "local"
+            and rule.get("src") == "all"
+        ):
+            found.add(
+                NetworkLeftover("local rule", str(rule["priority"]), ("priority", str(rule["priority"])))
+            )
+    return found
+
+
+def _tunnel_addresses(state: NodeState, footprint: Footprint, pod_cidr: IPv4Network) -> set[NetworkLeftover]:
+    """Find addresses in the pod range on tunnels that no network owns. The kernel has a route to each address."""
+    found = set()
+    for route in state.routes:
+        address, link = route["dst"], route.get("dev", "")
+        if (
+            route.get("type") == "local"
+            and link in footprint.shared_tunnels
+            and _is_subnet(address, pod_cidr)
+        ):
+            found.add(
+                NetworkLeftover("tunnel address", f"{address} on {link}", (f"{address}/32", "dev", link))
+            )
     return found
 
 

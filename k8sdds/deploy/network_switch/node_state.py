@@ -48,6 +48,8 @@ class NodeState:
     nft_tables: tuple[str, ...] = ()
     """As `family name`."""
     ip_sets: tuple[str, ...] = ()
+    bpf_programs: tuple[tuple[str, str, str, str], ...] = ()
+    """Programs at tc: (link, `ingress` or `egress`, preference, name)."""
     files: tuple[str, ...] = ()
     listen_ports: tuple[int, ...] = ()
     """TCP ports with a listening socket."""
@@ -80,6 +82,11 @@ if has ss; then
   ss -Htln | awk '{{ n = split($4, part, ":"); printf "listens\t%s\n", part[n] }}' | sort -u
   ss -Htn state established | awk '{{ printf "session\t%s %s\n", $3, $4 }}'
 fi
+tc qdisc show 2>/dev/null | awk '$2 == "clsact" {{ print $5 }}' | while read -r link; do
+  for way in ingress egress; do
+    tc filter show dev "$link" $way | sed -n "s/.* pref \([0-9]*\) bpf .* name \([^ ]*\).*/bpf\t$link $way \1 \2/p"
+  done
+done
 for path in {" ".join(file_patterns)}; do [ ! -e "$path" ] || print file "$path"; done
 :
 """
@@ -109,11 +116,17 @@ def parse(text: str) -> NodeState:
         iptables=iptables,
         nft_tables=tuple(values.get("nft_table", [])),
         ip_sets=tuple(values.get("set", [])),
+        bpf_programs=tuple(map(_bpf_program, values.get("bpf", []))),
         files=tuple(values.get("file", [])),
         listen_ports=tuple(int(port) for port in values.get("listens", []) if port.isdigit()),
         sessions=frozenset(pair for line in values.get("session", []) for pair in _session(line)),
         missing_programs=tuple(values.get("missing_program", [])),
     )
+
+
+def _bpf_program(line: str) -> tuple[str, str, str, str]:
+    link, way, preference, name = line.split(" ", 3)
+    return link, way, preference, name
 
 
 def _session(line: str) -> Iterator[tuple[str, int]]:

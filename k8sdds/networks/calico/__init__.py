@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds.networks.calico import lab
+from k8sdds.networks.calico import cluster, lab
 from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
@@ -40,6 +40,7 @@ BGP = Network(
     lab=lab.bgp,
     color=NetworkColor("#c77700", "#ffb84d", "p"),
     agent_pods=("calico-system/calico-node-*", "kube-system/calico-node-*"),
+    cluster=cluster.BGP,
 )
 
 VXLAN = replace(
@@ -53,6 +54,7 @@ VXLAN = replace(
     max_mtu=LINK_MTU - overhead.VXLAN,
     requires=(VXLAN_FEATURE, *_REQUIRES),
     lab=lab.vxlan,
+    cluster=cluster.VXLAN,
     ipv6_overhead=overhead.OUTER_IPV6,
     color=NetworkColor("#8c5a00", "#e0a85a", "h"),
 )
@@ -66,6 +68,7 @@ IPIP = replace(
     max_mtu=LINK_MTU - overhead.IPIP,
     requires=(IPIP_FEATURE, *_REQUIRES),
     lab=lab.ipip,
+    cluster=cluster.IPIP,
     ipv4_only="Calico has IP in IP for IPv4 alone",
     color=NetworkColor("#a34700", "#ff9f66", "d"),
     loss_exemption="the rule drops only UDP packets, but these are IP in IP",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds.networks.cilium import lab
+from k8sdds.networks.cilium import cluster, lab
 from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
@@ -38,6 +38,7 @@ NATIVE = Network(
     lab=lab.native,
     ipv4_only="the lab's BPF programs process IPv4",
     color=NetworkColor("#5c7a00", "#b8e05a", ">"),
+    cluster=cluster.NATIVE,
     agent_pods=("kube-system/cilium-*",),
     loss_exemption="the programs take packets before the rule that drops them",
 )
@@ -52,6 +53,7 @@ VXLAN = replace(
     max_mtu=LINK_MTU - overhead.VXLAN,
     requires=(VXLAN_FEATURE, *NATIVE.requires),
     lab=lab.vxlan,
+    cluster=cluster.VXLAN,
     color=NetworkColor("#006d77", "#5fd3dd", "H"),
     loss_exemption="",
 )

@@ -111,7 +111,7 @@ def _deviation_at(
     evidence: PathEvidence, end: PathEnd, other: PathEnd, sent_bytes: int, interface: str
 ) -> str:
     own_link = end.after.routes.get(end.address)
-    if evidence.bridge and own_link != evidence.bridge:
+    if evidence.bridge and not _matches(own_link or "", (evidence.bridge,)):
         return f"pods of {end.node} are on {own_link or 'no link'}, not on {evidence.bridge}"
     names = path_links(evidence, end.after, other.address)
     if not names:

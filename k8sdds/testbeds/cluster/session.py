@@ -89,7 +89,11 @@ class ClusterSession:
         self._discovery = DiscoveryServers(client, namespace, selected.image, tolerated)
         self._probes = NodeProbes(client, namespace, with_host, image, campaign, tolerated)
         self._verifier = PathVerifier(
-            self._pods, self._probes, switch.interface if switch else "", self._is_encrypted
+            self._pods,
+            self._probes,
+            switch.interface if switch else "",
+            self._is_encrypted,
+            deployed=switch is not None,
         )
         self._fingerprints: dict[NetworkMode | None, Fingerprint] = {}
         """By pod network; None: the nodes' own network."""

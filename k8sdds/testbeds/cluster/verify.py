@@ -68,6 +68,7 @@ class PathVerifier:
         probes: NodeProbes,
         interface: str = "",
         is_encrypted: Callable[[Cell], bool] = lambda _: False,
+        deployed: bool = True,
     ) -> None:
         """Verify nothing yet.
 
@@ -76,7 +77,9 @@ class PathVerifier:
             probes: Read the counters of the nodes' links.
             interface: The nodes' link that pod networks must use; empty: any.
             is_encrypted: Returns whether captured packets of a cell's network could not be read.
+            deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
         """
+        self._deployed = deployed
         self._interface = interface
         self._is_encrypted = is_encrypted
         self._pods = pods
@@ -99,7 +102,7 @@ class PathVerifier:
 
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
         """Return the proof for a cell, whose pods must be ready; None: not verified yet."""
-        proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell)
+        proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell, self._deployed)
         # What the links do not show, the fingerprint may: it is observed after the path was verified.
         if proof and evidence and proof.unproven == evidence.unverified != "" and self._is_encrypted(cell):
             return replace(proof, path=f"{proof.path}; {ENCRYPTED}", unproven="")
@@ -155,7 +158,7 @@ class PathVerifier:
     def _verify(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
         ready_pods = {name: self._pods.pod(slot) for name, slot in slots.items()}
         # One participant represents its node: packets of all its pods take the same path.
-        evidence = _path_evidence(cell)
+        evidence = _path_evidence(cell, self._deployed)
         direct = evidence is not None and evidence.on_node_link
         addresses = {pod.node: pod.node_address if direct else pod.address for pod in ready_pods.values()}
         before = self._probes.read_counters(addresses, list(addresses.values()))
@@ -238,10 +241,10 @@ class PathVerifier:
         return WHOLE_PACKETS * min(sizes.values())
 
 
-def _path_evidence(cell: Cell) -> PathEvidence | None:
-    """Return what the cell's network must show; None: k8sdds does not know this network."""
+def _path_evidence(cell: Cell, deployed: bool) -> PathEvidence | None:
+    """Return what the cell's network must show; None: k8sdds does not know this network or its configuration."""
     install = find(cell.network).install_for(cell.network_options.get("engine"))
-    return install.path if install is not None else None
+    return install.path if install is not None and (deployed or not install.path.varies) else None
 
 
 def _node_pairs(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:

@@ -1,0 +1,108 @@
+"""Install Cilium on a cluster, with native routing or VXLAN between the nodes.
+
+Facts from Cilium's documentation (v1.18): the agent reads its options from a ConfigMap, gives pods addresses from their
+node's range (`ipam: kubernetes`), and waits for the definitions of its custom resources, which its operator would
+create. k8sdds has never run it: see "Test coverage" in docs/reference/networks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from k8sdds.networks.cluster_install import (
+    VXLAN_FEATURE,
+    ClusterInstall,
+    Footprint,
+    InstallOptions,
+    Manifest,
+    NodeFeature,
+    PathEvidence,
+    ReadyCondition,
+    custom_resources,
+    find,
+)
+
+GROUP = "cilium.io"
+CNI_NAME = "cilium"
+VXLAN_PORT = 8472
+
+_BPF_FEATURE = NodeFeature(
+    "bpf",
+    "use Linux 5.10 or later with BPF at tc and a BPF file system on /sys/fs/bpf, or use another network",
+)
+
+_FOOTPRINT = Footprint(
+    links=("cilium_host", "cilium_net", "cilium_vxlan", "lxc_health", "lxc" + "[0-9a-f]" * 12),
+    files=(
+        "/etc/cni/net.d/05-cilium.conflist", "/opt/cni/bin/cilium-cni", "/run/cilium",
+        "/sys/fs/bpf/cilium", "/sys/fs/bpf/tc/globals/cilium_*", f"/var/lib/cni/results/{CNI_NAME}-*",
+    ),
+    iptables_chains=("CILIUM_*", "OLD_CILIUM_*"),
+    ip_sets=("cilium_*",),
+    # For packets to and from proxies.
+    route_tables=(2004, 2005),
+    local_rule_priority=100,
+    bpf_programs=("cil_*",),
+    node_annotations=("network.cilium.io/", "io.cilium.network."),
+)  # fmt: skip
+
+_DEFINITIONS = (
+    *custom_resources(
+        GROUP, "v2",
+        (
+            "CiliumClusterwideNetworkPolicy", "CiliumIdentity", "CiliumNode", "CiliumCIDRGroup",
+            "CiliumLoadBalancerIPPool",
+        ),
+        ("CiliumNetworkPolicy", "CiliumEndpoint", "CiliumNodeConfig"),
+    ),
+    *custom_resources(GROUP, "v2alpha1", ("CiliumPodIPPool", "CiliumL2AnnouncementPolicy")),
+)  # fmt: skip
+
+
+def _cluster_install(
+    routing: Callable[[InstallOptions], dict[str, str]],
+    tunnels: tuple[str, ...] = (),
+    node_features: tuple[NodeFeature, ...] = (),
+) -> ClusterInstall:
+    """Return the cluster install of one mode.
+
+    Args:
+        routing: Returns the agent's options about packets to other nodes.
+        tunnels: Links that carry all packets to other nodes.
+        node_features: Kernel features that every node needs, in addition to BPF.
+    """
+
+    def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
+        config = find(manifests, "ConfigMap", "cilium-config")["data"]
+        config |= routing(options)
+        if options.mtu_bytes is not None:
+            config["mtu"] = str(options.mtu_bytes)
+        if options.interface:
+            config |= {"devices": options.interface, "direct-routing-device": options.interface}
+        return [*manifests, *_DEFINITIONS]
+
+    return ClusterInstall(
+        manifest_folder="cilium",
+        render=render,
+        footprint=_FOOTPRINT,
+        # The agent's startup probe shows that it is healthy.
+        ready=ReadyCondition(links=("cilium_host", *tunnels)),
+        daemonset="cilium",
+        path=PathEvidence(bridge="cilium_host", tunnels=tunnels, varies=True),
+        node_features=(_BPF_FEATURE, *node_features),
+    )
+
+
+NATIVE = _cluster_install(
+    lambda options: {
+        "routing-mode": "native",
+        "auto-direct-node-routes": "true",
+        "ipv4-native-routing-cidr": str(options.pod_cidr),
+    }
+)
+
+VXLAN = _cluster_install(
+    lambda options: {"routing-mode": "tunnel", "tunnel-protocol": "vxlan", "tunnel-port": str(VXLAN_PORT)},
+    tunnels=("cilium_vxlan",),
+    node_features=(VXLAN_FEATURE,),
+)
