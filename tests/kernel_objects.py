@@ -52,7 +52,7 @@ _CHANCE = frozenset({
     "ifindex", "link_index", "link_netnsid", "ifname", "address", "bridge_id", "root_id", "hello_timer", "tcn_timer",
     "topology_change_timer", "gc_timer", "designated_bridge", "designated_root", "designated_port", "hold_timer",
     "message_age_timer", "forward_delay_timer", "id", "no", "port_id", "port_no", "info_data", "linkinfo", "flags",
-    "inet6_addr_gen_mode", "stats64", "link", "master", "dev", "handle",
+    "inet6_addr_gen_mode", "operstate", "stats64", "link", "master", "dev", "handle",
 })  # fmt: skip
 """Attributes of links that differ by chance, or have a line of another form."""
 _STATE = re.compile(r"^sysctl net/(netfilter/nf_conntrack_count|ipv4/(route|neigh/.*/)?gc_stale)")
