@@ -42,7 +42,7 @@ TESTS = (
     *DEPLOY, *LAB_CILIUM, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry",
     "dropbear-bin", "faketime", "fonts-dejavu-core", "gpg", "gpg-agent", "graphviz", "libclang-rt-dev",
     "openssh-client",
-    "qemu-system-x86",
+    "qemu-system-arm", "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ MODULES = (
 )  # fmt: skip
 BEGIN, END = "k8sdds-vm-begin", "k8sdds-vm-end"
 KERNEL_OPTIONS = (
-    "console=ttyS0 quiet panic=-1"
+    "quiet panic=-1"
     # Without what costs time where every instruction is emulated, and guards a machine that is not at risk.
     " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
     " rcupdate.rcu_expedited=1"
@@ -97,14 +98,14 @@ def kernel() -> tuple[Path, Path]:
             (image,) = (folder / "boot").glob("vmlinuz-*")
             release = image.name.removeprefix("vmlinuz-")
             _run(["depmod", "--basedir", str(folder), release])
-            _keep(folder / "lib/modules" / release, cache() / "modules" / release)
+            keep_modules(folder / "lib/modules" / release, cache() / "modules" / release, MODULES, FOLDERS)
             image.rename(cache() / image.name)  # last: with it the cache is whole
         kernels = sorted(cache().glob("vmlinuz-*"))
     return kernels[-1], cache() / "modules" / kernels[-1].name.removeprefix("vmlinuz-")
 
 
-def _keep(source: Path, target: Path) -> None:
-    """Copy the required modules and their dependencies."""
+def keep_modules(source: Path, target: Path, names: Sequence[str], folders: tuple[str, ...] = ()) -> None:
+    """Copy these modules, those in these folders, and their dependencies."""
     needs = {}
     for line in (source / "modules.dep").read_text().splitlines():
         module, _, others = line.partition(":")
@@ -112,7 +113,7 @@ def _keep(source: Path, target: Path) -> None:
     required = {
         path
         for path in needs
-        if path.startswith(FOLDERS) or path.rpartition("/")[2].split(".")[0].replace("-", "_") in MODULES
+        if path.startswith(folders) or path.rpartition("/")[2].split(".")[0].replace("-", "_") in names
     }
     shutil.rmtree(target, ignore_errors=True)
     for path in required | {other for name in required for other in needs[name]}:
@@ -133,30 +134,39 @@ def _initramfs(folder: Path, modules: Path, command: str) -> Path:
     (root / "init").chmod(0o755)
     (root / "command").write_text(command)
     (root / "modules").write_text("\n".join(MODULES))
+    image = folder / "initrd.gz"
+    pack(root, image)
+    return image
+
+
+def pack(root: Path, image: Path) -> None:
+    """Pack a folder as an initial RAM disk."""
     names = "\n".join(str(path.relative_to(root)) for path in root.rglob("*"))
     packed = subprocess.run(
         ["cpio", "--create", "--format=newc", "--quiet"],
         cwd=root, input=names.encode(), stdout=subprocess.PIPE, check=True,
     ).stdout  # fmt: skip
-    image = folder / "initrd.gz"
     image.write_bytes(gzip.compress(packed, 1))
-    return image
 
 
 def run(command: str) -> tuple[list[Any], str]:
     """Boot, run a shell command and power off; return (the lines of JSON that it printed, all output)."""
     image, modules = kernel()
     with tempfile.TemporaryDirectory() as name:
-        done = subprocess.run(
-            [
-                "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2000",
-                "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-nic", "none",
-                "-kernel", str(image), "-initrd", str(_initramfs(Path(name), modules, command)),
-                "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-                "-append", KERNEL_OPTIONS,
-            ],
-            capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        return results([
+            "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2000",
+            "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-nic", "none",
+            "-kernel", str(image), "-initrd", str(_initramfs(Path(name), modules, command)),
+            "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+            "-append", f"console=ttyS0 {KERNEL_OPTIONS}",
+        ])  # fmt: skip
+
+
+def results(argv: list[str]) -> tuple[list[Any], str]:
+    """Run a machine until it powers off; return (the lines of JSON that its command printed, all output)."""
+    done = subprocess.run(
+        argv, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+    )
     output = done.stdout.replace("\r", "")
     if BEGIN not in output:
         raise RuntimeError(f"the guest did not come up: {output[-2000:]} {done.stderr[-2000:]}")

@@ -1,0 +1,98 @@
+"""Boot perftest's image for arm64 as a machine: Debian's arm64 kernel under qemu, next to this machine's programs.
+
+Its root file system is the image, in memory, so its programs are those that run in pods. Its only network is a tap in
+a sandbox. qemu emulates every instruction, so no number of it means anything.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from k8sdds.bundle import cached_bundle, debian, images, oci
+from k8sdds.system import debian_release
+from k8sdds.system.sandbox import Sandbox
+from tests.lab.vm import machine
+
+ARCH = "arm64"
+TAP, NIC = "guest", "eth0"
+HOST, GUEST = "10.89.0.1", "10.89.0.2"
+MODULES = ("virtio_mmio", "virtio_net")
+INIT = f"""#!/bin/busybox sh
+busybox=/bin/busybox
+$busybox mkdir -p /proc /sys /dev /tmp
+$busybox mount -t proc proc /proc
+$busybox mount -t sysfs sys /sys
+$busybox mount -t devtmpfs dev /dev
+$busybox modprobe -a {" ".join(MODULES)}
+$busybox ip link set lo up
+$busybox ip link set {NIC} up
+$busybox ip addr add {GUEST}/24 dev {NIC}
+echo {machine.BEGIN}
+sh /command
+echo {machine.END}
+$busybox poweroff -f
+"""
+
+
+def sandbox() -> Sandbox:
+    """Return a sandbox with the tap of the machine; whatever runs in it ends with it."""
+    created = Sandbox("arm64-vm")
+    created.run(["ip", "link", "set", "lo", "up"])
+    created.run(["ip", "tuntap", "add", "dev", TAP, "mode", "tap"])
+    created.run(["ip", "addr", "add", f"{HOST}/24", "dev", TAP])
+    created.run(["ip", "link", "set", TAP, "up"])
+    return created
+
+
+def run(within: Sandbox, command: str) -> tuple[list[Any], str]:
+    """Boot on the tap of a sandbox, run a shell command and power off; return the same as `machine.run`."""
+    with tempfile.TemporaryDirectory() as name:
+        kernel, initrd = _files(Path(name), command)
+        return machine.results([
+            # The parent is nsenter, which passes no signal on.
+            *within.enter(), "setpriv", "--pdeathsig", "KILL",
+            # A CPU as in a Raspberry Pi 4. Emulating newer ones, with pointer authentication, takes longer.
+            "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi",
+            "-smp", "2", "-m", "2000", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
+            "-netdev", f"tap,id=net,ifname={TAP},script=no,downscript=no", "-device", "virtio-net-device,netdev=net",
+            "-kernel", str(kernel), "-initrd", str(initrd),
+            "-append", f"console=ttyAMA0 {machine.KERNEL_OPTIONS}",
+        ])  # fmt: skip
+
+
+def _files(folder: Path, command: str) -> tuple[Path, Path]:
+    """Return (kernel image, initial RAM disk with perftest's image, the kernel's modules and the command)."""
+    kernel, modules = _kernel(folder / "kernel")
+    root = folder / "root"
+    bundle = cached_bundle((ARCH,), print, only_k8sdds=True)
+    (image,) = images.select(bundle, ARCH, ["perftest"])
+    for layer in oci.parts(oci.manifest(bundle.file(image)))[1:]:
+        _unpack(bundle.folder / "oci/blobs/sha256" / layer, root)
+    machine.keep_modules(modules, root / "lib/modules" / modules.name, MODULES)
+    subprocess.run(["depmod", "--basedir", str(root), modules.name], check=True)
+    (root / "init").write_text(INIT)
+    (root / "init").chmod(0o755)
+    (root / "command").write_text(command)
+    machine.pack(root, folder / "initrd.gz")
+    return kernel, folder / "initrd.gz"
+
+
+def _kernel(folder: Path) -> tuple[Path, Path]:
+    """Unpack Debian's kernel package for arm64; return (kernel image, folder with its modules)."""
+    release = debian_release.running("an arm64 machine")
+    _unpack(
+        debian.archive(release, ARCH, ["linux-image-cloud-arm64"], print), folder, "./boot", "./lib/modules"
+    )
+    (image,) = (folder / "boot").glob("vmlinuz-*")
+    modules = folder / "lib/modules" / image.name.removeprefix("vmlinuz-")
+    subprocess.run(["depmod", "--basedir", str(folder), modules.name], check=True)
+    return image, modules
+
+
+def _unpack(packed: Path, folder: Path, *only: str) -> None:
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, [member for member in archive if member.name.startswith(only or ("",))])
