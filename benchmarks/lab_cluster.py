@@ -282,7 +282,8 @@ def add_added(report: common.Report, both: dict[str, Measured]) -> None:
             for title in both["lab"].times():
                 shown, residual = _compared(report, both, network, payload, title)
                 explained = ", ".join(different) or "not explained"
-                rows.append([*shown, explained if excludes_0(residual) else "inside"])
+                known = residual is not None and residual.low is not None
+                rows.append([*shown, explained if excludes_0(residual) else "inside" if known else "–"])
     report.text(common.table(["added to host per sample, µs", *head, "residual"], rows))
     report.text(common.table(["CPU time added to host per sample, µs", *head], components))
 
