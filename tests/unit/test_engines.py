@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell
-from k8sdds.networks import NETWORKS, find, label_without_engine, with_engines
+from k8sdds.networks import NETWORKS, cluster_modes, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import make_plan, script
 from k8sdds.testbeds.lab.testbed import _contradiction
@@ -62,6 +62,7 @@ def test_an_engine_of_clusters_is_selected_only_on_request_and_not_in_the_lab() 
     cell = Cell(network="weavenet", network_options={"engine": "sleeve"}, test="latency", payload_bytes=64)
     problem = _contradiction(cell)
     assert problem is not None and "the lab does not have this engine" in problem.what
+    assert cluster_modes()[find("weavenet").mode_name(sleeve)] == (find("weavenet"), "sleeve")
     assert find("weavenet").options_error({"engine": "sleeve"}) is None
     assert "unknown engine 'sleeve'" in str(find("weavenet-encrypt").options_error({"engine": "sleeve"}))
 
