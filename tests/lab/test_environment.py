@@ -202,7 +202,7 @@ CASES = {
     "compare": Case(("compare", "a", "b", "--json")),
     "compare --output": Case(("compare", "a", "b", "--output", "out"), ("out",), written("out")),
     "claims": Case(("claims", "a", "--json")),
-    "list": Case(("list", "--json")),
+    "show": Case(("show", "small.yaml", "--json")),
     "status": Case(("testbed", "--json")),
     "clean": Case(("clean", "--json")),
     "pack": Case(("artifact", "pack", "a", "--output", "x.zip"), ("x.zip",), digest("x.zip")),
@@ -325,6 +325,7 @@ def sweep(commands: Commands, template: Path, name: str, sample: int | None) -> 
     assert without.code == 0, without
     expected = CASES[name].result(folder, without)
     every = list(faults(without.operations))
+    assert every, f"{name} has no operations in the watched folder"
     chosen = every if sample is None else random.Random(name).sample(every, min(sample, len(every)))
     counts = Counter(check(commands, template, name, fault, expected) for fault in chosen)
     print(f"{name}: {len(chosen)} of {len(every)} faults: {dict(counts)}")
