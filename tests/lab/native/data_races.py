@@ -10,8 +10,9 @@ LIBRARIES = re.compile(r"\(lib(ddsc|fastrtps|fastdds|fastcdr)\.so")
 _RECEIVE_LOCK = "k8sdds::ReceiveLock::ReceiveLock"
 """Taken in a listener of Fast DDS, before `take` locks the reader's mutex. ThreadSanitizer reports a cycle of both within
 one thread: it does not see the locks with a timeout by which the library already holds this recursive mutex."""
-_REPLACED = re.compile(r"\((libtsan|libstdc\+\+)\.so")
-"""Modules of functions that act for their caller, such as `memcpy`."""
+_LOCKING_THREAD = re.compile(r"^  Mutex M\d+ acquired here while holding mutex M\d+ in (.*):$", re.MULTILINE)
+_REPLACED = re.compile(r"\((libtsan|libstdc\+\+)\.so|#\d+ (__gthread_|std::)")
+"""Functions that act for their caller, such as `memcpy`."""
 _REPORT = re.compile(r"^WARNING: ThreadSanitizer: .*?(?=^={18}$)", re.MULTILINE | re.DOTALL)
 _CREATION = re.compile(r"^  (Location|Mutex M\d+ \(|Thread T)", re.MULTILINE)
 """Begins a part that shows where memory, a lock or a thread was created."""
@@ -27,14 +28,15 @@ def reports(folder: Path) -> list[str]:
 def is_about_library(report: str) -> bool:
     """Return whether a library makes one of the accesses of a data race, or does all that another report is about.
 
-    A callback that a library calls is not the library. A cycle of one of our locks and a library's is our defect.
+    A callback that a library calls is not the library. A cycle of one of our locks and a library's is our defect,
+    except that of _RECEIVE_LOCK within one thread.
     """
     title = report.splitlines()[0]
-    if "lock-order-inversion" in title and _RECEIVE_LOCK in report:
-        return True
     callers = [
         _caller(part) for part in report.split("\n\n") if _FRAME.search(part) and not _CREATION.search(part)
     ]
+    if len(set(_LOCKING_THREAD.findall(report))) == 1:
+        callers = [caller for caller in callers if _RECEIVE_LOCK not in caller]
     by_library = [LIBRARIES.search(caller) is not None for caller in callers]
     if "data race" in title:
         return any(by_library)
@@ -42,6 +44,6 @@ def is_about_library(report: str) -> bool:
 
 
 def _caller(stack: str) -> str:
-    """Return the first frame that is not in a module of functions that act for their caller."""
+    """Return the first frame that is not of a function that acts for its caller."""
     frames = _FRAME.findall(stack)
     return next((frame for frame in frames if not _REPLACED.search(frame)), "")

@@ -15,6 +15,13 @@ IN_CALLBACK = """\
     #1 k8sdds::Subscriber::on_sample src/subscriber.cpp:10 (k8sdds-perftest+0x8e714)
     #2 ddsrt_cond_wait <null> (libddsc.so.0debian+0xdac28)
 """
+BY_RECEIVE_LOCK = """\
+    #0 pthread_mutex_lock ../../sanitizer_common_interceptors.inc:4324 (libtsan.so.2+0x558e1)
+    #1 __gthread_mutex_lock /usr/include/c++/12/bits/gthr-default.h:749 (libk8sdds-perftest-fastdds.so+0x12d55)
+    #2 std::mutex::lock() /usr/include/c++/12/bits/std_mutex.h:100 (libk8sdds-perftest-fastdds.so+0x12d55)
+    #3 k8sdds::ReceiveLock::ReceiveLock(std::mutex&, bool) middleware/common.h:53 (libk8sdds-perftest-fastdds.so+0x12d55)
+    #4 take middleware/fastdds.cpp:369 (libk8sdds-perftest-fastdds.so+0x12d55)
+"""
 CREATION = f"""
   Location is heap block of size 424 at 0x7b4c00016a40 allocated by thread T4:
 {BY_LIBRARY}
@@ -35,7 +42,7 @@ WARNING: ThreadSanitizer: data race (pid=1)
 {second}{CREATION}"""
 
 
-def cycle(first: str, second: str) -> str:
+def cycle(first: str, second: str, thread: str = "T5") -> str:
     return f"""\
 ==================
 WARNING: ThreadSanitizer: lock-order-inversion (potential deadlock) (pid=1)
@@ -43,7 +50,7 @@ WARNING: ThreadSanitizer: lock-order-inversion (potential deadlock) (pid=1)
 
   Mutex M2 acquired here while holding mutex M1 in thread T5:
 {first}
-  Mutex M1 acquired here while holding mutex M2 in thread T5:
+  Mutex M1 acquired here while holding mutex M2 in thread {thread}:
 {second}{CREATION}"""
 
 
@@ -55,6 +62,10 @@ WARNING: ThreadSanitizer: lock-order-inversion (potential deadlock) (pid=1)
         (race(IN_CALLBACK, IN_CALLBACK), True),
         (cycle(BY_LIBRARY, BY_LIBRARY), False),
         (cycle(IN_CALLBACK, BY_LIBRARY), True),
+        (cycle(BY_RECEIVE_LOCK, BY_LIBRARY), False),
+        (cycle(BY_RECEIVE_LOCK, BY_LIBRARY, thread="T6"), True),
+        (cycle(BY_RECEIVE_LOCK, IN_CALLBACK), True),
+        (race(BY_RECEIVE_LOCK, IN_CALLBACK), True),
     ],
 )
 def test_only_what_a_library_does_is_left_out(tmp_path: Path, report: str, kept: bool) -> None:
