@@ -120,6 +120,10 @@ class Chaos:
         """Check that every trial has exactly one valid attempt, although parts of the campaign were killed."""
         assert self.killed, self._log()
         attempts = RunFolder.open(self.folder).attempts()
+        interrupted = sum(not attempt["valid"] for attempt in attempts)
+        print(
+            f"{self.killed.total()} kills {dict(self.killed)}, {interrupted} of {len(attempts)} attempts interrupted"
+        )
         trials = RunFolder.open(self.folder).campaign["trials"]
         valid = Counter(attempt["trial_id"] for attempt in attempts if attempt["valid"])
         assert valid == dict.fromkeys(trials, 1), (self.killed, self._log())
