@@ -6,9 +6,11 @@ import json
 import re
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.analysis import conditions
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import formats, run_tables, summary
@@ -190,21 +192,38 @@ def _event(row: Row) -> tuple[str, str, str]:
     return formats.moment(row.get("at")), str(row.get("event", "")), text
 
 
+def _by_families(content: Content) -> Iterator[tuple[str, str, list[Row]]]:
+    """Yield each network with its trials: (label, name to show, trials).
+
+    If the campaign measured several IP families, this yields a network once for each of them.
+    """
+    trials = [row for setting in content.settings for row in setting.trials]
+    several = len({row["ip_families"] for row in trials}) > 1
+    for label in content.networks:
+        own = [row for row in trials if row[UNIT] == label]
+        if not several:
+            yield label, label, own
+            continue
+        for families in dict.fromkeys(row["ip_families"] for row in own):
+            name = f"{label}, {conditions.describe({'ip_families': families})}"
+            yield label, name, [row for row in own if row["ip_families"] == families]
+
+
 def _networks(content: Content) -> list[dict[str, str]]:
     facts = content.campaign.get("networks")
     facts = facts if isinstance(facts, dict) else {}
-    trials = {row[UNIT]: row for setting in content.settings for row in setting.trials}
     networks = []
-    for label in content.networks:
+    for label, name, trials in _by_families(content):
         fact = facts.get(label) if isinstance(facts.get(label), dict) else {}
-        trial = trials.get(label, {})
+        trial = trials[-1] if trials else {}
 
         def get(*names: str, fact: dict = fact, trial: dict = trial) -> str:
             values = [source.get(name) for name in names for source in (fact, trial)]
             return next((_text(value) for value in values if value not in (None, "", {}, [], "{}")), "")
 
         networks.append({
-            "label": label, "mtu": get("mtu", "mtu_bytes"), "options": get("options", "network_options"),
+            "label": label, "name": name, "mtu": _text(trial.get("mtu_bytes") or "") or get("mtu", "mtu_bytes"),
+            "options": get("options", "network_options"),
             "encapsulation": get("encapsulation") or "none", "encryption": get("encryption") or "none",
             "multicast": get("multicast") or "no", "engine": get("engine"), "fidelity": get("fidelity"),
             "differences": get("differences"), "proof": str(trial.get("network_proof") or ""),
@@ -223,15 +242,14 @@ _OBSERVED = (
 def _observed(content: Content) -> dict[str, Any]:
     """Return the table of the networks' fingerprints; no rows if the campaign recorded none."""
     rows = []
-    for label in content.networks:
-        trials = (row for setting in content.settings for row in setting.trials if row[UNIT] == label)
+    for label, name, trials in _by_families(content):
         document = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
         if not fits(Fingerprint, document):
             continue
         found = Fingerprint.model_validate(document)
         added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
         reasons = dict.fromkeys(found.not_observed.values())
-        rows.append((label, [added, *(found.value(name) for name, _ in _OBSERVED), "; ".join(reasons)]))
+        rows.append((label, name, [added, *(found.value(name) for name, _ in _OBSERVED), "; ".join(reasons)]))
     return {
         "heads": ["added by the network", *(head for _, head in _OBSERVED), "why not observed"],
         "rows": rows,

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -339,3 +340,22 @@ def test_the_report_shows_what_networks_were_observed_to_do(tmp_path):
     section = page.partition("Observed on the link")[2].partition("</section>")[0]
     assert "VXLAN, port 6784, 50 bytes" in section and "Operation not permitted" in section
     assert section.count("<tr>") == 2
+
+
+def test_the_report_describes_a_network_once_for_each_ip_family(tmp_path):
+    plan = folders.Plan(networks=("host", "flannel-vxlan"), payloads=(1024,), noise=0, histograms=False)
+    run = folders.make(tmp_path / "run", plan)
+    path = run.path / "trials.jsonl"
+    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    for attempt in attempts:
+        ipv6 = attempt["repetition"] % 2
+        attempt["ip_families"] = "ipv6" if ipv6 else "ipv4"
+        attempt["mtu_bytes"] = 1430 if ipv6 else 1450
+        observed = {"outer_protocol": "VXLAN", "outer_port": 8472, "added_bytes": 70 if ipv6 else 50}
+        attempt["fingerprint"] = observed | {"not_observed": {}}
+    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    page = html.write(content.read(run), [], tmp_path / "report.html").read_text()
+    assert re.search(r"flannel-vxlan, IPv4</th><td>1450<", page)
+    assert re.search(r"flannel-vxlan, IPv6</th><td>1430<", page)
+    section = page.partition("Observed on the link")[2].partition("</section>")[0]
+    assert section.count("50 bytes") == section.count("70 bytes") == 2
