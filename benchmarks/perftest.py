@@ -166,6 +166,7 @@ def main() -> int:
                 Path(folder),
                 options.best_effort,
                 options.instances,
+                pings=False,
             )
             pods.preload(libraries)
             values, wires = measure(pods, runs, options, report)

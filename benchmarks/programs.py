@@ -53,6 +53,8 @@ MAX_DATAGRAM = 65507
 DEFAULT, TUNED, BATCHED = "default", "tuned", "batched"
 """Settings of a pair. `default`: one sample per message, default sizes of messages and queues. `tuned`: larger sizes in
 both programs. `batched`: ddsperf as shipped, and k8sdds-perftest with batches that fill a message."""
+NEVER = 1_000_000_000
+"""Samples between two pings, to send none."""
 BATCH_BYTES = 1_000_000
 """Much more than a message, so that a message is sent when it is full, as with ddsperf."""
 TUNED_QUEUE_BYTES = 512 << 10
@@ -157,8 +159,23 @@ class Pods:
         folder: Path,
         best_effort: bool = False,
         instances: int = 0,
+        pings: bool = True,
     ) -> None:
-        """Build the lab network. Without `instances`, our topic has no key, and ddsperf's key is constant."""
+        """Build the lab network.
+
+        Args:
+            lab: The lab.
+            network: Its network.
+            receive: The receive mode.
+            seconds: Length of the measured interval.
+            folder: For the output of the programs.
+            best_effort: Whether samples are best-effort.
+            instances: Of a topic with a key; 0: our topic has no key, and ddsperf's key is constant.
+            pings: Whether k8sdds-perftest times some samples of a throughput test, which ddsperf does not. A pong has
+                the length of a sample, and the memory for it makes the library's receive buffers rotate over more
+                memory than the cache of a core holds.
+        """
+        self._pings = pings
         self._best_effort = best_effort
         self._instances = instances
         self._lab = lab
@@ -253,6 +270,8 @@ class Pods:
                 argv = [*argv, "-sendQueueSize", str(run.queue_samples)]
             if run.program == SERIALIZED:
                 argv = [*argv, "-serialized"]
+            if not self._pings and participant.publishes and run.test == "throughput":
+                argv = [*argv, "-latencyCount", str(NEVER)]
             commands[participant] = (argv, {})
         return commands
 
