@@ -118,9 +118,10 @@ def test_announcements_of_another_version_are_ignored_with_dds(perftest, middlew
         for _ in range(20):
             assert newer.request("announce", VERSION + 1)
             time.sleep(0.005)
-    publisher = perftest.pub(middleware=middleware, env=RUN)
-    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
-    assert subscriber.k8sdds["foreign_messages"] >= 16  # a writer of announcements keeps the last 16
+        # The writer of the announcements keeps the last ones for a subscriber that finds it late.
+        publisher = perftest.pub(middleware=middleware, env=RUN)
+        assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert subscriber.k8sdds["foreign_messages"] > 0
 
 
 def test_an_abort_without_the_number_of_the_process_is_ignored(perftest, spoofer):
