@@ -108,7 +108,7 @@ unshare --net sh -c '
   try ipip "ip link add ipip9 type ipip local 127.0.0.1 remote 127.0.0.2"
   try wireguard "ip link add wireguard9 type wireguard"
   try bridge "ip link add bridge9 type bridge"
-  try bpf "grep -q ' /sys/fs/bpf bpf ' /proc/mounts && tc qdisc add dev lo clsact"
+  try bpf "mountpoint -q /sys/fs/bpf && tc qdisc add dev lo clsact"
   try macvlan "ip link add bridge8 type bridge && ip link add link bridge8 name macvlan9 type macvlan"
   try esp "ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 1 mode transport \
     aead \"rfc4106(gcm(aes))\" 0x0102030405060708090a0b0c0d0e0f1011121314 128"
