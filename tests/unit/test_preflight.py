@@ -249,3 +249,9 @@ def test_json_of_facts_has_no_hashes_of_files() -> None:
     machine = facts.parse(changed() + f"file\t{registry.HOSTS_FILE} 5e884898da28\n")
     assert machine.pairs("file")[registry.HOSTS_FILE] == "5e884898da28"
     assert "5e884898da28" not in json.dumps(machine.to_json()) and machine.to_json()["many"]["address"]
+
+
+def test_the_probe_of_kernel_features_is_one_quoted_script() -> None:
+    """A single quote inside would end it, and all features after it would count as missing."""
+    inner = probe.script().partition("unshare --net sh -c '")[2].partition("\n'\n")[0]
+    assert "try xt_set" in inner and "'" not in inner
