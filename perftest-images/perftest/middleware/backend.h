@@ -14,7 +14,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 11;    // increase with every change of this header
+constexpr unsigned backend_interface = 12;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
