@@ -52,8 +52,7 @@ ForExperiments = Annotated[
     epilog=examples(
         "k8sdds bundle create usb/bundle",
         "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
-        "k8sdds bundle create bundle --source kube-router=kube-router-2.11.1.tar.gz",
-        "k8sdds bundle create bundle --profile paper --experiment cni-overhead",
+        "k8sdds bundle create bundle --profile paper --source kube-router=src.tar.gz",
     )
 )
 def create(

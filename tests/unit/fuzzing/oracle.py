@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+
 from k8sdds.system.errors import EXIT_CODES, INTERNAL_ERROR, K8sddsError
 
 CPU_S = 10
 """Processor time of one input. The slowest takes 1 s on a Raspberry Pi 4."""
 MEMORY_BYTES = 1024**3
 """What one input may allocate in addition to what the tests use. The analysis requires as much (system/memory.py)."""
+
+# At its first allocation, pyarrow reserves 1 GiB of addresses, which no input uses.
+pyarrow.array([""])
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGING = (
