@@ -69,6 +69,10 @@ def certificates(folder: Path) -> None:
     )
 
 
+OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "meter", "probe", "routes")))
+"""What no server offers: the parts of k8sdds's own images."""
+
+
 def program(name: str) -> bytes:
     return f"#!/bin/sh\necho {name}\n".encode()
 
@@ -179,11 +183,11 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Internet
 
 @pytest.fixture
 def internet(servers: tuple[Internet, dict[str, str]], tmp_path: Path) -> Iterator[Internet]:
-    """Yield the servers, with a cache that contains only what no server offers: the parts of k8sdds's own images."""
+    """Yield the servers, with a cache that contains only what no server offers."""
     bundle.cached_bundle(only_k8sdds=True)
     internet, _ = servers
     internet.cache = tmp_path / "cache"
-    link_entries(internet, "bases/*", "programs/meter-*", "programs/probe-*", "programs/routes-*")
+    link_entries(internet, *OWN_PARTS)
     yield internet
 
 
@@ -357,7 +361,7 @@ def test_a_cluster_runs_on_official_builds(tmp_path: Path) -> None:
     (tmp_path / "internet").mkdir()
     with serving(tmp_path / "internet") as internet:
         internet.cache = tmp_path / "cache"
-        link_entries(internet, "bases/*", "programs/meter-*", "programs/probe-*", "programs/routes-*")
+        link_entries(internet, *OWN_PARTS)
         for release in official.RELEASES:
             for file in release.downloads:
                 name = file.url.rpartition("/")[2]
