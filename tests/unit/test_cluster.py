@@ -304,6 +304,7 @@ def test_networks_that_replace_each_other_have_separate_blocks() -> None:
     metered = ClusterTestbed(None, SelectedTestbed("cluster", meter=True), "c")  # type: ignore[arg-type]
     for block in metered.blocks(trials("host", "flannel-vxlan"), 7):
         assert len({trial.cell.network for trial in block.trials}) == 1 and len(block.trials) == 2
+    assert [len(block.trials) for block in metered.blocks(trials("host"), 7)] == [2, 2, 2]
     cluster = ClusterTestbed(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
     together = cluster.blocks(trials("host", "flannel-vxlan"), 7)
     assert [len(block.trials) for block in together] == [4, 4, 4]
@@ -331,16 +332,17 @@ def test_a_repetition_begins_with_the_installed_network_and_is_random_otherwise(
         for name in networks
     ]
     cluster = ClusterTestbed(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
-    positions: Counter[tuple[str, int]] = Counter()
+    positions: Counter[tuple[int, str, int]] = Counter()
     for seed in range(600):
         names = [block.trials[0].cell.network for block in cluster.blocks(trials, seed)]
         first, second = names[:4], names[4:]
         assert sorted(first) == sorted(second) == sorted(networks)
         pods = [[name for name in order if name != "host"] for order in (first, second)]
         assert pods[0][-1] == pods[1][0]
-        positions.update((name, second.index(name)) for name in networks)
-    # Every network has every position in the second repetition, each in about 150 of 600 orders.
-    assert len(positions) == 16 and all(110 < count < 190 for count in positions.values())
+        for number, order in enumerate((first, second)):
+            positions.update((number, name, order.index(name)) for name in networks)
+    # Every network has every position in both repetitions, each in about 150 of 600 orders.
+    assert len(positions) == 32 and all(110 < count < 190 for count in positions.values())
 
 
 def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:

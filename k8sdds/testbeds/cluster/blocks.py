@@ -25,10 +25,9 @@ def on_host(cell: Cell) -> bool:
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:
     """Group trials into blocks in random order.
 
-    Pod networks replace each other on a cluster. With several of them, every repetition has one block per
-    network; with one, every repetition is one block. A repetition begins with the pod network that
-    the last one ended with and that is still installed, which saves a switch. Within a repetition, every network still
-    has every position with the same probability.
+    Pod networks replace each other on a cluster. With several of them, every repetition has one block per network; with
+    one, every repetition is one block. Of its pod networks, a repetition begins with the one that is still installed
+    from the last repetition, which saves a switch. Every network still has every position with the same probability.
 
     Args:
         trials: The trials of the campaign.
@@ -47,7 +46,7 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
                 groups.setdefault(pod_network(trial.cell), []).append(trial)
         shuffled = list(groups)
         order.shuffle(shuffled)
-        if installed in groups:
+        if installed is not None and installed in groups:
             first = next(index for index, network in enumerate(shuffled) if network is not None)
             other = shuffled.index(installed)
             shuffled[first], shuffled[other] = shuffled[other], shuffled[first]
