@@ -1,8 +1,7 @@
 """Detect which network plugin a cluster uses, by the signs that each plugin leaves. Pure functions.
 
-Networks that k8sdds has itself are detected by their own package (`Network.detect`); the table `PLUGINS` contains all
-others. A name identifies the plugin and, if its signs show it, its mode. What the network really does with packets, its
-fingerprint shows.
+The table `PLUGINS` contains the signs. A name identifies the plugin and, if its signs show it, its mode. The fingerprint
+shows what the network really does with packets.
 """
 
 from __future__ import annotations

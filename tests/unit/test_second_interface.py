@@ -14,6 +14,8 @@ from k8sdds.networks.cluster_install import InstallOptions, container, find
 from k8sdds.networks.macvlan import cluster
 from k8sdds.testbeds.cluster import datapath, pods, preflight
 from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
+from k8sdds.testbeds.cluster.testbed import ClusterTestbed
+from k8sdds.testbeds.selection import SelectedTestbed
 
 PODS, SERVICES = IPv4Network("10.244.0.0/16"), IPv4Network("10.96.0.0/12")
 ATTACHMENT = "lab/cameras"
@@ -131,6 +133,10 @@ class Api:
     def is_allowed(self, *right: str, **where: str) -> bool:
         return self.allowed
 
+    def get(self, path: str) -> dict[str, object]:
+        node = {"metadata": {"name": "a", "annotations": {"k8s.v1.cni.cncf.io/network-status": ""}}}
+        return {"items": [node] if path.endswith("/nodes") else []}
+
     def find(self, path: str) -> dict[str, object] | None:
         known = "/apis/k8s.cni.cncf.io/v1/namespaces/lab/network-attachment-definitions/cameras"
         return {} if path == known else None
@@ -141,6 +147,12 @@ def test_a_missing_attachment_is_reported_before_the_campaign() -> None:
     (problem,) = preflight.attachment_problems([present, missing], Api(True))  # type: ignore[arg-type]
     assert "lab/radars" in problem.what
     assert not preflight.attachment_problems([present, missing], Api(False))  # type: ignore[arg-type]
+
+
+def test_multus_is_detected_next_to_a_network_that_the_user_named() -> None:
+    selected = SelectedTestbed("cluster", network="flannel-vxlan")
+    with ClusterTestbed(Api(True), selected, "c") as testbed:  # type: ignore[arg-type]
+        assert testbed.networks() == ["host", "flannel-vxlan", "multus"]
 
 
 def test_a_discovery_server_is_not_on_a_second_interface() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import versions
@@ -36,9 +37,6 @@ class ClusterTestbed:
         self._campaign = campaign
         self._trials: Sequence[Trial] = ()
         self._nodes: list[NodeInfo] | None = None
-        self._installed: DetectedNetwork | None = None
-        self._detected: DetectedNetwork | None = None
-        """What the signs of a cluster with `switch` show."""
         self._switch: NetworkSwitch | None = None
         self._namespace: CampaignNamespace | None = None
         self._session: ClusterSession | None = None
@@ -72,24 +70,23 @@ class ClusterTestbed:
 
     @property
     def installed(self) -> DetectedNetwork:
-        """The installed pod network: the one that the user named, else what the cluster's signs show."""
-        if self.switch is not None:
-            current = self.switch.current
-            return DetectedNetwork(current, find(current).title, secondary=self._secondary())
-        if self._installed is None:
-            name = self.selected.network
-            self._installed = (
-                DetectedNetwork(name, find(name).title, signs=("named by the user",))
-                if name
-                else detection.detect(self.client, self.nodes)
-            )
-        return self._installed
+        """The installed pod network: what `deploy` installed, what the user named, or what the cluster's signs show.
 
-    def _secondary(self) -> tuple[str, ...]:
-        """Return the plugins with which a user added interfaces to pods on a cluster that k8sdds deployed."""
-        if self._detected is None:
-            self._detected = detection.detect(self.client, self.nodes)
-        return self._detected.secondary
+        Plugins that add interfaces to pods are always detected.
+        """
+        signs: tuple[str, ...] = ()
+        if self.switch is not None:
+            name = self.switch.current
+        elif self.selected.network:
+            name, signs = self.selected.network, ("named by the user",)
+        else:
+            return self._detected
+        return DetectedNetwork(name, find(name).title, signs=signs, secondary=self._detected.secondary)
+
+    @cached_property
+    def _detected(self) -> DetectedNetwork:
+        """What the cluster's signs show."""
+        return detection.detect(self.client, self.nodes)
 
     def networks(self) -> list[str]:
         """Return the networks that can be measured: installed ones, and those that `deploy` can install."""
