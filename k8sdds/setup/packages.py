@@ -39,10 +39,9 @@ RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
 """Packages that have another name in newer releases."""
 DEPLOY = (*LAB, "git", "mmdebstrap", "skopeo")
 TESTS = (
-    *DEPLOY, *LAB_CILIUM, "buildah", "busybox-static", "chromium", "chromium-driver", "cpio", "docker-registry",
-    "dropbear-bin", "faketime", "fonts-dejavu-core", "gpg", "gpg-agent", "graphviz", "libclang-rt-dev",
-    "openssh-client",
-    "qemu-system-arm", "qemu-system-x86",
+    *DEPLOY, *CLANG.package.split(), "buildah", "busybox-static", "chromium", "chromium-driver", "cpio",
+    "docker-registry", "dropbear-bin", "faketime", "fonts-dejavu-core", "gpg", "gpg-agent", "graphviz",
+    "libclang-rt-dev", "openssh-client", "qemu-system-arm", "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
 )  # fmt: skip
 

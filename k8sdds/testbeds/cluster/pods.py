@@ -32,7 +32,7 @@ class Slot:
 
     participant: str
     role: str
-    """The role's short name, for a label: `pub` or `sub`."""
+    """The role's short name, for a label: `pub` or `sub`; `all` if the participants share memory."""
     node: str
     """Name of the node; empty: the scheduler selects one without participants of the opposite role."""
     host: bool
@@ -42,7 +42,6 @@ class Slot:
     """Linux capabilities that the pod has; none unless a trial requests them."""
     sharing: tuple[str, ...] = ()
     """Participants that share memory, which only containers of one pod can; empty: the pod has one container."""
-
     interface: str = ""
     """Interface of the pod that is measured; empty: the one with the pod's address."""
     attachment: str = ""
@@ -55,9 +54,7 @@ class Slot:
         if not cell.uses_network:
             name, role, sharing = SHARED_MEMORY, "all", tuple(member.name for member in cell.participants)
         interface, attachment = find(cell.network).pod_interface, cell.network_options.get("attachment", "")
-        return cls(
-            name, role, node, host, cell.cpu_quota, cell.capabilities, sharing, interface, attachment
-        )  # fmt: skip
+        return cls(name, role, node, host, cell.cpu_quota, cell.capabilities, sharing, interface, attachment)
 
     @property
     def containers(self) -> tuple[str, ...]:
