@@ -1,7 +1,7 @@
 """Detect which network plugin a cluster uses, by the signs that each plugin leaves. Pure functions.
 
-The table `PLUGINS` contains the signs. A name identifies the plugin and, if its signs show it, its mode. The fingerprint
-shows what the network really does with packets.
+The table `PLUGINS` contains the signs. A name identifies the plugin and, if its signs show it, its mode.
+The fingerprint shows what the network really does with packets.
 """
 
 from __future__ import annotations
