@@ -73,9 +73,9 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
     """Return what the cell's network cannot do, each with a remedy."""
     network = find(cell.network)
     problems = []
-    reason = network.options_error(cell.datapath_options)
-    if reason:
-        problems.append((reason, "give a smaller mtu"))
+    invalid = network.options_error(cell.datapath_options)
+    if invalid:
+        problems.append(invalid)
     if network.ipv4_only and "ipv6" in cell.ip_families:
         carrying = ", ".join(other.name for other in NETWORKS.values() if not other.ipv4_only)
         problems.append(

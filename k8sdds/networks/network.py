@@ -160,25 +160,31 @@ class Network:
         overhead = self.ipv6_overhead if _uses_ipv6(options) else 0
         return (engine.max_mtu if engine else self.max_mtu) - overhead
 
-    def options_error(self, options: Options) -> str | None:
-        """Return why the options are invalid, or None."""
+    def options_error(self, options: Options) -> tuple[str, str] | None:
+        """Return why the options are invalid, and the remedy; None if they are valid."""
         if self.by_attachment and "attachment" not in options:
-            return f"{self.name}: set `attachment`, the NetworkAttachmentDefinition that is measured"
+            return (
+                f"{self.name}: no NetworkAttachmentDefinition is given",
+                "set `attachment` to the one that is measured, as NAMESPACE/NAME",
+            )
         if self.by_attachment and "mtu" in options:
-            return f"{self.name}: the NetworkAttachmentDefinition determines the mtu"
+            return f"{self.name}: the NetworkAttachmentDefinition determines the mtu", "leave out mtu"
         if "attachment" in options and not self.by_attachment:
-            return f"{self.name}: `attachment` is an option of the network multus"
+            return f"{self.name}: `attachment` is an option of the network multus", "leave out attachment"
         engine = self.engine_for(options)
         names = [*(engine.name for engine in self.engines), *(engine.name for engine in self.cluster_engines)]
         if "engine" in options and options["engine"] not in names:
-            valid = f"use one of {', '.join(names)}" if names else "it has no choice of engines"
-            return f"{self.name}: unknown engine {options['engine']!r}; {valid}"
+            remedy = (
+                f"use one of {', '.join(names)}" if names else "leave out engine: it has no choice of engines"
+            )
+            return f"{self.name}: unknown engine {options['engine']!r}", remedy
         max_mtu = self._max_mtu(options)
         if self.mtu(options) > max_mtu:
             encapsulation = engine.title if engine else self.encapsulation or "the network"
             return (
                 f"{self.name}: mtu {self.mtu(options)} is too large: links carry {LINK_MTU} bytes"
-                f" and {encapsulation} leaves at most {max_mtu}"
+                f" and {encapsulation} leaves at most {max_mtu}",
+                "give a smaller mtu",
             )
         return None
 
