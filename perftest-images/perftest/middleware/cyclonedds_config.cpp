@@ -1,5 +1,6 @@
 #include "cyclonedds_config.h"
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <tinyxml2.h>
 #include <unistd.h>
@@ -30,6 +31,12 @@ std::string escape(const std::string& text) {
 
 std::string element(const char* name, const std::string& value) {
     return std::string("<") + name + ">" + value + "</" + name + ">";
+}
+
+// Returns a peer as the library reads it: an IPv6 address is in brackets, because a port may follow.
+std::string peer_address(const std::string& peer) {
+    in6_addr address{};
+    return inet_pton(AF_INET6, peer.c_str(), &address) == 1 ? "[" + peer + "]" : peer;
 }
 
 // Returns the limits of unacknowledged bytes at which a writer blocks.
@@ -248,7 +255,7 @@ std::string cyclonedds_config(const Settings& s) {
                             element("MaxAutoParticipantIndex", std::to_string(max_index));
     if (!s.peers.empty()) {
         std::string peers;
-        for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer.find(':') == std::string::npos ? peer : "[" + peer + "]") + "\"/>";
+        for (const std::string& peer : s.peers) peers += "<Peer Address=\"" + escape(peer_address(peer)) + "\"/>";
         discovery += element("Peers", peers);
     }
     if (!s.multicast_address.empty() || s.ipv6)

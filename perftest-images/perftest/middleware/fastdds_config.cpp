@@ -45,7 +45,7 @@ std::string unsupported_qos(const QosProfile& qos, const EndpointQos& e, bool wr
 
 // Returns the address of a host name, or an empty text if it has none of this family.
 std::string resolve_host(const std::string& host, bool ipv6) {
-    SocketAddress address("", 0, ipv6);
+    SocketAddress address;
     addrinfo hints{}, *results = nullptr;
     hints.ai_family = ipv6 ? AF_INET6 : AF_INET;
     hints.ai_socktype = SOCK_DGRAM;
@@ -57,8 +57,8 @@ std::string resolve_host(const std::string& host, bool ipv6) {
 
 // Splits ADDRESS[:PORT] or [IPV6-ADDRESS]:PORT of a discovery server. Port 0 means that the port is invalid.
 std::pair<std::string, uint32_t> address_and_port(const std::string& server) {
-    const size_t bracket = server.find(']');
-    if (server.front() == '[' && bracket != std::string::npos)
+    const size_t bracket = server.compare(0, 1, "[") == 0 ? server.find(']') : std::string::npos;
+    if (bracket != std::string::npos)
         return {server.substr(1, bracket - 1), address_and_port(server.substr(bracket + 1)).second};
     if (std::count(server.begin(), server.end(), ':') > 1) return {server, address_and_port("").second};
     const size_t colon = server.find(':');

@@ -6,6 +6,7 @@ import pytest
 from perftest_tools import multicast_packets, sh
 
 A, B = "10.99.0.1", "10.99.0.2"
+IPV6 = ("-transport", "UDPv6")
 
 
 def server(netns, number, port):
@@ -141,6 +142,8 @@ def test_an_interface_without_multicast_reaches_this_host_only(perftest, link, m
         ("fastdds", ("-discovery", "server"), "-discoveryServer"),
         ("fastdds", ("-discoveryServer", A), "-discovery server"),
         ("fastdds", ("-discovery", "server", "-discoveryServer", "10.0.0.1:x"), "ADDRESS:PORT"),
+        ("fastdds", ("-discovery", "server", "-discoveryServer", "[fd00::1]:x", *IPV6), "ADDRESS:PORT"),
+        ("fastdds", ("-discovery", "server", "-discoveryServer", "[10.0.0.1]", *IPV6), "cannot be resolved"),
         ("fastdds", ("-discovery", "server", "-discoveryServer", A, "-peer", B), "-peer"),
         ("cyclonedds", ("-discovery", "server", "-discoveryServer", A), "fastdds"),
         ("raw", ("-bestEffort",), "-peer ADDR"),
