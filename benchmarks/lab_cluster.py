@@ -83,23 +83,28 @@ def cluster(name: str | None, sources: Sequence[str] = ()) -> Iterator[tuple[str
     if name is not None:
         yield name, dict(os.environ)
         return
-    state = Path(tempfile.mkdtemp(prefix="k8sdds-lab-cluster-"))
-    environment = {**os.environ, "K8SDDS_STATE_DIR": str(state)}
-    profile = PROFILE
-    try:
-        if sources:
-            options = [word for source in sources for word in ("--source", source)]
-            k8sdds("bundle", "create", str(state / "bundle"), "--suite", "none", *options)
-            text = (shared("profiles") / f"{PROFILE}.yaml").read_text()
-            software = f"software: {{source: bundle, bundle: {state / 'bundle'}}}"
-            profile = str(state / f"{PROFILE}.yaml")
-            Path(profile).write_text(re.sub("(?m)^software: .*", software, text))
-        k8sdds("deploy", profile, "--yes", environment=environment)
-        yield PROFILE, environment
-    finally:
-        k8sdds("destroy", PROFILE, "--yes", environment=environment)
-        # Last, because destroy needs the state folder.
-        shutil.rmtree(state)
+    with tempfile.TemporaryDirectory(prefix="k8sdds-bundle-") as folder:
+        profile = with_bundle(Path(folder), sources) if sources else PROFILE
+        state = tempfile.mkdtemp(prefix="k8sdds-lab-cluster-")
+        environment = {**os.environ, "K8SDDS_STATE_DIR": state}
+        try:
+            k8sdds("deploy", profile, "--yes", environment=environment)
+            yield PROFILE, environment
+        finally:
+            k8sdds("destroy", PROFILE, "--yes", environment=environment)
+            # Last, because destroy needs the state folder.
+            shutil.rmtree(state)
+
+
+def with_bundle(folder: Path, sources: Sequence[str]) -> str:
+    """Create a bundle with these sources, and return the path of a profile that deploys from it."""
+    options = [word for source in sources for word in ("--source", source)]
+    k8sdds("bundle", "create", str(folder / "bundle"), "--suite", "none", *options)
+    text = (shared("profiles") / f"{PROFILE}.yaml").read_text()
+    software = f"software: {{source: bundle, bundle: {folder / 'bundle'}}}"
+    profile = folder / f"{PROFILE}.yaml"
+    profile.write_text(re.sub("(?m)^software: .*", software, text))
+    return str(profile)
 
 
 def measure(folder: Path, testbed: str, options: Any, environment: dict[str, str] | None = None) -> None:
@@ -196,8 +201,10 @@ class Measured:
 
     def facts(self, network: str) -> Row:
         """Return the fingerprint of a network, and its MTU."""
-        row = next(row for row in self.run.attempts() if row["network_label"] == network and row["valid"])
-        return {"mtu": row["mtu_bytes"], **{key: (row["fingerprint"] or {}).get(key) for key in FACTS}}
+        valid = (row for row in self.run.attempts() if row["network_label"] == network and row["valid"])
+        row = next(valid, {})
+        observed = row.get("fingerprint") or {}
+        return {"mtu": row.get("mtu_bytes"), **{key: observed.get(key) for key in FACTS}}
 
 
 def _machine_us(row: Row) -> float | None:
