@@ -20,11 +20,20 @@ from pydantic import (
 )
 
 from k8sdds.model import rate_profile
-from k8sdds.model.ip_families import IpFamilies, as_list
+from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
-from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_RATE_MBIT, MAX_REMARKS, MAX_TITLE, Strict, mistake
+from k8sdds.system.strict import (
+    MAX_LABEL,
+    MAX_NAME,
+    MAX_RATE_MBIT,
+    MAX_REMARKS,
+    MAX_TITLE,
+    Strict,
+    as_list,
+    mistake,
+)
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -102,7 +111,6 @@ class NetworkChoice(Strict):
         description="how an encrypting network processes packets; default: the best that is available. For weavenet"
         " on a cluster: `sleeve`, its datapath in userspace",
     )
-
     attachment: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}$",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from k8sdds.system.strict import as_list
+
 IpFamily = Literal["ipv4", "ipv6"]
-
-
-def as_list(value: Any) -> Any:
-    """Return a single value of YAML as a list with one item."""
-    return value if isinstance(value, list | tuple) else [value]
 
 
 def _different(families: tuple[IpFamily, ...]) -> tuple[IpFamily, ...]:

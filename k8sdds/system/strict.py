@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -20,6 +20,11 @@ class Strict(BaseModel):
     """The documentation page that explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def as_list(value: Any) -> Any:
+    """Return a single value of YAML as a list with one item."""
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def mistake(message: str, *keys: int | str) -> ValidationError:
