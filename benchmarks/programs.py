@@ -522,7 +522,7 @@ def _measured_s(measurement: Measurement, participant: Participant) -> float:
 def _cpu(measurement: Measurement, rate: float) -> dict[str, float]:
     """Return the CPU time in µs per sample of both participants, and of all cores.
 
-    That of a participant includes the softirqs that interrupted it, for whomever they worked.
+    That of a participant includes all softirqs that interrupted it, also those for other processes.
     """
     cpu = {}
     for participant, key in ((PUB, "publisher cpu"), (SUB, "subscriber cpu")):

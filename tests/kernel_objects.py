@@ -3,7 +3,6 @@
 `SCRIPT` is for `sh` as root in a network namespace. It needs only iproute2 and nftables; what else it cannot read is
 missing from its output. `read` turns the output into lines such as `link flannel.1: mtu 1450`. Names and addresses that
 differ by chance become roles: `<node>`, `<peer>`, `<pod>`, `<veth>`. Objects of other pods of the node are left out.
-Also used in the virtual machine, which has no pytest.
 """
 
 from __future__ import annotations

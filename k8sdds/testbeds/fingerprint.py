@@ -111,14 +111,8 @@ def observe(probed: Probed) -> Fingerprint:
     """
     found, token = Fingerprint(), f"k8sdds-{secrets.token_hex(6)}"
     argv = [probed.receiver.supervisor, "answer", "--port", str(PORT), "--token", token]
-    argv += [
-        "--group",
-        _group(probed),
-        "--interface",
-        probed.receiver_interface,
-        "--deadline",
-        str(DEADLINE_S),
-    ]
+    argv += ["--group", _group(probed), "--interface", probed.receiver_interface]
+    argv += ["--deadline", str(DEADLINE_S)]
     with probed.receiver.running(argv):
         _observe_pods(found, probed, token)
         if probed.node is None:

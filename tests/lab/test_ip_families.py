@@ -50,7 +50,8 @@ def measured(k8sdds: Command, folder: Path, families: str, networks: str) -> lis
 def test_networks_carry_ipv6_alone(k8sdds: Command, tmp_path: Path) -> None:
     for record in measured(k8sdds, tmp_path, "ipv6", "host, flannel-vxlan"):
         network, found = record["network"], record["fingerprint"]
-        assert (record["valid"], record["ip_families"]) == (True, "ipv6"), record["reason"]
+        assert record["valid"], record["reason"]
+        assert record["ip_families"] == "ipv6"
         # Outer headers of IPv6 (40), UDP (8) and VXLAN (8), and the inner Ethernet header (14).
         expected = {"host": ("none", 0), "flannel-vxlan": ("VXLAN", 70)}[network]
         assert (found["outer_protocol"], found["added_bytes"]) == expected
@@ -70,9 +71,8 @@ def test_all_networks_with_ipv6(k8sdds: Command, tmp_path: Path, families: str) 
     )
     for record in measured(k8sdds, tmp_path, families, networks):
         network, found = record["network"], record["fingerprint"]
-        assert (record["valid"], record["ip_families"]) == (True, families.replace(", ", "+")), record[
-            "reason"
-        ]
+        assert record["valid"], record["reason"]
+        assert record["ip_families"] == families.replace(", ", "+")
         outer = 70 if families.startswith("ipv6") else 50
         assert (found["outer_protocol"], found["added_bytes"]) == (
             ("VXLAN", outer) if network.endswith("vxlan") else ("none", 0)

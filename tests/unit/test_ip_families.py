@@ -152,7 +152,7 @@ def test_participants_use_the_first_family() -> None:
     assert host_and_port("10.0.0.1", 7) == "10.0.0.1:7"
 
 
-def test_raw_samples_must_fit_beside_the_longer_header() -> None:
+def test_raw_samples_must_fit_next_to_the_longer_header() -> None:
     raw = middleware.find("raw")
     values = {
         "middleware": "raw",

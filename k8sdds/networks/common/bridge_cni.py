@@ -31,7 +31,7 @@ class Bridge:
     """Host part of the first pod's address."""
     by_plugin: bool = True
     """Whether the reference bridge plugin creates it: with IGMP snooping, and ports in hairpin mode, as the CNI
-    configurations of Flannel and Kube-router ask for."""
+    configurations of Flannel and Kube-router request."""
 
     def pod_address(self, slot: int) -> Interface:
         """Return the address of the pod with this index on the node."""

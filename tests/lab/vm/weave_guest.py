@@ -180,17 +180,12 @@ def observe() -> dict[str, Any]:
         )
         result["ping"] = ping
         result["multicast"] = heard(pods)
-        get = ("curl", "-s", "-H", "Accept: application/json", "http://127.0.0.1:6784/report")
-        result["overlay"] = json.loads(run(*in_image(first, *get)))["Router"]["OverlayDiagnostics"]
-        result["state"] = run("ip", "netns", "exec", first, "sh", stdin=footprint.probe_script())
-        result["sysctls"] = run("ip", "netns", "exec", first, "sysctl", "net.bridge", check=False)
-        result["status"] = run(*in_image(first, "/home/weave/weave", "--local", "status"), check=False)
     finally:
         for daemon in daemons:
             daemon.kill()
             daemon.wait()
         logs = {node: Path(f"/run/{node}.log").read_text(errors="replace")[-1500:] for node in NODES}
-        if "state" not in result or not FAST.search(str(result["connections"])):
+        if "multicast" not in result or not FAST.search(str(result["connections"])):
             print(json.dumps({"logs": logs, **result}), flush=True)
     result["removal"] = removed(NODES[0])
     return result
