@@ -25,7 +25,8 @@ from typing import Any
 
 import common
 from perftest import measure
-from programs import RAW, WARMUP_S, Pods, Run
+from program_results import RAW, WARMUP_S, Run
+from programs import Pods
 
 from k8sdds.analysis.statistics import log_mean
 from k8sdds.testbeds.lab.testbed import Lab

@@ -23,7 +23,8 @@ from typing import Any
 
 import common
 from perftest import Key, measure
-from programs import DEFAULT, EPROSIMA, MAX_DATAGRAM, PAYLOADS, QUANTITIES, WARMUP_S, Pods, Run
+from program_results import DEFAULT, WARMUP_S, Run
+from programs import EPROSIMA, MAX_DATAGRAM, PAYLOADS, QUANTITIES, Pods
 
 from k8sdds.middleware.k8sdds_perftest import backends
 from k8sdds.testbeds.lab.testbed import Lab

@@ -40,19 +40,8 @@ from pathlib import Path
 from typing import Any
 
 import common
-from programs import (
-    BATCHED,
-    DEFAULT,
-    PAYLOADS,
-    QUANTITIES,
-    SERIALIZED,
-    TUNED,
-    WARMUP_S,
-    Failed,
-    Pods,
-    Run,
-    preloaded,
-)
+from program_results import BATCHED, DEFAULT, TUNED, WARMUP_S, Failed, Run
+from programs import PAYLOADS, QUANTITIES, SERIALIZED, Pods, preloaded
 
 from k8sdds.testbeds.lab.testbed import Lab
 

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from program_results import (
+    BATCHED,
+    DEFAULT,
+    EPROSIMA_PINGS,
+    PUB,
+    RAW,
+    SUB,
+    TUNED,
+    WARMUP_S,
+    Failed,
+    Result,
+    Run,
+    ddsperf_result,
+    eprosima_latency,
+    eprosima_result,
+    iperf3_result,
+    ours_result,
+    output,
+    sockperf_result,
+)
 
 from k8sdds import middleware
-from k8sdds.campaign import record as attempt
-from k8sdds.middleware import Surroundings, raw
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
+from k8sdds.middleware import Surroundings
+from k8sdds.model.measurement import Launch, ParticipantPaths
+from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.lab.testbed import Lab
 
-PUB, SUB = FIRST_PUBLISHER, Participant(SUBSCRIBER)
-
-RAW = ("raw", *(f"raw-{mode}" for mode in raw.MODES))
 SERIALIZED = "ours serialized"
 OURS = ("ours", SERIALIZED, "fastdds", *RAW)
 """k8sdds-perftest with Cyclone DDS, also with `-serialized`, with Fast DDS, and with plain UDP in each mode."""
@@ -34,7 +47,6 @@ EPROSIMA = "eprosima"
 """eProsima's ThroughputTest and LatencyTest."""
 
 PAYLOADS = (64, 1024, 4096, 16384, 65536)
-WARMUP_S = 1.0
 QUANTITIES = {
     "rate": ("received samples/s", 0),
     "publisher cpu": ("publisher's CPU µs/sample", 3),
@@ -50,15 +62,10 @@ PATIENCE_S = 10
 SOCKPERF_PORT = 11111
 MAX_DATAGRAM = 65507
 
-DEFAULT, TUNED, BATCHED = "default", "tuned", "batched"
-"""Settings of a pair. `default`: one sample per message, default sizes of messages and queues. `tuned`: larger sizes in
-both programs. `batched`: ddsperf as shipped, and k8sdds-perftest with batches that fill a message."""
 NEVER = 1_000_000_000
 """Samples between two pings, to send none."""
 BATCH_BYTES = 1_000_000
 """Much more than a message, so that a message is sent when it is full, as with ddsperf."""
-TUNED_QUEUE_BYTES = 512 << 10
-"""Less than the subscriber's receive buffer holds: a queue of 8 MiB overflows it, and samples are sent again."""
 TUNED_LENGTHS = (
     "<MaxMessageSize>65500 B</MaxMessageSize><FragmentSize>65416 B</FragmentSize>"
     "<MaxRexmitMessageSize>1456 B</MaxRexmitMessageSize>"
@@ -97,54 +104,8 @@ __attribute__((constructor)) static void start(void) {
 """A library that is preloaded into ddsperf: it marks the measured interval for the supervisor's meters. Its variant
 UNBATCHED also ignores the request to batch."""
 
-THROUGHPUT_LINE = re.compile(r"^\[\d+\] (?P<t>[\d.]+)\s+size \d+ total (?P<total>\d+) lost (?P<lost>\d+) ")
-LATENCY_LINE = re.compile(
-    r"^\[\d+\] (?P<t>[\d.]+)\s+\S+ size \d+ mean .* 50% (?P<p50>[\d.]+)us 90% [\d.]+us 99% (?P<p99>[\d.]+)us"
-)
-
-EPROSIMA_LINE = re.compile(
-    r"^\s*\d+,\s*\d+,\s*\d+,(?:[^,]*,){4}[^,]*,\s*(?P<lost>\d+),[^,]*,\s*(?P<rate>[\d.]+),[^,]*$"
-)
 EPROSIMA_BURST = 4000
 """Samples between two looks at its clock, and the length of its queue."""
-EPROSIMA_PINGS = 10_000
-EPROSIMA_LATENCY_LINE = re.compile(
-    r"^\s*\d+,\s*(?P<pings>\d+),(?:[^,]*,){3}\s*(?P<p50>[\d.]+),\s*(?P<p90>[\d.]+),\s*(?P<p99>[\d.]+),"
-)
-
-
-class Failed(Exception):
-    """A run failed; the message contains the reason."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run: program, test, payload, and one of the settings below."""
-
-    program: str
-    test: str
-    payload: int
-    settings: str = DEFAULT
-    spins: bool = False
-    """Whether both participants poll without waiting, on separate cores."""
-
-    @property
-    def item(self) -> str:
-        """The name of the program among values of the same quantity."""
-        return f"{self.program} spin" if self.spins else self.program
-
-    @property
-    def queue_samples(self) -> int:
-        """The unacknowledged samples at which a publisher with tuned settings blocks."""
-        return max(8, TUNED_QUEUE_BYTES // self.payload)
-
-
-@dataclass
-class Result:
-    """The results of one run, and the packets and bytes per sample on the interface."""
-
-    values: dict[str, float]
-    wire: dict[str, float] = field(default_factory=dict)
 
 
 class Pods:
@@ -239,21 +200,21 @@ class Pods:
             deadline = WARMUP_S + trial.duration_s + PATIENCE_S
         measurement = self._lab.run(trial, started, deadline)
         if run.program in OURS:
-            return _ours_result(run, trial, measurement, folder)
+            return ours_result(run, trial, measurement, folder)
         failed = [
-            f"{name} exited with code {outcome.exit_code}: {_output(folder / name)}"
+            f"{name} exited with code {outcome.exit_code}: {output(folder / name)}"
             for name, outcome in measurement.outcomes.items()
             if outcome.exit_code
         ]
         if failed:
             raise Failed("; ".join(failed))
         if run.program == "iperf3":
-            return _iperf3_result(folder, run)
+            return iperf3_result(folder, run)
         if run.program == "sockperf":
-            return _sockperf_result(folder)
+            return sockperf_result(folder)
         if run.program == EPROSIMA:
-            return _eprosima_latency(folder) if run.test == "latency" else _eprosima_result(folder)
-        return _ddsperf_result(run, trial, measurement, folder)
+            return eprosima_latency(folder) if run.test == "latency" else eprosima_result(folder)
+        return ddsperf_result(run, trial, measurement, folder)
 
     # -- command lines --------------------------------------------------------------------------------
 
@@ -415,138 +376,6 @@ def cyclone_config(own: Endpoint, other: Endpoint, participant: Participant, run
         '<Internal><SocketReceiveBufferSize min="default" max="8 MiB"/>'
         f"<WriterLingerDuration>0 s</WriterLingerDuration>{watermarks}</Internal></Domain>"
     )
-
-
-# -- results ------------------------------------------------------------------------------------------------
-
-
-def _ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
-    record = attempt.record(trial, 1, measurement, folder, {})
-    if not record.valid:
-        raise Failed(str(record.reason))
-    if run.test == "latency":
-        percentiles = (record.latency_p50_us, record.latency_p90_us, record.latency_p99_us)
-        return Result(dict(zip(("p50", "p90", "p99"), percentiles, strict=True)))
-    sent = (record.sent or 0) / _measured_s(measurement, PUB)
-    lost = {"lost_percent": record.lost_percent or 0.0}
-    if run.program in RAW:
-        values = {"rate": record.samples_per_s, **_cpu(measurement, sent), "sent rate": sent}
-        return Result(values, _wire(measurement, sent) | lost)
-    # ddsperf does not report how many samples it sent. Without losses, this is the rate of received samples.
-    received = record.samples_per_s if trial.cell.reliability == "best-effort" else sent
-    values = {"rate": record.samples_per_s, **_cpu(measurement, received or 0)}
-    return Result(values, _wire(measurement, received or 0) | lost)
-
-
-def _ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:
-    if run.test == "latency":
-        lines = _lines(folder / PUB.name / "stdout", LATENCY_LINE)
-        if len(lines) < 2:
-            raise Failed("ddsperf reported fewer than two seconds of round trips")
-        # The first second includes the start, and the last one can be incomplete.
-        return Result({name: float(lines[1][name]) for name in ("p50", "p99")})
-    lines = _lines(folder / SUB.name / "stdout", THROUGHPUT_LINE)
-    if not lines or (int(lines[-1]["lost"]) and trial.cell.reliability == "reliable"):
-        raise Failed("ddsperf lost samples" if lines else "ddsperf reported no samples")
-    first = next((line for line in lines if float(line["t"]) >= WARMUP_S - 0.05), None)
-    until = WARMUP_S + trial.duration_s - 0.05
-    last = next((line for line in lines if float(line["t"]) >= until), None)
-    if first is None or last is None or last is first:
-        raise Failed("ddsperf reported too few seconds")
-    received, lost = (int(last[key]) - int(first[key]) for key in ("total", "lost"))
-    rate = received / (float(last["t"]) - float(first["t"]))
-    values = {"rate": rate, **_cpu(measurement, rate)}
-    return Result(values, _wire(measurement, rate) | {"lost_percent": 100 * lost / max(received + lost, 1)})
-
-
-def _output(folder: Path) -> str:
-    text = (folder / "stderr").read_text(errors="replace") + (folder / "stdout").read_text(errors="replace")
-    return " ".join(text.split())[-200:]
-
-
-def _lines(path: Path, pattern: re.Pattern[str]) -> list[dict[str, str]]:
-    matches = (pattern.match(line) for line in path.read_text(errors="replace").splitlines())
-    return [match.groupdict() for match in matches if match]
-
-
-def _iperf3_result(folder: Path, run: Run) -> Result:
-    data: dict[str, Any] = json.loads((folder / SUB.name / "stdout").read_text())
-    if "error" in data:
-        raise Failed(f"iperf3: {data['error']}")
-    # The first second is the warm-up; the last interval can be a short remainder.
-    sums = [interval["sum"] for interval in data["intervals"]]
-    complete = [item for item in sums if item["seconds"] > 0.5][1:]
-    seconds = sum(item["seconds"] for item in complete)
-    if not seconds:
-        raise Failed("iperf3 reported too few seconds")
-    received = sum(item["bytes"] for item in complete) / run.payload
-    packets = sum(item["packets"] for item in complete)
-    lost = sum(item["lost_packets"] for item in complete)
-    rates = {"rate": received / seconds, "sent rate": packets / seconds}
-    return Result(rates, {"lost_percent": 100 * lost / packets if packets else 0.0})
-
-
-def _sockperf_result(folder: Path) -> Result:
-    text = (folder / PUB.name / "stdout").read_text(errors="replace")
-    found = {
-        f"p{percent}": re.search(rf"percentile {percent}\.0+ =\s*([\d.]+)", text) for percent in (50, 90)
-    }
-    values = {name: float(match[1]) for name, match in found.items() if match}
-    if not values:
-        raise Failed(f"sockperf reported no percentiles: {_output(folder / PUB.name)}")
-    return Result(values)
-
-
-def _eprosima_result(folder: Path) -> Result:
-    lines = _lines(folder / PUB.name / "stdout", EPROSIMA_LINE)
-    if not lines or int(lines[-1]["lost"]):
-        raise Failed("ThroughputTest lost samples" if lines else "ThroughputTest reported no result")
-    return Result({"rate": float(lines[-1]["rate"])})
-
-
-def _eprosima_latency(folder: Path) -> Result:
-    lines = _lines(folder / PUB.name / "stdout", EPROSIMA_LATENCY_LINE)
-    if not lines or int(lines[-1]["pings"]) < 0.99 * EPROSIMA_PINGS:
-        raise Failed("LatencyTest lost pings" if lines else "LatencyTest reported no result")
-    return Result({name: float(lines[-1][name]) for name in ("p50", "p90", "p99")})
-
-
-def _measured_s(measurement: Measurement, participant: Participant) -> float:
-    """Return the length of the measured interval; raise Failed if a participant's meters do not cover it."""
-    interval = (measurement.outcomes[participant.name].meters or {}).get("interval") or {}
-    if interval.get("kind") != "measured":
-        raise Failed(f"the meters of {participant} do not cover the measured interval")
-    return float(interval["duration_s"])
-
-
-def _cpu(measurement: Measurement, rate: float) -> dict[str, float]:
-    """Return the CPU time in µs per sample of both participants, and of all cores.
-
-    That of a participant includes all softirqs that interrupted it, also those for other processes.
-    """
-    cpu = {}
-    for participant, key in ((PUB, "publisher cpu"), (SUB, "subscriber cpu")):
-        spent = (measurement.outcomes[participant.name].meters or {}).get("cpu_s")
-        if spent:
-            cpu[key] = 1e6 * spent / (rate * _measured_s(measurement, participant))
-    busy = ((measurement.outcomes[PUB.name].meters or {}).get("machine") or {}).get("busy_s")
-    if busy:
-        cpu["machine cpu"] = 1e6 * busy / (rate * _measured_s(measurement, PUB))
-    return cpu
-
-
-def _wire(measurement: Measurement, rate: float) -> dict[str, float]:
-    """Return the packets and bytes per sample that the publisher's pod sent, and the bytes per packet."""
-    meters = measurement.outcomes[PUB.name].meters or {}
-    counters = (meters.get("interfaces") or {}).get("eth0")
-    if not counters or not counters["tx_packets"]:
-        return {}
-    samples = rate * _measured_s(measurement, PUB)
-    return {
-        "packets": counters["tx_packets"] / samples,
-        "bytes": counters["tx_bytes"] / samples,
-        "bytes_per_packet": counters["tx_bytes"] / counters["tx_packets"],
-    }
 
 
 @contextmanager
