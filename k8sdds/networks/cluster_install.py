@@ -164,7 +164,6 @@ def custom_resources(
     version: str,
     cluster_wide: Sequence[str] = (),
     namespaced: Sequence[str] = (),
-    status: bool = False,
 ) -> list[Manifest]:
     """Return CustomResourceDefinitions of these kinds, in which an agent stores its state, without a schema.
 
@@ -173,21 +172,22 @@ def custom_resources(
         version: Their only version.
         cluster_wide: Kinds of objects without a namespace.
         namespaced: Kinds of objects in namespaces.
-        status: Whether `status` is a resource of its own.
     """
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     served = {"name": version, "served": True, "storage": True, "schema": schema}
+    # Without this annotation, the API server rejects definitions in the groups of Kubernetes.
+    protected = group.endswith(".k8s.io")
+    annotations = {"api-approved.kubernetes.io": "unapproved, without a schema"} if protected else {}
     found = []
     for scope, kinds in (("Cluster", cluster_wide), ("Namespaced", namespaced)):
         for kind in kinds:
             singular = kind.lower()
             plural = re.sub("y$", "ie", re.sub("s$", "se", singular)) + "s"
             names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": singular}
-            versions = [{**served, **({"subresources": {"status": {}}} if status else {})}]
             found.append({
                 "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": f"{plural}.{group}"},
-                "spec": {"group": group, "scope": scope, "names": names, "versions": versions},
+                "metadata": {"name": f"{plural}.{group}", "annotations": annotations},
+                "spec": {"group": group, "scope": scope, "names": names, "versions": [served]},
             })  # fmt: skip
     return found
 

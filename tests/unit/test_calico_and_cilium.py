@@ -70,9 +70,19 @@ def test_the_agent_may_use_only_resources_whose_definitions_exist(name: str) -> 
         if manifest["kind"] == "CustomResourceDefinition"
     }
     rules = [rule for manifest in manifests for rule in manifest.get("rules", ())]
-    own = [rule for rule in rules if rule["apiGroups"] in (["crd.projectcalico.org"], ["cilium.io"])]
+    groups = ("crd.projectcalico.org", "policy.networking.k8s.io", "cilium.io")
+    own = [rule for rule in rules if rule["apiGroups"][0] in groups]
     used = {resource.partition("/")[0] for rule in own for resource in rule["resources"]}
     assert used and used <= defined
+
+
+def test_felix_may_list_all_policies_that_it_waits_for() -> None:
+    manifests = rendered("calico-bgp")
+    rules = [rule for manifest in manifests for rule in manifest.get("rules", ())]
+    for kind in ("adminnetworkpolicies", "baselineadminnetworkpolicies"):
+        definition = find(manifests, "CustomResourceDefinition", f"{kind}.policy.networking.k8s.io")
+        assert definition["metadata"]["annotations"]["api-approved.kubernetes.io"].startswith("unapproved")
+        assert any(kind in rule["resources"] and rule["verbs"] == ["list", "watch"] for rule in rules)
 
 
 def test_definitions_have_the_names_that_kubernetes_derives() -> None:

@@ -33,12 +33,15 @@ CNI_NAME = "k8s-pod-network"
 BGP_PORT = 179
 ANNOTATIONS = "projectcalico.org/"
 GROUP = "crd.projectcalico.org"
+POLICY_GROUP = "policy.networking.k8s.io"
 
 _CLUSTER_WIDE = (
     "BGPConfiguration", "BGPFilter", "BGPPeer", "BlockAffinity", "CalicoNodeStatus", "ClusterInformation",
     "FelixConfiguration", "GlobalNetworkPolicy", "GlobalNetworkSet", "HostEndpoint", "IPAMBlock", "IPAMConfig",
     "IPAMHandle", "IPPool", "IPReservation", "KubeControllersConfiguration", "StagedGlobalNetworkPolicy", "Tier",
 )  # fmt: skip
+_OF_KUBERNETES = ("AdminNetworkPolicy", "BaselineAdminNetworkPolicy")
+"""Kinds of the network policy API that Felix lists at its start. It is not ready before this succeeds."""
 _NAMESPACED = ("NetworkPolicy", "NetworkSet", "StagedKubernetesNetworkPolicy", "StagedNetworkPolicy")
 
 _FOOTPRINT = Footprint(
@@ -100,7 +103,11 @@ def _cluster_install(
         set_variables(agent, {**variables, **settings})
         cni = find(manifests, "ConfigMap", "calico-cni")["data"]
         cni["cni.json"] = json.dumps(_cni_config(options.mtu_bytes), indent=1)
-        return [*manifests, *custom_resources(GROUP, "v1", _CLUSTER_WIDE, _NAMESPACED)]
+        return [
+            *manifests,
+            *custom_resources(GROUP, "v1", _CLUSTER_WIDE, _NAMESPACED),
+            *custom_resources(POLICY_GROUP, "v1alpha1", _OF_KUBERNETES),
+        ]
 
     return ClusterInstall(
         manifest_folder="calico",
