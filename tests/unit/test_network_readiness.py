@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from k8sdds import versions
 from k8sdds.deploy.network_install import cluster_install
 from k8sdds.deploy.network_switch import node_state, readiness
+from k8sdds.deploy.network_switch.switch import agent_to_restore
 from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.networks.cluster_install import ReadyCondition
 
@@ -222,3 +224,15 @@ def test_only_replaceable_pods_of_the_system_count_as_system_pods() -> None:
     daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
     assert not readiness.is_system_pod(daemon)
     assert not readiness.is_system_pod({"metadata": {"namespace": "kube-system"}})
+
+
+def test_a_network_is_restored_only_if_it_was_whole_and_another_one_failed() -> None:
+    def installed(kind: str, network: str) -> dict[str, Any]:
+        return {"kind": kind, "metadata": {"labels": {versions.NETWORK_LABEL: network}}}
+
+    agent, role = installed("DaemonSet", "flannel-vxlan"), installed("ClusterRole", "flannel-vxlan")
+    assert agent_to_restore([role, agent], "kube-router") is agent
+    assert agent_to_restore([role, agent], "flannel-vxlan") is None
+    assert agent_to_restore([role], "kube-router") is None
+    assert agent_to_restore([role, agent, installed("Secret", "host")], "kube-router") is None
+    assert agent_to_restore([], "kube-router") is None

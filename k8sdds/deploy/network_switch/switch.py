@@ -23,7 +23,7 @@ from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, Result
 
 READY_S = 180
@@ -275,25 +275,30 @@ class _Switch:
             self.kubectl.apply(self.objects)
             self._wait_until_ready()
         except PrerequisiteError as error:
-            names = {manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in before}
-            if len(names) != 1 or names == {self.install.name}:
+            agent = agent_to_restore(before, self.install.name)
+            if agent is None:
                 raise
             try:
-                self._restore(names.pop(), before)
-            except PrerequisiteError as second:
+                self._restore(agent, before)
+            except K8sddsError as second:
                 raise PrerequisiteError(
                     f"{error.message}\nthe previous network cannot be restored: {second.message}",
                     error.remedy,
                 ) from second
             raise
 
-    def _restore(self, name: str, objects: Sequence[Object]) -> None:
-        """Replace the network that is not ready by an earlier one, with the same objects as before."""
+    def _restore(self, agent: Object, objects: Sequence[Object]) -> None:
+        """Replace the network that is not ready by an earlier one, with the same objects as before.
+
+        Args:
+            agent: The DaemonSet of the earlier network.
+            objects: All its objects.
+        """
+        name = agent["metadata"]["labels"][versions.NETWORK_LABEL]
         self.progress(f"{self.install.name} is not ready; restoring {name}")
         self._remove_all_networks(self._installed_objects())
         earlier = copy.copy(self)
         earlier.objects = [apply.restorable(manifest) for manifest in objects]
-        (agent,) = (manifest for manifest in objects if manifest["kind"] == "DaemonSet")
         engine = agent["metadata"].get("annotations", {}).get(versions.ENGINE_ANNOTATION)
         earlier.spec = network_install.cluster_install(name, engine)
         workload = f"daemonset/{versions.NETWORK_NAMESPACE}/{earlier.spec.daemonset}"
@@ -409,6 +414,20 @@ class _Switch:
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidr),
             *readiness.missing_replacements(deleted, pods),
         ]
+
+
+def agent_to_restore(before: Sequence[Object], network: str) -> Object | None:
+    """Return the DaemonSet of the network that these objects install, or None if it cannot be restored.
+
+    An interrupted switch may have left several networks, or one without its agent.
+
+    Args:
+        before: The objects of networks before a switch.
+        network: The network that the switch installs. It is not restored after its own failure.
+    """
+    names = {manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in before}
+    agents = [manifest for manifest in before if manifest["kind"] == "DaemonSet"]
+    return agents[0] if len(agents) == 1 and len(names) == 1 and network not in names else None
 
 
 def _hashes(objects: Sequence[Object]) -> dict[str, str]:
