@@ -54,7 +54,7 @@ def parse(values: Sequence[str]) -> dict[str, Path]:
     sources: dict[str, Path] = {}
     for value in values:
         name, _, path = value.partition("=")
-        if not name or not path:
+        if not name or name.endswith(":") or not path:
             raise InputError(f"{OPTION} {value!r} is not valid", f"use {OPTION} NAME=FOLDER or NAME=ARCHIVE")
         program = name.partition(":")[0]
         if program not in NAMES and (":" in name or "/" not in name):
@@ -104,7 +104,8 @@ def checked_out(program: Program, sources: Mapping[str, Path], report: Report) -
                 _provide(program.source_name),
             )
         else:
-            shutil.copytree(_cached_clone(program.source_name, repository, report), folder)
+            # A link may lead to a file that the repository does not have.
+            shutil.copytree(_cached_clone(program.source_name, repository, report), folder, symlinks=True)
         for number, (module, path) in enumerate(_modules(program, sources)):
             _copy(path, Path(temporary, str(number)), module)
         yield folder / program.folder
@@ -133,9 +134,12 @@ def _repository(program: Program) -> Repository:
 
 
 def _modules(program: Program, sources: Mapping[str, Path]) -> list[tuple[str, Path]]:
-    """Return the Go modules that the user provides for a program, with their sources."""
+    """Return the Go modules that the user provides for a program, with their sources.
+
+    Those for this program alone replace those for all programs.
+    """
     modules = {}
-    for name, path in sources.items():
+    for name, path in sorted(sources.items(), key=lambda source: ":" in source[0]):
         owner, _, module = name.rpartition(":")
         if name not in NAMES and owner in ("", program.source_name):
             modules[module] = path

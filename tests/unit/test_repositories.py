@@ -63,6 +63,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     monkeypatch.setenv(official.VARIABLE, official.AUTO)
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
     folder = write(tmp_path / "upstream", FILES)
+    (folder / "link").symlink_to("a file that the repository does not have")
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "one")
@@ -192,6 +193,11 @@ def test_a_module_can_be_replaced_in_one_of_several_programs(program: Program, t
     assert DEPENDENCY not in repositories.origin(PROGRAMS["weaver"], sources)
     with repositories.checked_out(program, sources, lambda _: None) as folder:
         assert set(repositories.replacements(program, folder, sources)) == {DEPENDENCY}
+    # It replaces what is given for all programs, in any order.
+    others = write(tmp_path / "others", {"go.mod": f"module {DEPENDENCY}\n"})
+    sources |= repositories.parse([f"{DEPENDENCY}={others}"])
+    assert f" {DEPENDENCY}=links#sha256=" in repositories.origin(program, sources)
+    assert f" {DEPENDENCY}=others#sha256=" in repositories.origin(PROGRAMS["weaver"], sources)
 
 
 def test_a_clone_is_used_again(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +236,7 @@ def test_the_origin_changes_with_the_content(program: Program, tmp_path: Path) -
     [
         (["kube-router"], "not valid"),
         (["=/tmp"], "not valid"),
+        (["kube-router:=/tmp"], "not valid"),
         (["kube-ruoter=/tmp"], "did you mean 'kube-router'"),
         (["kube-router=/nowhere"], "/nowhere does not exist"),
         (["kube-router=/tmp", "kube-router=/"], "given twice"),
