@@ -57,7 +57,7 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="Engine of the network: sleeve, WeaveNet's datapath in userspace. Default: the plugin's own.",
+        help="Engine of the network: sleeve, WeaveNet's datapath in userspace. Default: as in the profile.",
     ),
 ]
 

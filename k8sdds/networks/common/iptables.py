@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.datapath import Batch, LabNode
@@ -31,6 +32,7 @@ def comment(text: str) -> str:
 
 Tables = Mapping[str, Mapping[str, Sequence[str]]]
 """Table → chain → rules, without `-A CHAIN`."""
+NO_RULES: Tables = MappingProxyType({})
 
 _NEW = "-m conntrack --ctstate NEW"
 _FORWARDING = comment("kubernetes forwarding rules")
@@ -85,7 +87,7 @@ KUBERNETES: Tables = {
 and those of pods with hostNetwork pass INPUT and OUTPUT."""
 
 
-def kubernetes_batch(node: LabNode, *, before: Tables = {}, after: Tables = {}) -> Batch:  # noqa: B006
+def kubernetes_batch(node: LabNode, *, before: Tables = NO_RULES, after: Tables = NO_RULES) -> Batch:
     """Return the batch with the rules of every Kubernetes node, and a plugin's rules before or after them."""
     parts = (before, KUBERNETES, after)
     tables = {
