@@ -25,7 +25,7 @@ WEAVE_COMMIT = "8397222003c0d8ca2bebf0ac5c64448a4796dd18"
 """Commit of the tag of this release of the maintained fork, which is cloned."""
 PAUSE = "3.10.2"
 TOOLS = "1"
-"""Version of the programs in deploy/bundle that k8sdds provides: probe, routes, meter."""
+"""Version of the programs in deploy/bundle that k8sdds provides: probe, routes, attach, meter."""
 
 # Architectures, by Kubernetes' names.
 
