@@ -35,6 +35,8 @@ HERE = Path(__file__).parent
 NAMES = ("dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io")
 OTHER_ARCH = "arm64" if HOST_ARCH == "amd64" else "amd64"
 RELEASES = {release.name: release for release in official.RELEASES}
+OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "meter", "probe", "routes")))
+"""What no server offers: the parts of k8sdds's own images."""
 
 
 def certificates(folder: Path) -> None:
@@ -67,10 +69,6 @@ def certificates(folder: Path) -> None:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
     )
-
-
-OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "meter", "probe", "routes")))
-"""What no server offers: the parts of k8sdds's own images."""
 
 
 def program(name: str) -> bytes:
