@@ -63,9 +63,10 @@ class LabNode:
     @property
     def pod_subnet(self) -> Subnet:
         """The part of POD_CIDRS that Kubernetes would assign to this node: a /24 or a /64."""
-        if self.ipv6:
-            return ipaddress.IPv6Network(f"fd00:10:244:{self.index:x}::/64")
-        return ipaddress.IPv4Network(f"10.244.{self.index}.0/24")
+        pods = ipaddress.ip_network(POD_CIDRS[self.family])
+        prefix = 64 if self.ipv6 else 24
+        first = pods.network_address + (self.index << (pods.max_prefixlen - prefix))
+        return ipaddress.ip_network(f"{first}/{prefix}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from k8sdds.networks.cluster_install import Manifest
 from k8sdds.networks.datapath import LINK_MTU, Datapath, Topology
-from k8sdds.networks.network import Engine, Network, NetworkColor
+from k8sdds.networks.network import SECOND_INTERFACE, Engine, Network, NetworkColor
 from k8sdds.system.errors import InputError
 from k8sdds.versions import ARCHITECTURES
 
@@ -234,8 +234,6 @@ SECONDARY = (
     ),
 )  # fmt: skip
 """Plugins that add interfaces to pods, next to the network of the cluster."""
-SECOND_INTERFACE = "net1"
-"""Name of the interface that k8sdds requests from these plugins."""
 
 _DISTRIBUTIONS = (("k3s.io/", "k3s"), ("rke2.io/", "RKE2"), ("microk8s.io/", "MicroK8s"))
 """Starts of annotations and labels of nodes, with the distribution that sets them and brings its own network."""

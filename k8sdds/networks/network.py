@@ -14,6 +14,8 @@ from k8sdds.system.kernel_features import Feature
 Fidelity = Literal["real", "equivalent", "modelled"]
 Options = Mapping[str, object]
 """A network's options in an experiment: `mtu`, `engine`, `attachment`, and the IP families of nodes and pods."""
+SECOND_INTERFACE = "net1"
+"""Name that Multus gives a pod's first additional interface."""
 
 
 @dataclass(frozen=True)

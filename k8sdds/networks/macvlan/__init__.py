@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.macvlan import cluster, lab
-from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.network import SECOND_INTERFACE, Network, NetworkColor
 from k8sdds.system.kernel_features import BRIDGE
 from k8sdds.system.kernel_features import MACVLAN as MACVLAN_FEATURE
 from k8sdds.versions import ARCHITECTURES
@@ -35,5 +35,5 @@ MACVLAN = Network(
     lab=lab.datapath,
     color=NetworkColor("#d4267d", "#ff85bd", "*"),
     cluster=cluster.CLUSTER_INSTALL,
-    pod_interface=lab.INTERFACE,
+    pod_interface=SECOND_INTERFACE,
 )

@@ -19,7 +19,7 @@ from k8sdds.networks.cluster_install import (
     PathEvidence,
 )
 from k8sdds.networks.host import cluster as host
-from k8sdds.networks.macvlan.lab import INTERFACE
+from k8sdds.networks.network import SECOND_INTERFACE
 
 
 def subnet(pods: IPv4Network, services: IPv4Network) -> IPv4Network:
@@ -39,7 +39,7 @@ def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest
     if options.interface:
         delegate["master"] = options.interface
     cni = host.cni_config(None)
-    cni["plugins"].insert(1, {"type": "k8sdds-attach", "interface": INTERFACE, "delegate": delegate})
+    cni["plugins"].insert(1, {"type": "k8sdds-attach", "interface": SECOND_INTERFACE, "delegate": delegate})
     second = subnet(options.pod_cidr, options.service_cidr)
     host.configure(manifests, options, cni, (f"--second={second}",))
     return manifests
@@ -55,7 +55,7 @@ CLUSTER_INSTALL: ClusterInstall = replace(
         _FOOTPRINT,
         files=(
             *_FOOTPRINT.files, "/opt/cni/bin/k8sdds-attach", "/opt/cni/bin/.k8sdds-attach",
-            f"/var/lib/cni/networks/{host.CNI_NAME}-{INTERFACE}",
+            f"/var/lib/cni/networks/{host.CNI_NAME}-{SECOND_INTERFACE}",
         ),
     ),
     path=PathEvidence(on_node_link=True, unused=(host.BRIDGE,)),

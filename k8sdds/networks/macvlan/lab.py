@@ -7,10 +7,8 @@ from ipaddress import ip_network
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
 from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Subnet, Topology
-from k8sdds.networks.network import Engine
+from k8sdds.networks.network import SECOND_INTERFACE, Engine
 
-INTERFACE = "net1"
-"""Name that Multus gives a pod's first additional interface."""
 SUBNETS: dict[IpFamily, Subnet] = {
     "ipv4": ip_network("10.245.0.0/16"),
     "ipv6": ip_network("fd00:10:245::/64"),
@@ -27,17 +25,17 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
         attachments: dict[str, Attachment] = {}
         for pod in topology.pods_on(node):
             links.append(
-                f"link add link eth0 name {INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
+                f"link add link eth0 name {SECOND_INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
             )
             subnet = SUBNETS[node.family]
             address = subnet[node.index * 256 + 2 + pod.slot]
             lines = (
                 "link set lo up",
-                f"addr add {address}/{subnet.prefixlen} dev {INTERFACE}",
-                f"link set {INTERFACE} up",
+                f"addr add {address}/{subnet.prefixlen} dev {SECOND_INTERFACE}",
+                f"link set {SECOND_INTERFACE} up",
             )
             pod_batches.append(Batch(pod.name, "ip", lines))
-            attachments[pod.name] = Attachment(pod.name, INTERFACE, str(address))
+            attachments[pod.name] = Attachment(pod.name, SECOND_INTERFACE, str(address))
         return [Batch(node.name, "ip", tuple(links)), *pod_batches], attachments
 
     return pod_datapath(topology, mtu, plan_node, {})
