@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from k8sdds.model.experiment import SHARED_MEMORY
+from k8sdds.workloads import OPTIONS
 
 CONDITION = (
-    "test", "payload_bytes",
+    "test", "payload_bytes", *OPTIONS,
     "transport", "reliability", "publishers", "subscribers", "middleware", "security", "qos",
     "middleware_config", "middleware_config_sha256",
     "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "topics", "writers",
@@ -68,8 +69,12 @@ def _describe(name: str, value: Any) -> str:
             return str(value)
         case "payload_bytes":
             return payload(value)
-        case "publishers" | "subscribers" | "topics":
+        case "publishers" | "subscribers" | "topics" | "flows" | "connections":
             return f"{value:g} {name if value != 1 else name[:-1]}"
+        case "mss":
+            return f"MSS {value:g} B"
+        case "deadline_ms":
+            return f"deadline {value:g} ms"
         case "security":
             return "no security" if value == "none" else f"security {value}"
         case "rate":

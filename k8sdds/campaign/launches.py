@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds import middleware
 from k8sdds.campaign.preflight import protection_of
 from k8sdds.middleware import Surroundings, config
-from k8sdds.model.measurement import Launch
+from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, RunFolder
@@ -42,7 +42,7 @@ class Launches:
         Subscribers come first, so that the publisher finds them. Discovery services that the testbed does not
         run itself come last.
         """
-        implementation = middleware.find(trial.cell.middleware)
+        program = middleware.program_of(trial.cell)
         endpoints = session.endpoints(trial)
         servers = session.servers(trial)
         protection = protection_of(trial.cell)
@@ -54,13 +54,15 @@ class Launches:
             directory = (folder / participant.name).resolve()
             paths = session.paths(trial, participant, directory, qos, own_config)
             surroundings = Surroundings(endpoints, domain, paths, protection, servers, nonce)
-            command_line = implementation.command(trial, participant, surroundings)
+            command_line = program.command(trial, participant, surroundings)
             launches.append(
                 Launch(
                     participant=participant,
                     argv=tuple(command_line.argv),
                     directory=directory,
                     env=command_line.env,
+                    listens=command_line.listens,
+                    window=command_line.window,
                     realtime_priority=trial.cell.realtime_priority,
                     lock_memory=trial.cell.lock_memory,
                     private=credentials.get(participant, {}),
@@ -68,15 +70,7 @@ class Launches:
                 )
             )
         for service in () if servers else trial.cell.services:
-            assert implementation.service is not None
-            launches.append(
-                Launch(
-                    participant=service,
-                    argv=tuple(implementation.service_command(endpoints[service.name].address)),
-                    directory=(folder / service.name).resolve(),
-                    serves_udp=implementation.service.port,
-                )
-            )
+            launches.append(_discovery(trial, service, folder, endpoints[service.name].address))
         for launch in launches:
             launch.directory.mkdir(parents=True)
         return launches
@@ -98,7 +92,8 @@ class Launches:
 
     def _qos(self, trial: Trial) -> Path | None:
         """Return the run folder's copy of the QoS profile, or None if the middleware takes no profile."""
-        if not middleware.find(trial.cell.middleware).takes_qos(trial.cell):
+        implementation = middleware.of(trial.cell)
+        if implementation is None or not implementation.takes_qos(trial.cell):
             return None
         path = self._run.path / QOS / f"{Path(trial.cell.qos_profile).stem}.xml"
         return path.resolve() if path.is_file() else None
@@ -108,6 +103,18 @@ class Launches:
         if not trial.cell.middleware_config:
             return None
         return (self._run.path / MIDDLEWARE_CONFIG / config.copy_name(trial.cell)).resolve()
+
+
+def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -> Launch:
+    """Return the launch of a discovery server that listens on an address."""
+    implementation = middleware.of(trial.cell)
+    assert implementation is not None and implementation.service is not None
+    return Launch(
+        participant=service,
+        argv=tuple(implementation.service_command(address)),
+        directory=(folder / service.name).resolve(),
+        listens=Listener("udp", implementation.service.port),
+    )
 
 
 def _present(files: dict[Path | None, Path | None]) -> dict[str, Path]:

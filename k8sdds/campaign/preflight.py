@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 
 from k8sdds import middleware, workloads
@@ -29,7 +30,7 @@ def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
     trials = expansion.trials(testbed.name)
     return (
         contradictions(expansion)
-        or [*_middleware_problems(trials, testbed.name), *testbed.check(trials)]
+        or [*_program_problems(trials, testbed.name), *testbed.check(trials)]
         or _refused_files(expansion)
     )
 
@@ -85,7 +86,8 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
             )
         )
     mtu = network.mtu(cell.datapath_options)
-    unfit = middleware.find(cell.middleware).unsupported_mtu(cell, mtu)
+    implementation = middleware.of(cell)
+    unfit = implementation.unsupported_mtu(cell, mtu) if implementation else None
     if unfit:
         what, remedy = unfit
         problems.append((f"{cell.describe()}: {what}", remedy))
@@ -109,11 +111,13 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
 
 def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
     """Return why workload and middleware cannot run the cell, each with a remedy."""
-    implementation = middleware.find(cell.middleware)
+    implementation = middleware.of(cell)
     problems = []
     reason = unsupported(cell)
     if reason:
         problems.append((f"{cell.describe()}: {reason}", ""))
+    if implementation is None:
+        return problems
     try:
         if not reason and implementation.takes_qos(cell):
             middleware.qos_file(cell)
@@ -129,8 +133,10 @@ def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
 
 def unsupported(cell: Cell) -> str | None:
     """Return why the cell cannot be run on any network, or None."""
-    implementation = middleware.find(cell.middleware)
     workload = workloads.find(cell.test)
+    implementation = middleware.of(cell)
+    if implementation is None:
+        return workload.unsupported(cell)
     reason = (
         workload.unsupported(cell)
         or implementation.unsupported(cell)
@@ -181,14 +187,17 @@ def _unsupported_without_network(cell: Cell, implementation: middleware.Middlewa
     return None
 
 
-def _middleware_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
+def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
+    """Return what prevents the programs of the trials and their discovery services."""
+    by_name: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        by_name[middleware.program_of(trial.cell).name].append(trial)
     problems: list[Problem] = []
-    for name in sorted({trial.cell.middleware for trial in trials}):
-        implementation = middleware.find(name)
-        own = [trial for trial in trials if trial.cell.middleware == name]
-        problems += implementation.problems(own, testbed)
+    for name, own in sorted(by_name.items()):
+        problems += middleware.program_of(own[0].cell).problems(own, testbed)
+        implementation = middleware.of(own[0].cell)
         runs_service = testbed == "lab" and any(trial.cell.services for trial in own)
-        service = implementation.service if runs_service else None
+        service = implementation.service if implementation and runs_service else None
         if service and service.program is None:
             what = f"the lab has no discovery service for {name}: {service.title} runs on clusters"
             remedy = "discovery must be multicast or peers, or: --testbed cluster"
@@ -203,7 +212,8 @@ def _refused_files(expansion: Expansion) -> list[Problem]:
     """Return the files that a middleware rejects: QoS profiles and configurations, once for each kind of trial."""
     checks = {}
     for cell in expansion.cells:
-        if cell.middleware_config or middleware.find(cell.middleware).takes_qos(cell):
+        implementation = middleware.of(cell)
+        if implementation and (cell.middleware_config or implementation.takes_qos(cell)):
             files = (cell.qos_profile, cell.middleware_config)
             kind = (cell.middleware, cell.test, cell.reliability, cell.batch_bytes, cell.instances)
             checks[(*files, *kind, cell.publish_mode)] = cell

@@ -92,36 +92,53 @@ def description(trial: Trial) -> dict[str, Any]:
         "network_label": cell.network_label,
         "network_options": cell.network_options,
         "test": cell.test,
+        **_test_options(cell),
         "payload_bytes": cell.payload_bytes,
         "publishers": cell.publishers,
         "subscribers": cell.subscribers,
         "nodes": cell.node_count,
         "placement": cell.placement,
-        "reliability": cell.reliability,
         "transport": cell.transport,
-        "middleware": cell.middleware,
         "security": cell.security,
-        "qos": Path(cell.qos_profile).stem if middleware.find(cell.middleware).takes_qos(cell) else "none",
-        **_middleware_config(cell),
-        "batch_bytes": cell.batch_bytes,
-        "message_bytes": str(cell.message_bytes),
-        "fragment_bytes": str(cell.fragment_bytes),
         "rate": cell.rate,
-        "rate_profile": cell.rate_profile,
-        "instances": cell.instances,
-        "topics": cell.topics,
-        "writers": cell.writers,
+        **_dds_settings(cell),
         "ip_families": "+".join(cell.ip_families),
         "link": cell.link.model_dump(mode="json"),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
-        "discovery": cell.discovery,
-        "receive_mode": cell.receive_mode,
-        **_publish_mode(cell),
         **execution.settings(cell),
         "repetition": trial.repetition,
         "duration_s": trial.duration_s,
         "warmup_s": trial.warmup_s,
+    }
+
+
+def _test_options(cell: Cell) -> dict[str, Any]:
+    """Return the options of the test, without those that are not set."""
+    options = workloads.find(cell.test).options(**cell.test_options)
+    return options.model_dump(mode="json", exclude_none=True)
+
+
+def _dds_settings(cell: Cell) -> dict[str, Any]:
+    """Return the settings that only a middleware has; empty if the test runs another program."""
+    implementation = middleware.of(cell)
+    if implementation is None:
+        return {}
+    return {
+        "reliability": cell.reliability,
+        "middleware": cell.middleware,
+        "qos": Path(cell.qos_profile).stem if implementation.takes_qos(cell) else "none",
+        **_middleware_config(cell),
+        "batch_bytes": cell.batch_bytes,
+        "message_bytes": str(cell.message_bytes),
+        "fragment_bytes": str(cell.fragment_bytes),
+        "rate_profile": cell.rate_profile,
+        "instances": cell.instances,
+        "topics": cell.topics,
+        "writers": cell.writers,
+        "discovery": cell.discovery,
+        "receive_mode": cell.receive_mode,
+        **_publish_mode(cell),
     }
 
 
@@ -220,10 +237,8 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     The CPU time comes from the pods' own counters over the measured interval. These counters exclude a
     network's work outside of pods, such as a userspace ESP daemon; the machine's time per megabyte includes it.
     """
-    size = outputs.trial.cell.payload_bytes
-    warm_up = aggregate.count(summary["warmup_received"] for summary in outputs.subscribers) or 0
-    megabytes = record.received * size / 1e6 if record.received else None
-    delivered = ((record.received or 0) + warm_up) * size
+    measured_bytes = sum(outputs.delivered_bytes(participant) or 0 for participant in outputs.summaries)
+    megabytes = measured_bytes / 1e6 if measured_bytes else None
     publishers = aggregate.complete_total(
         readings.get("cpu_s") for readings in outputs.meters_of_role(PUBLISHER)
     )
@@ -240,22 +255,37 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.subscriber_cpu_ms_per_mb = aggregate.ratio(subscribers, megabytes, 1e3)
     record.machine_cpu_ms_per_mb = aggregate.ratio(machine, megabytes, 1e3)
     if outputs.trial.cell.uses_network:
+        delivered = sum(
+            (outputs.delivered_bytes(participant) or 0) + (outputs.warmup_bytes(participant) or 0)
+            for participant in outputs.summaries_of(SUBSCRIBER)
+        )
         record.wire_bytes_per_payload_byte = aggregate.ratio(outputs.measurement.sent_bytes, delivered)
 
 
 def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set the bytes on the links and the places where samples were dropped."""
     measurement, meters = outputs.measurement, outputs.meters
-    delivered = {
-        participant.name: summary["received"]
-        for participant, summary in outputs.summaries.items()
-        if participant.subscribes and summary is not None
-    }
+    samples, payload = {}, {}
+    for participant, summary in outputs.summaries.items():
+        if summary is not None and summary["delivered_bytes"] is not None:
+            payload[participant.name] = summary["delivered_bytes"]
+        elif summary is not None and participant.subscribes:
+            samples[participant.name] = summary["received"]
+    receivers = {p.name for p in outputs.summaries if p.subscribes or p.name in payload}
+
+    def of_receivers(counters: dict[str, int]) -> dict[str, int]:
+        return {name: count for name, count in counters.items() if name in receivers}
+
     record.link_bytes = {
         "sent": measurement.sent_bytes,
-        "received": measurement.received_bytes,
-        "delivered_samples": delivered,
-        **({} if measurement.decrypted_bytes is None else {"decrypted": measurement.decrypted_bytes}),
+        "received": of_receivers(measurement.received_bytes),
+        "delivered_samples": samples,
+        **({"delivered_bytes": payload} if payload else {}),
+        **(
+            {}
+            if measurement.decrypted_bytes is None
+            else {"decrypted": of_receivers(measurement.decrypted_bytes)}
+        ),
         **({} if measurement.carried_bytes is None else {"carried": measurement.carried_bytes}),
     }
     record.drops = {

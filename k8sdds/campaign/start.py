@@ -130,8 +130,9 @@ def _campaign_json(
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
         "networks": networks,
     }
-    for middleware_name in dict.fromkeys(trial.cell.middleware for trial in trials):
-        data |= middleware.find(middleware_name).facts(testbed.name)
+    programs = {program.name: program for program in (middleware.program_of(trial.cell) for trial in trials)}
+    for program in programs.values():
+        data |= program.facts(testbed.name)
     return data
 
 
@@ -170,7 +171,7 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
     profiles = {
         middleware.qos_file(cell)
         for cell in expansion.cells
-        if middleware.find(cell.middleware).takes_qos(cell)
+        if (implementation := middleware.of(cell)) is not None and implementation.takes_qos(cell)
     }
     configs = {
         config.copy_name(cell): Path(cell.middleware_config)

@@ -12,9 +12,8 @@ from k8sdds.workloads import TrialOutputs
 
 def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
     """Return the outputs of an attempt; `folder` holds one folder for each participant."""
-    implementation = middleware.find(trial.cell.middleware)
+    program = middleware.program_of(trial.cell)
     summaries = {
-        participant: implementation.summary(trial, folder / participant.name)
-        for participant in trial.cell.participants
+        participant: program.summary(trial, participant, folder) for participant in trial.cell.participants
     }
     return TrialOutputs(trial, measurement, folder, summaries)

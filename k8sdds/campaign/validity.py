@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from k8sdds import workloads
+from k8sdds import middleware, workloads
 from k8sdds.campaign import execution
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER
 from k8sdds.perftest import output
@@ -59,14 +59,15 @@ def warnings(outputs: TrialOutputs) -> list[str]:
 
 def _failed(outputs: TrialOutputs) -> str | None:
     """Return the first cause among failed participants: a failure without its peer is a consequence, not a cause."""
+    program = middleware.program_of(outputs.trial.cell)
     failures = []
     for name, outcome in outputs.measurement.outcomes.items():
         # Too much memory is a failure of what is measured.
         if outcome.lost and outcome.exit_code != output.OUT_OF_MEMORY:
             failures.append((0, f"{PART_FAILED}: {name}: {outcome.lost}"))
         elif outcome.exit_code:
-            stderr = outputs.folder / name / "stderr"
-            code, explanation = output.failure(outcome.exit_code, stderr, outcome.message or outcome.lost)
+            details = outcome.message or outcome.lost or program.error(outputs.folder / name)
+            code, explanation = output.failure(outcome.exit_code, details, program.exit_reasons)
             # A supervisor that is stopped at its barrier has nothing to report.
             unexplained = outcome.exit_code == output.NOT_STARTED and not outcome.message
             if processes.was_killed(outcome.exit_code) or unexplained:
@@ -82,11 +83,10 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     cell = outputs.trial.cell
     if None in outputs.summaries.values():
         return "no-report: a participant exited normally without a complete summary"
-    received = sum(summary["received"] or 0 for summary in outputs.subscribers)
     lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
-    if received == 0:
+    if not any(outputs.delivered_bytes(participant) for participant in outputs.summaries):
         return "no-samples: nothing was received"
-    if cell.reliability == "reliable" and lost:
+    if cell.reliability == "reliable" and lost and middleware.of(cell):
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
     return (
         _lossy(outputs)
@@ -147,12 +147,12 @@ def _missing_instances(outputs: TrialOutputs) -> str | None:
 def _not_on_links(outputs: TrialOutputs) -> str | None:
     """Check that the links carried at least what was delivered: no shared memory, no shortcut."""
     measurement = outputs.measurement
-    for participant, summary in outputs.summaries.items():
-        if not participant.subscribes or summary is None:
+    for participant in outputs.summaries:
+        received = outputs.delivered_bytes(participant)
+        if received is None:
             continue
         # The links are read before the warm-up and after the end, so the samples of the warm-up count too.
-        samples = (summary["received"] or 0) + (summary["warmup_received"] or 0)
-        delivered = samples * outputs.trial.cell.payload_bytes
+        delivered = received + (outputs.warmup_bytes(participant) or 0)
         name = participant.name
         on_link = measurement.received_bytes.get(name)
         if on_link is None:

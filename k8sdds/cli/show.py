@@ -75,7 +75,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
     columns = {
         "cell": lambda cell: cell.cell_id,
         "network": lambda cell: cell.network_label,
-        "test": lambda cell: cell.test,
+        "test": lambda cell: cell.test_label,
         "payload": lambda cell: format_size(cell.payload_bytes),
         "pub→sub": lambda cell: f"{cell.publishers}→{cell.subscribers}",
         "transport": lambda cell: cell.transport,
@@ -154,14 +154,15 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
             name: Endpoint(pod.address, pod.interface, None, path.mtu)
             for name, pod in path.attachments.items()
         }
-        dds = middleware.find(cell.middleware)
+        program = middleware.program_of(cell)
         commands = {}
         for participant in cell.participants:
             paths = ParticipantPaths("k8sdds-perftest", Path("RAW") / participant.name, None)
             surroundings = Surroundings(endpoints, 1, paths, protection)
-            commands[participant.name] = dds.command(trial, participant, surroundings).argv
-        for service in cell.services:
-            commands[service.name] = dds.service_command(endpoints[service.name].address)
+            commands[participant.name] = program.command(trial, participant, surroundings).argv
+        implementation = middleware.of(cell)
+        for service in cell.services if implementation else ():
+            commands[service.name] = implementation.service_command(endpoints[service.name].address)
         return {name: shlex.join(argv) for name, argv in commands.items()}
     except K8sddsError:
         return {}  # the list of problems explains what is wrong with the cell

@@ -123,9 +123,9 @@ class K8sddsPerftest(Middleware):
     def _needs_peers(self, cell: Cell) -> bool:
         return cell.discovery_kind != "multicast"
 
-    def summary(self, trial: Trial, folder: Path) -> Summary | None:
+    def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         """Return the summary in a participant's stdout."""
-        return output.read(folder / "stdout")
+        return output.read(folder / participant.name / "stdout")
 
 
 def _size_options(cell: Cell) -> list[str]:

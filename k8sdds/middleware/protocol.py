@@ -1,46 +1,20 @@
-"""The middleware protocol: how a trial becomes processes of one DDS implementation, and what they print."""
+"""The middleware protocol: a program that implements DDS, with what only such a program has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from k8sdds.discovery import Service
-from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
-from k8sdds.perftest.output import Summary
-from k8sdds.system.errors import Problem
+from k8sdds.model.trial import Cell
+from k8sdds.perftest.output import PERFTEST_REASONS
+from k8sdds.workloads.program import Command, Program, Surroundings
+
+__all__ = ["Command", "Middleware", "Surroundings"]
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a participant's command line depends on in addition to the trial."""
-
-    endpoints: Mapping[str, Endpoint]
-    """The endpoints of all participants and services, by name."""
-    domain: int
-    """DDS domain id."""
-    paths: ParticipantPaths
-    protection: Protection | None = None
-    """DDS Security of the trial. The credentials are in the participant's private folder."""
-    servers: Sequence[str] = ()
-    """`HOST:PORT` of discovery servers that the testbed runs; empty: the server is among the endpoints."""
-    nonce: str = ""
-    """16 hexadecimal digits that are the same for all participants of an attempt, and for no other attempt."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """A participant's command line, and the variables that its clean environment has in addition."""
-
-    argv: list[str]
-    env: dict[str, str] = field(default_factory=dict)
-
-
-class Middleware(Protocol):
+class Middleware(Program, Protocol):
     """What sends the samples. Each middleware is one module of this package and one line of its registry."""
 
     name: str
@@ -50,6 +24,7 @@ class Middleware(Protocol):
 
     shared_memory: bool = False
     """Whether it can send samples through shared memory."""
+    exit_reasons: Mapping[int, tuple[str, str]] = PERFTEST_REASONS
 
     # -- before a campaign ----------------------------------------------------------------------------
 
@@ -65,10 +40,6 @@ class Middleware(Protocol):
         """Return why the middleware does not implement a protection, with a remedy, or None."""
         return None
 
-    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return what prevents these trials, all of this middleware, on a testbed: `lab` or `cluster`."""
-        return []
-
     def takes_qos(self, cell: Cell) -> bool:
         """Whether the cell's QoS profile is passed to the program."""
         return True
@@ -76,18 +47,6 @@ class Middleware(Protocol):
     def refused_files(self, cell: Cell) -> str | None:
         """Return why the program rejects the cell's QoS profile or configuration file, or None. Runs the program."""
         return None
-
-    def facts(self, testbed: str) -> dict[str, Any]:
-        """Return further keys of campaign.json."""
-        return {}
-
-    # -- a trial --------------------------------------------------------------------------------------
-
-    def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return what a participant runs. Raises InputError if the program cannot do it."""
-
-    def summary(self, trial: Trial, folder: Path) -> Summary | None:
-        """Return the summary that a participant wrote into its folder; None if there is no complete one."""
 
     def service_command(self, address: str) -> list[str]:
         """Return the command line of a discovery service that listens on an address in the lab.
@@ -97,10 +56,6 @@ class Middleware(Protocol):
         return []
 
     # -- on a cluster ---------------------------------------------------------------------------------
-
-    def image(self) -> str | None:
-        """Return the image of the participants' pods; None: the image of k8sdds."""
-        return None
 
     def service_image(self) -> str | None:
         """Return the image of the discovery service; None: the image that the service declares."""

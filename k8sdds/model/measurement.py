@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from k8sdds.model.trial import Participant
+
+
+@dataclass(frozen=True)
+class Listener:
+    """The socket on which a server waits for others."""
+
+    protocol: Literal["tcp", "udp"]
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.protocol.upper()} port {self.port}"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The time in which the supervisor reads the meters of a program that does not mark its measured interval."""
+
+    after_s: float
+    """From the start of the participants that are not servers."""
+    length_s: float
 
 
 @dataclass(frozen=True)
@@ -34,9 +54,11 @@ class Launch:
     private: dict[str, bytes] = field(default_factory=dict, repr=False)
     """Files that only this participant may read, such as its key, by name. The testbed writes them to the
     participant's private folder."""
-    serves_udp: int | None = None
-    """For a service: its UDP port. A service starts before the participants, which wait for this port, and is
-    stopped after the last of them."""
+    listens: Listener | None = None
+    """For a service: its socket. A service starts before the others, which wait for this socket, and is stopped
+    after the last of them."""
+    window: Window | None = None
+    """When the meters are read; None: the program marks its measured interval."""
     realtime_priority: int = 0
     """Priority for `SCHED_FIFO`; 0: the normal scheduler."""
     lock_memory: bool = False
@@ -47,8 +69,11 @@ class Launch:
     @property
     def supervisor_options(self) -> list[str]:
         """The supervisor's options for how the kernel runs it."""
-        priority = ["--realtime-priority", str(self.realtime_priority)] if self.realtime_priority else []
-        return priority + (["--lock-memory"] if self.lock_memory else [])
+        options = ["--realtime-priority", str(self.realtime_priority)] if self.realtime_priority else []
+        options += ["--lock-memory"] if self.lock_memory else []
+        if self.window:
+            options += ["--window", f"{self.window.after_s:g}:{self.window.length_s:g}", "--no-phase"]
+        return options + (["--service"] if self.listens else [])
 
 
 @dataclass(frozen=True)
@@ -100,9 +125,9 @@ class Measurement:
     sent_bytes: int | None
     """Bytes that the publishers' nodes sent on their links."""
     received_bytes: dict[str, int]
-    """Bytes received on the link of each subscriber's node."""
+    """Bytes received on the link of each participant's node."""
     decrypted_bytes: dict[str, int] | None = None
-    """Bytes decrypted on each subscriber's node; None: the network does not encrypt."""
+    """Bytes decrypted on each participant's node; None: the network does not encrypt."""
     carried_bytes: dict[str, int] | None = None
     """Bytes received on the network's own links on each subscriber's node; None: not observed."""
     daemons_cpu_percent: float | None = None

@@ -156,6 +156,11 @@ class Cell(Strict):
         return self.label or self.network
 
     @property
+    def test_label(self) -> str:
+        """The test with its options, such as `tcp-stream flows 8`."""
+        return " ".join([self.test, *(f"{name} {value}" for name, value in self.test_options.items())])
+
+    @property
     def has_several_writers(self) -> bool:
         """Whether a publisher has more than one writer of samples."""
         return self.topics * self.writers > 1
@@ -230,7 +235,7 @@ class Cell(Strict):
 
     def describe(self) -> str:
         """Describe the cell briefly, for progress and messages."""
-        parts = [self.network_label, self.test, f"{self.payload_bytes} B"]
+        parts = [self.network_label, self.test_label, f"{self.payload_bytes} B"]
         if self.subscribers > 1 or self.publishers > 1:
             parts.append(f"{self.publishers}→{self.subscribers}")
         if self.transport != "unicast":

@@ -138,6 +138,7 @@ class Meters(Shape):
     interval: MeteredInterval | None = None
     execution: Execution | None = None
     started_at_ns: Count = None
+    ended_by: Text = None
     cpu_s: Number = None
     cpu_user_s: Number = None
     throttled_s: Number = None

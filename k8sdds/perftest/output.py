@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,6 @@ OUT_OF_MEMORY = 253
 """Exit code of a participant whose pod was ended because it exceeded its memory limit."""
 
 EXIT_REASONS = {
-    2: ("usage", "perftest rejected its command line"),
-    3: ("no-match", "the participants did not discover each other"),
-    PEER_LOST: ("peer-lost", "another participant stopped responding"),
-    5: ("no-samples", "no sample arrived"),
-    6: ("middleware", "the middleware failed"),
     DEADLINE: ("deadline", "the participant exceeded its deadline"),
     NOT_STARTED: ("not-started", "the participants were not ready together"),
     126: ("not-started", "the program cannot be executed"),
@@ -33,7 +29,16 @@ EXIT_REASONS = {
     130: ("interrupted", "the participant was interrupted"),
     143: ("terminated", "the participant was terminated"),
 }
-"""Maps an exit code of a participant or its supervisor to (reason code, explanation)."""
+"""Maps an exit code of any participant or its supervisor to (reason code, explanation)."""
+
+PERFTEST_REASONS = {
+    2: ("usage", "perftest rejected its command line"),
+    3: ("no-match", "the participants did not discover each other"),
+    PEER_LOST: ("peer-lost", "another participant stopped responding"),
+    5: ("no-samples", "no sample arrived"),
+    6: ("middleware", "the middleware failed"),
+}
+"""The same for the exit codes of perftest alone."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,23 @@ def read(stdout: Path) -> Summary | None:
     return Summary(summary) if fits(documents.Summary, summary) else None
 
 
-def failure(exit_code: int, stderr: Path, message: str = "") -> tuple[str, str]:
-    """Return why a participant failed: a code, and an explanation with the last line of its output."""
-    code, explanation = EXIT_REASONS.get(
-        exit_code, ("crashed", f"the participant exited with code {exit_code}")
-    )
-    if exit_code > 128 and exit_code not in EXIT_REASONS:
+def failure(exit_code: int, details: str, own: Mapping[int, tuple[str, str]]) -> tuple[str, str]:
+    """Return why a participant failed: a reason code and an explanation.
+
+    Args:
+        exit_code: Its exit code.
+        details: What it or its supervisor reported; may be empty.
+        own: The exit codes of its program, in addition to `EXIT_REASONS`.
+    """
+    reasons = {**own, **EXIT_REASONS}
+    code, explanation = reasons.get(exit_code, ("crashed", f"the participant exited with code {exit_code}"))
+    if exit_code > 128 and exit_code not in reasons:
         explanation = f"the participant was killed by signal {exit_code - 128}"
-    details = message or _last_line(stderr)
     return code, f"{explanation}: {details}" if details else explanation
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """Return the last line of a participant's output; empty if there is none."""
     try:
         lines = reading.data(path).decode("utf-8", "replace").strip().splitlines()
     except (OSError, reading.UnreadableError):

@@ -49,6 +49,7 @@ CAPTURED = "trials with `capture`"
 PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
 ASYNCHRONOUS = "trials with `publish_mode: asynchronous`"
 CONFIGURED = "trials with `middleware_config`"
+STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,9 @@ class Metrics(BaseModel):
         " sample of any publisher", better="higher", since=2)
     interval_s: float | None = column("throughput", "subscribers",
         "Length T of the interval of `samples_per_s`; mean over subscribers")
+    retransmits: int | None = metric("retransmits", "segments", "throughput", "publisher",
+        "Number of TCP segments that the client's kernel sent again in the measured interval, over all flows"
+        " (iperf3's `retransmits`)", scale="linear", only=STREAMS)
     measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")
     handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
         "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"
@@ -280,7 +284,8 @@ class Metrics(BaseModel):
         " copy for each subscriber counts on both sides")
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",
         "Evidence that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
-        " subscriber's node `received` on their links, and the number of `delivered_samples`. For encrypting networks,"
+        " subscriber's node `received` on their links, and the number of `delivered_samples`. Tests of other programs"
+        " than a middleware have `delivered_bytes`, the payload by the participant that received it. For encrypting networks,"
         " `decrypted` contains the bytes that each subscriber's node received through tunnels. For pod networks on"
         " clusters, `carried` contains the bytes that each subscriber's node received through the network's own"
         " interfaces")

@@ -17,6 +17,7 @@ from k8sdds.results.metrics import (
     CONFIGURED,
     METRICS,
     PROCESS,
+    STREAMS,
     Column,
     Metrics,
     column,
@@ -49,7 +50,12 @@ class Description(BaseModel):
         "Name of the network in tables and figures; distinguishes variants of one network")
     network_options: dict[str, Any] | None = column("cell", "experiment",
         'Options of the network, such as `{"mtu": 1376}`')
-    test: str | None = column("cell", "experiment", "`throughput`, `latency` or `paced`")
+    test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
+    flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
+    mss: int | None = column("cell", "experiment",
+        "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=STREAMS)
+    deadline_ms: float | None = column("cell", "experiment",
+        "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     payload_bytes: int | None = column("cell", "experiment",
         "Size of a sample, PerfTest's `-dataLen` (includes 28 bytes of overhead)")
     publishers: int | None = column("cell", "experiment", "Number of publishers")

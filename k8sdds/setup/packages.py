@@ -19,17 +19,25 @@ from k8sdds.setup.root import as_root
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import CLANG
 from k8sdds.versions import BUNDLE_ARCHITECTURES
+from k8sdds.workloads import WORKLOADS
+from k8sdds.workloads.tools import Tool
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
     "unshare": "util-linux", "nsenter": "util-linux",
 }  # fmt: skip
 """Tools that the lab runs, each with the package that provides it."""
+PROGRAMS = {
+    workload.program.name: workload.program.package
+    for workload in WORKLOADS.values()
+    if isinstance(workload.program, Tool)
+}
+"""Programs that tests run, each with the package that provides it."""
 BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 LAB = tuple(
     dict.fromkeys(
-        [*BUILD, *TOOLS.values(), "ethtool", "kmod", "openssl", "procps", FASTDDS.package]
+        [*BUILD, *TOOLS.values(), *PROGRAMS.values(), "ethtool", "kmod", "openssl", "procps", FASTDDS.package]
         + [package for feature in features() if feature != CLANG for package in feature.package.split()]
     )
 )

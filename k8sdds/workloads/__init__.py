@@ -10,10 +10,23 @@ from collections.abc import Collection
 from k8sdds.workloads.latency import Latency
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced
+from k8sdds.workloads.program import Program
 from k8sdds.workloads.protocol import NoOptions, Workload
+from k8sdds.workloads.tcp_stream import TcpStream
 from k8sdds.workloads.throughput import Throughput
 
-__all__ = ["HEADLINES", "WORKLOADS", "NoOptions", "TrialOutputs", "Workload", "find", "of_metric", "of_mode"]
+__all__ = [
+    "HEADLINES",
+    "OPTIONS",
+    "WORKLOADS",
+    "NoOptions",
+    "Program",
+    "TrialOutputs",
+    "Workload",
+    "find",
+    "of_metric",
+    "of_mode",
+]
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
@@ -21,12 +34,18 @@ WORKLOADS: dict[str, Workload] = {
         Throughput(),
         Latency(),
         Paced(),
+        TcpStream(),
     )
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""
 
 HEADLINES = tuple(dict.fromkeys(workload.metrics[0] for workload in WORKLOADS.values()))
 """The main metric of each workload: a trial has a value for one of these metrics."""
+
+OPTIONS = tuple(
+    dict.fromkeys(name for workload in WORKLOADS.values() for name in workload.options.model_fields)
+)
+"""The options of all workloads. Each is a column of the record."""
 
 
 def find(name: str) -> Workload:

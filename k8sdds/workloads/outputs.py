@@ -74,6 +74,24 @@ class TrialOutputs:
         interface = (self.meters_of(participant).get("interfaces") or {}).get(name)
         return interface.get(key) if isinstance(interface, dict) else None
 
+    def delivered_bytes(self, participant: Participant) -> int | None:
+        """Return the payload that a participant received in the measured interval; None if it receives none."""
+        return self._payload_bytes(participant, "delivered_bytes", "received")
+
+    def warmup_bytes(self, participant: Participant) -> int | None:
+        """Return the payload that a participant received in the warm-up; None if it receives none."""
+        return self._payload_bytes(participant, "warmup_delivered_bytes", "warmup_received")
+
+    def _payload_bytes(self, participant: Participant, own: str, samples: str) -> int | None:
+        """Return bytes that a program counted itself, or else those of the samples that a subscriber counted."""
+        summary = self.summaries.get(participant)
+        if summary is None:
+            return None
+        counted: int | None = summary[own]
+        if counted is None and participant.subscribes:
+            return (summary[samples] or 0) * self.trial.cell.payload_bytes
+        return counted
+
     def latency_us(self, kind: str, quantity: str) -> float | None:
         """Return a quantity of the publisher's latencies, `latency_ns` or `loaded_latency_ns`.
 

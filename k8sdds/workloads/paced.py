@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -102,12 +101,6 @@ class Paced(Workload):
         record.late = aggregate.count(schedule.get("late") for schedule in schedules)
         record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
         _set_arrivals(record, outputs)
-
-    def from_logs(
-        self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
-    ) -> dict[str, Any]:
-        """Return nothing: no other program writes logs of a paced test."""
-        return {}
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no delay was measured, or None."""

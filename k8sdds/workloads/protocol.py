@@ -10,6 +10,7 @@ from k8sdds.perftest.command import Load
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.program import Program
 
 RATE_MISSED = 0.02
 """Fraction by which an offered rate may be missed without a warning."""
@@ -30,13 +31,16 @@ class Workload(Protocol):
     """The keys that are allowed next to `name` if `test` is a mapping."""
     layout: str = "split"
     """The core layout that `auto` selects."""
+    program: Program | None = None
+    """What its participants run; None: the cell's middleware."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""
         return None
 
     def load(self, cell: Cell) -> Load:
-        """Return what a publisher sends."""
+        """Return what a publisher of a middleware sends."""
+        return Load()
 
     def timed_per_s(self, cell: Cell) -> float | None:
         """Return how many values a trial times per second; None if it does not depend on the settings alone."""
@@ -50,8 +54,8 @@ class Workload(Protocol):
     """The participants that report the main metric."""
     histograms: tuple[str, ...] = ()
     """Tags in latency.hlog of the latencies that the participants log. Empty if there are none."""
-    mode: str
-    """PerfTest's name of the mode in which it runs this workload."""
+    mode: str = ""
+    """PerfTest's name of the mode in which it runs this workload; empty: PerfTest does not run it."""
 
     def shown(self, delay_method: str | None) -> tuple[str, ...]:
         """Return the tags of the latencies whose merged distribution is shown in reports.
@@ -67,12 +71,13 @@ class Workload(Protocol):
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the metrics of an imported trial.
+        """Return the metrics of an imported trial; empty if no other program writes logs of this test.
 
         Args:
             received: The quantities in the summary of each subscriber (perftest.log).
             timed: The quantities in the latency summary of each publisher.
         """
+        return {}
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return why an attempt without failed participants is not valid, as `code: explanation`, or None."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.model.measurement import Launch
+from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import DISCOVERY_SERVER, FIRST_PUBLISHER, Trial
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.lab.testbed import Lab
@@ -65,7 +65,10 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
     launches = [
         Launch(FIRST_PUBLISHER, ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
         Launch(
-            DISCOVERY_SERVER, ("sh", "-c", "echo no licence >&2; exit 1"), tmp_path / "ds", serves_udp=11811
+            DISCOVERY_SERVER,
+            ("sh", "-c", "echo no licence >&2; exit 1"),
+            tmp_path / "ds",
+            listens=Listener("udp", 11811),
         ),
     ]
     for launch in launches:
@@ -86,7 +89,12 @@ def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None
     )
     launches = [
         Launch(FIRST_PUBLISHER, ("sleep", "2"), tmp_path / "pub0"),
-        Launch(DISCOVERY_SERVER, ("/usr/bin/python3", "-c", script), tmp_path / "ds", serves_udp=11811),
+        Launch(
+            DISCOVERY_SERVER,
+            ("/usr/bin/python3", "-c", script),
+            tmp_path / "ds",
+            listens=Listener("udp", 11811),
+        ),
     ]
     for launch in launches:
         launch.directory.mkdir()

@@ -18,6 +18,7 @@ from k8sdds.model.trial import Trial
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "paced", "multicast", "best-effort")
+TOOLS = ("tcp-stream",)
 
 FACTS = ["block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s"]
 """Keys of a record that the campaign and the testbed provide."""
@@ -69,7 +70,7 @@ def recording(tmp_path: Path, request: pytest.FixtureRequest) -> Recording:
     return Recording(getattr(request, "param", "multicast"), tmp_path)
 
 
-@pytest.mark.parametrize("recording", NAMES, indirect=True)
+@pytest.mark.parametrize("recording", NAMES + TOOLS, indirect=True)
 def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
     record = recording.record()
     # Keys that were added to the record after the recording are not in it.

@@ -46,7 +46,7 @@ def refused(text: str) -> str:
         ("payload_bytes: 64", "security: {level: none, rtps: SIGN}", "mine.yaml:4: security: level none has no parts"),
         ("payload_bytes: 64", "placement: {pub0: []}", "mine.yaml:4: placement.pub0: Input should be"),
         ("name: mine", "1: mine", "mine.yaml:1: 1: unknown key"),
-        ("payload_bytes: 64", "test: bandwidth", "mine.yaml:4: test: there is no test 'bandwidth' (known: throughput, latency, paced)"),
+        ("payload_bytes: 64", "test: bandwidth", "mine.yaml:4: test: there is no test 'bandwidth' (known: throughput, latency, paced, "),
         ("payload_bytes: 64", "test: latenc", "test: there is no test 'latenc' (did you mean 'latency'?)"),
         ("payload_bytes: 64", "test: {name: latency, size: 3}", "test.size: test latency has no option 'size'"),
         ("networks: [host]", "networks: []", "mine.yaml:3: networks"),

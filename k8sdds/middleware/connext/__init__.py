@@ -63,10 +63,12 @@ class Connext(Middleware):
         )
         return Command(argv, command.environment(perftest, surroundings.servers))
 
-    def summary(self, trial: Trial, folder: Path) -> Summary | None:
+    def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         """Return what RTI PerfTest printed."""
         load = workloads.find(trial.cell.test).load(trial.cell)
-        return output.read(folder, trial.cell.payload_bytes, load.round_trips, trial.duration_s)
+        return output.read(
+            folder / participant.name, trial.cell.payload_bytes, load.round_trips, trial.duration_s
+        )
 
     def image(self) -> str:
         """Return the user's image, which is built on the image of k8sdds and so has its programs too."""

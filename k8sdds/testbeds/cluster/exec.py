@@ -142,13 +142,20 @@ class ParticipantExec:
                 self.uncertainty_ns = shortest_ns // 2
 
     def start_at(self, time_ns: int) -> None:
-        """Start the participant at a time of this machine's clock."""
-        assert self._stream is not None
+        """Start the participant at a time of this machine's clock; for a started server: the others start then."""
+        if self._stream is None:
+            return
         try:
             self._stream.write(f"go {time_ns + self.offset_ns}\n".encode())
         except StreamLost:
             # The files will show whether the supervisor received it.
             self._stream = None
+
+    def end(self) -> None:
+        """Stop a started server."""
+        if self._stream is not None:
+            with contextlib.suppress(StreamLost):
+                self._stream.write(b"end\n")
 
     def abort(self) -> None:
         """Cancel a start that `prepare` prepared."""

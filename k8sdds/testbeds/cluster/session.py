@@ -21,7 +21,7 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
-from k8sdds.testbeds import Block, fingerprint
+from k8sdds.testbeds import Block, fingerprint, listening
 from k8sdds.testbeds.cluster import clocks, placement, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
@@ -348,7 +348,10 @@ class ClusterSession:
         on_schedule = workloads.find(trial.cell.test).load(trial.cell).on_schedule
         compares_clocks = on_schedule and len(clocks.machines(pods)) > 1
         before = self._read_clocks(pods) if compares_clocks else {}
-        results = trial_run.run_participants(execs)
+        slots = self._slots(trial.cell)
+        results = trial_run.run_participants(
+            execs, lambda execution: self._is_listening(slots[execution.launch.participant.name], execution)
+        )
         # After a failed start too, the next attempt must wait until all pods answer.
         if any(result.lost or result.code == NOT_STARTED for result in results.values()):
             self._pods.invalidate()
@@ -362,9 +365,16 @@ class ClusterSession:
             readings = [before, self._read_clocks(pods)]
             error = clocks.clock_error(trial.cell.participants, pods, readings)
             measurement = replace(measurement, clock_error=error)
-        carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, self._slots(trial.cell))
+        carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, slots)
         warnings = (*measurement.warnings, *((f"{UNPROVEN}: {unproven}",) if unproven else ()))
         return replace(measurement, carried_bytes=carried_bytes, warnings=warnings)
+
+    def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
+        """Return whether a started server listens on its socket."""
+        listener = execution.launch.listens
+        assert listener is not None
+        result = self._pods.run(slot, listening.tables(listener))
+        return listening.is_listening(listener, result.stdout.decode(errors="replace"))
 
     def _read_clocks(self, pods: dict[str, ReadyPod]) -> dict[str, ClockState]:
         """Return the states of the clocks of the machines; empty if k8sdds has no access to them."""
@@ -403,4 +413,5 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def middlewares(trials: Sequence[Trial]) -> list[Middleware]:
     """Return the middlewares of some trials, each once."""
-    return [middleware.find(name) for name in dict.fromkeys(trial.cell.middleware for trial in trials)]
+    used = (middleware.of(trial.cell) for trial in trials)
+    return list({member.name: member for member in used if member is not None}.values())

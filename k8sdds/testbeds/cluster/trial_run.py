@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from k8sdds.model.measurement import Measurement, Outcome
@@ -19,6 +20,8 @@ LEAD_S = 0.3
 """From sending the start time to the start: every pod must have received it by then."""
 LEAD_PER_PARTICIPANT_S = 0.005
 """Added to `LEAD_S` for each participant."""
+LISTEN_TIMEOUT_S, LISTEN_POLL_S = 15.0, 0.02
+"""How long a server may take until it listens, and the time between two checks."""
 WARN_SKEW_S = 0.25
 """Start skew above which a trial gets a warning: discovery and warm-up then differ between participants."""
 
@@ -40,25 +43,68 @@ def core_options(layout: core_layout.Layout, participant: str) -> list[str]:
     return options
 
 
-def run_participants(execs: Sequence[ParticipantExec]) -> dict[str, ExecResult]:
+def run_participants(
+    execs: Sequence[ParticipantExec], is_listening: Callable[[ParticipantExec], bool]
+) -> dict[str, ExecResult]:
     """Prepare all participants, start them at one moment and wait until all have ended.
 
-    If a participant does not get ready, none is started.
+    Servers start before and are stopped after the others. If a participant does not get ready, no other is started.
+
+    Args:
+        execs: The participants.
+        is_listening: Returns whether a server that was started listens on its socket.
     """
-    names = [execution.launch.participant.name for execution in execs]
+    servers = [execution for execution in execs if execution.launch.listens]
+    others = [execution for execution in execs if not execution.launch.listens]
     with ThreadPoolExecutor(len(execs)) as executor:
-        problems = dict(zip(names, executor.map(ParticipantExec.prepare, execs), strict=True))
+        problems = dict(zip(map(_name, execs), executor.map(ParticipantExec.prepare, execs), strict=True))
         if any(problems.values()):
             list(executor.map(ParticipantExec.abort, execs))
-            message = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
-            return {
-                execution.launch.participant.name: ExecResult(NOT_STARTED, message, execution.unreachable)
-                for execution in execs
-            }
+            return _not_started(execs, problems)
+        if problems := _start_servers(servers, is_listening):
+            list(executor.map(ParticipantExec.abort, others))
+            _end(servers, executor)
+            return _not_started(execs, problems)
         start_ns = time.time_ns() + round((LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)) * 1e9)
         for execution in execs:
             execution.start_at(start_ns)
-        return dict(zip(names, executor.map(ParticipantExec.finish, execs), strict=True))
+        results = dict(zip(map(_name, others), executor.map(ParticipantExec.finish, others), strict=True))
+        return results | _end(servers, executor)
+
+
+def _name(execution: ParticipantExec) -> str:
+    return execution.launch.participant.name
+
+
+def _not_started(execs: Sequence[ParticipantExec], problems: Mapping[str, str]) -> dict[str, ExecResult]:
+    message = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
+    return {_name(execution): ExecResult(NOT_STARTED, message, execution.unreachable) for execution in execs}
+
+
+def _start_servers(
+    servers: Sequence[ParticipantExec], is_listening: Callable[[ParticipantExec], bool]
+) -> dict[str, str]:
+    """Start the servers and wait until they listen. Return why a server does not; empty if all do."""
+    for execution in servers:
+        execution.start_at(time.time_ns())
+    deadline = time.monotonic() + LISTEN_TIMEOUT_S
+    for execution in servers:
+        while not is_listening(execution):
+            if time.monotonic() > deadline:
+                return {_name(execution): f"does not listen on {execution.launch.listens}"}
+            time.sleep(LISTEN_POLL_S)
+    return {}
+
+
+def _end(servers: Sequence[ParticipantExec], executor: ThreadPoolExecutor) -> dict[str, ExecResult]:
+    """Stop the servers and fetch their files. A server that was running until now has succeeded."""
+    for execution in servers:
+        execution.end()
+    results = {}
+    for execution, result in zip(servers, executor.map(ParticipantExec.finish, servers), strict=True):
+        stopped = (read_meters(execution.launch.directory) or {}).get("ended_by") == "signal"
+        results[_name(execution)] = replace(result, code=0) if stopped and not result.lost else result
+    return results
 
 
 def measurement(
@@ -93,11 +139,7 @@ def measurement(
     return Measurement(
         outcomes=outcomes,
         sent_bytes=sum(sent.values()) if sent else None,
-        received_bytes={
-            name: values["rx_bytes"]
-            for name, values in counters.items()
-            if outcomes[name].participant.subscribes
-        },
+        received_bytes={name: values["rx_bytes"] for name, values in counters.items()},
         includes_scheduling=layout.includes_scheduling,
         start_skew_s=skew_s,
         elsewhere=frozenset(name for name, pod in ready_pods.items() if pod.machine != first_machine),
@@ -108,10 +150,11 @@ def measurement(
 def _start_skew_s(execs: Sequence[ParticipantExec], outcomes: Mapping[str, Outcome]) -> float | None:
     """Return the maximum time between the first and the last start, with the error of the compared clocks."""
     starts_ns: list[int] = []
-    for execution in execs:
+    started_together = [execution for execution in execs if not execution.launch.listens]
+    for execution in started_together:
         meters = outcomes[execution.launch.participant.name].meters or {}
         if meters.get("started_at_ns") is None:
             return None
         starts_ns.append(meters["started_at_ns"] - execution.offset_ns)
-    uncertainty_ns = max(execution.uncertainty_ns for execution in execs)
+    uncertainty_ns = max(execution.uncertainty_ns for execution in started_together)
     return (max(starts_ns) - min(starts_ns) + uncertainty_ns) / 1e9

@@ -20,7 +20,7 @@ from k8sdds.perftest.output import DEADLINE, NOT_STARTED, PEER_LOST
 from k8sdds.system import processes
 from k8sdds.system.cgroups import admits_realtime
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds import read_meters
+from k8sdds.testbeds import listening, read_meters
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 
@@ -88,15 +88,16 @@ def run(
         for launch in launches:
             folders = cgroups.get(launch.participant.name, [])
             supervisors.append(_start(lab_network, launch, layout, folders, deadline_s))
-        services = [supervisor for supervisor in supervisors if supervisor.launch.serves_udp]
-        participants = [supervisor for supervisor in supervisors if not supervisor.launch.serves_udp]
+        services = [supervisor for supervisor in supervisors if supervisor.launch.listens]
+        participants = [supervisor for supervisor in supervisors if not supervisor.launch.listens]
         failure = _await_ready(supervisors) or next(
             filter(None, (_start_service(lab_network, service) for service in services)), ""
         )
         if not failure:
             at_start()
-            for participant in participants:
-                participant.open_barrier()
+            # A service that has started measures from now on.
+            for supervisor in supervisors:
+                supervisor.open_barrier()
             _await_end(participants, deadline_s + GRACE_S + 5)
         # The peers of a killed participant would wait for it until their timeouts.
         ended_as = PEER_LOST if any(map(_was_killed, participants)) else DEADLINE
@@ -203,21 +204,21 @@ def _start_service(lab_network: LabNetwork, service: Supervisor) -> str:
     Raises:
         PartFailed: The service was killed.
     """
-    port = service.launch.serves_udp
-    assert port is not None
+    listener = service.launch.listens
+    assert listener is not None
     service.open_barrier()
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline and service.process.poll() is None:
         sockets = subprocess.run(
-            [*lab_network.enter(service.name), "cat", "/proc/net/udp"], capture_output=True, text=True
+            [*lab_network.enter(service.name), *listening.tables(listener)], capture_output=True, text=True
         )
-        if f":{port:04X} " in sockets.stdout:
+        if listening.is_listening(listener, sockets.stdout):
             return ""
         time.sleep(SERVICE_POLL_S)
     if service.process.poll() is not None:
         processes.require_not_stopped(service.process.returncode, service.name)
     log = _end_of_log(service.launch.directory / "stderr")
-    return f"{service.name} does not listen on UDP port {port}: {log}"
+    return f"{service.name} does not listen on {listener}: {log}"
 
 
 def _end_of_log(path: Path) -> str:

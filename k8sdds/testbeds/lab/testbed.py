@@ -287,7 +287,7 @@ class Lab:
         not_steered = lab_network.apply_core_layout(layout, steer_packets=trial.cell.layout == "split")
         participants = [launch.participant for launch in launches]
         senders = {lab_network.node_of(p.name) for p in participants if p.publishes}
-        receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.subscribes}
+        receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.publishes or p.subscribes}
         before: dict[tuple[str, str], int] = {}
         encrypts = lab_network.plan.datapath.encryption_proof is not None
 

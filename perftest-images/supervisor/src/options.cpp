@@ -130,6 +130,17 @@ const std::vector<Option>& table() {
         {"--no-phase", nullptr, kStart, nullptr,
          "do not set K8SDDS_PHASE_FD: the whole life of the process is the interval",
          [](Options& o, const std::string&) { o.phase_fd = false; }},
+        {"--window", "AFTER:S", kStart, nullptr,
+         "read the meters from AFTER seconds after the start for S seconds, without marks of the participant",
+         [](Options& o, const std::string& v) {
+             const auto parts = split(v, ':');
+             if (parts.size() != 2) usage_error("--window: '" + v + "' is not of the form AFTER:SECONDS");
+             o.window_after_ns = seconds_in_ns("--window", parts[0], true);
+             o.window_ns = seconds_in_ns("--window", parts[1], false);
+         }},
+        {"--service", nullptr, kStart, nullptr,
+         "the participant serves others: another line 'go' starts the window, 'end' ends the participant",
+         [](Options& o, const std::string&) { o.service = true; }},
         {"--memory-interval-ms", "N", kStart, "0", "milliseconds between two memory samples (0: no samples)",
          [](Options& o, const std::string& v) {
              o.memory_interval_ns = integer("--memory-interval-ms", v, 3'600'000) * 1'000'000;

@@ -93,7 +93,10 @@ private:
     int abort();
     void start();
     void watch();
+    void schedule_window(std::int64_t start_ns);
+    void on_lines();
     void on_phases();
+    void mark(char phase);
     void on_signals();
     void on_timers();
     void on_end();
@@ -108,9 +111,11 @@ private:
     Outcome outcome_;
     std::string dir_;
     Meters meters_;
-    bool finished_ = false, executing_ = false, marked_start_ = false, marked_end_ = false;
+    bool finished_ = false, executing_ = false, marked_start_ = false, marked_end_ = false, input_open_ = false;
+    std::string line_;  // of standard input, incomplete
     // Times of CLOCK_MONOTONIC; kNever: not scheduled.
     std::int64_t deadline_ = kNever, kill_at_ = kNever, give_up_ = kNever;
+    std::int64_t window_from_ = kNever, window_to_ = kNever;
     std::int64_t sample_at_ = kNever, libraries_at_ = kNever, libraries_step_ = 20 * kMillisecond;
     std::set<pid_t> killed_;
 };
@@ -184,14 +189,26 @@ void Run::start() {
     outcome_.start_monotonic_ns = monotonic_ns();
     participant_.release();
     deadline_ = outcome_.start_monotonic_ns + options_.deadline_ns;
+    input_open_ = options_.service;
+    if (!options_.service) schedule_window(outcome_.start_monotonic_ns);
+}
+
+// Schedules the window of the meters, if it was requested, for a start at this time of CLOCK_MONOTONIC.
+void Run::schedule_window(std::int64_t start_ns) {
+    if (options_.window_ns == 0 || marked_start_) return;
+    window_from_ = start_ns + options_.window_after_ns;
+    window_to_ = window_from_ + options_.window_ns;
 }
 
 void Run::watch() {
-    std::array<pollfd, 3> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{phase_.get(), POLLIN, 0},
-                                 pollfd{participant_.status_fd(), POLLIN, 0}};
-    const auto next = std::min({deadline_, kill_at_, give_up_, sample_at_, libraries_at_});
+    std::array<pollfd, 4> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{phase_.get(), POLLIN, 0},
+                                 pollfd{participant_.status_fd(), POLLIN, 0},
+                                 pollfd{input_open_ ? STDIN_FILENO : -1, POLLIN, 0}};
+    const auto next =
+        std::min({deadline_, kill_at_, give_up_, sample_at_, libraries_at_, window_from_, window_to_});
     if (poll(fds.data(), fds.size(), timeout_until(next)) < 0 && errno != EINTR)
         throw Failure(kPrerequisite, "cannot poll: " + errno_text());
+    if (fds[3].revents) on_lines();
     if (fds[1].revents) on_phases();
     if (fds[2].revents) {
         participant_.read_status();
@@ -207,6 +224,29 @@ void Run::watch() {
     if (!finished_) on_timers();
 }
 
+// Reads lines for a service: `go` or `go TIME` when the others start, and `end`.
+void Run::on_lines() {
+    std::array<char, 256> buffer;
+    const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) {
+        input_open_ = false;
+        return;
+    }
+    for (ssize_t i = 0; i < n; ++i) {
+        const char byte = buffer[static_cast<std::size_t>(i)];
+        if (byte != '\n') {
+            if (line_.size() < 256) line_ += byte;
+            continue;
+        }
+        const auto start_ns = to_integer(std::string_view(line_).substr(std::min<std::size_t>(3, line_.size())));
+        if (line_ == "go") schedule_window(monotonic_ns());
+        if (starts_with(line_, "go ") && start_ns) schedule_window(monotonic_ns() + *start_ns - realtime_ns());
+        if (line_ == "end" && kill_at_ == kNever) terminate("signal", SIGTERM);
+        line_.clear();
+    }
+}
+
 void Run::on_phases() {
     std::array<char, 64> buffer;
     const ssize_t n = read(phase_.get(), buffer.data(), buffer.size());
@@ -215,28 +255,30 @@ void Run::on_phases() {
         phase_.close();
         return;
     }
-    for (ssize_t i = 0; i < n; ++i) {
-        const char mark = buffer[static_cast<std::size_t>(i)];
-        if (mark == 'M' && !marked_start_) {
-            marked_start_ = true;
-            outcome_.start = meters_.read();
-            outcome_.end.reset();
-            outcome_.interval_kind = "partial";
-            meters_.forget_memory_samples();
-            if (options_.memory_interval_ns > 0) {
-                meters_.sample_memory();
-                sample_at_ = monotonic_ns() + options_.memory_interval_ns;
-            }
-            libraries_at_ = kNever;                         // read at the end: it takes long on the measured cores
-        } else if (mark == 'E' && marked_start_ && !marked_end_) {
-            marked_end_ = true;
-            outcome_.end = meters_.read();
-            outcome_.interval_kind = "measured";
-            outcome_.execution = execution_of(participant_.pid());
-            if (sample_at_ != kNever) meters_.sample_memory();
-            sample_at_ = kNever;
-            meters_.read_libraries();
+    for (ssize_t i = 0; i < n; ++i) mark(buffer[static_cast<std::size_t>(i)]);
+}
+
+// Reads the meters at the start (M) or the end (E) of the measured interval.
+void Run::mark(char phase) {
+    if (phase == 'M' && !marked_start_) {
+        marked_start_ = true;
+        outcome_.start = meters_.read();
+        outcome_.end.reset();
+        outcome_.interval_kind = "partial";
+        meters_.forget_memory_samples();
+        if (options_.memory_interval_ns > 0) {
+            meters_.sample_memory();
+            sample_at_ = monotonic_ns() + options_.memory_interval_ns;
         }
+        libraries_at_ = kNever;                         // read at the end: it takes long on the measured cores
+    } else if (phase == 'E' && marked_start_ && !marked_end_) {
+        marked_end_ = true;
+        outcome_.end = meters_.read();
+        outcome_.interval_kind = "measured";
+        outcome_.execution = execution_of(participant_.pid());
+        if (sample_at_ != kNever) meters_.sample_memory();
+        sample_at_ = kNever;
+        meters_.read_libraries();
     }
 }
 
@@ -281,6 +323,14 @@ void Run::on_timers() {
     if (now >= sample_at_) {
         meters_.sample_memory();
         sample_at_ = std::max(sample_at_ + options_.memory_interval_ns, now + options_.memory_interval_ns / 2);
+    }
+    if (now >= window_from_) {
+        window_from_ = kNever;
+        mark('M');
+    }
+    if (now >= window_to_) {
+        window_to_ = kNever;
+        mark('E');
     }
     if (now >= libraries_at_) {
         meters_.read_libraries();

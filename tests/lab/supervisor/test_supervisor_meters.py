@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,38 @@ def test_measured_interval(supervisor):
     assert report["throttled_s"] is report["throttled_periods"] is report["cgroup_memory_peak_bytes"] is None
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", report["started_at"])
     assert report["started_at"] < report["ended_at"]
+
+
+def test_window_without_marks(supervisor):
+    process = supervisor.python(PHASES + "burn(1.2)", "--window", "0.3:0.5")
+    report = meters(process)
+    assert report["interval"]["kind"] == "measured"
+    assert report["interval"]["duration_s"] == close_to(0.5)
+    after_s = (report["interval"]["start_monotonic_ns"] - report["start_monotonic_ns"]) / 1e9
+    assert after_s == close_to(0.3)
+    assert 0 < report["cpu_s"] < 0.6
+
+
+def test_service_measures_from_the_second_go_and_stops_at_end(supervisor):
+    process = supervisor.spawn(
+        ["sleep", "30"],
+        "--barrier",
+        "--service",
+        "--window",
+        "0.1:0.2",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"ready\n"
+    for line in (b"go\n", b"go\n", b"end\n"):
+        process.stdin.write(line)
+        process.stdin.flush()
+        time.sleep(0.6)
+    assert process.wait(10) == 143
+    report = meters(process)
+    assert (report["ended_by"], report["interval"]["kind"]) == ("signal", "measured")
+    after_s = (report["interval"]["start_monotonic_ns"] - report["start_monotonic_ns"]) / 1e9
+    assert after_s == close_to(0.7)
 
 
 def test_interval_without_marks(supervisor):

@@ -167,7 +167,7 @@ def _connext(data: bytes, folder: Path) -> None:
     (folder / "stdout").write_bytes(data)
     connext_output.read(folder, 1024, True, 3)
     log.read(data)
-    perftest_output.failure(1, folder / "stderr")
+    perftest_output.last_line(folder / "stderr")
     published_top.read(data)
 
 

@@ -1,0 +1,76 @@
+"""What tests of standard tools have in common: a client (publisher) and a server (subscriber) of a Debian package."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+
+from k8sdds.model.measurement import Window
+from k8sdds.model.trial import SUBSCRIBER, Cell, Endpoint, Participant, Trial, defaults
+from k8sdds.system.errors import Problem
+from k8sdds.workloads.program import Program, Surroundings
+from k8sdds.workloads.protocol import Workload
+
+SERVER = Participant(SUBSCRIBER)
+"""The participant that runs the server."""
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where the supervisor finds programs."""
+
+NO_EFFECT = defaults(
+    "reliability", "transport", "batch_bytes", "message_bytes", "fragment_bytes", "rate", "rate_profile", "instances",
+    "topics", "writers", "publishers", "subscribers", "middleware", "security", "qos", "middleware_config",
+    "discovery", "receive_mode", "publish_mode", "flow_bytes", "lock_memory", "dscp", "capture",
+)  # fmt: skip
+"""Settings of a cell that tools do not have, unless a test names them in `uses`, with their defaults."""
+
+
+class Tool(Program):
+    """A program of a Debian package."""
+
+    package: str
+    """The package. `k8sdds setup` installs it for the lab, and the image of k8sdds contains it."""
+
+    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
+        """Return a problem if the tool is not installed in the lab."""
+        if testbed != "lab" or shutil.which(self.name, path=PATH):
+            return []
+        return [
+            Problem(
+                f"test {trials[0].cell.test} needs {self.name} (package {self.package}), which is not installed",
+                "run: k8sdds setup",
+            )
+        ]
+
+
+class ToolWorkload(Workload):
+    """A test of a tool, between one client and one server."""
+
+    measured_by = SUBSCRIBER
+    program: Program
+    uses: tuple[str, ...] = ()
+    """Settings among `NO_EFFECT` that this test has."""
+
+    def unsupported(self, cell: Cell) -> str | None:
+        """Return which setting of the cell has no effect, or None."""
+        for name, default in NO_EFFECT.items():
+            if name not in self.uses and getattr(cell, name) != default:
+                return f"{name} has no effect in a {self.name} test: leave it out"
+        return None
+
+
+def server_of(surroundings: Surroundings) -> Endpoint:
+    """Return the endpoint of the server."""
+    return surroundings.endpoints[SERVER.name]
+
+
+def whole_seconds(trial: Trial) -> tuple[int, int]:
+    """Return (warm-up, measured interval) in whole seconds, rounded up: tools accept nothing else."""
+    return math.ceil(trial.warmup_s), max(1, math.ceil(trial.duration_s))
+
+
+def window(trial: Trial) -> Window:
+    """Return when the meters are read during a tool that measures whole seconds."""
+    warmup_s, length_s = whole_seconds(trial)
+    return Window(warmup_s, length_s)

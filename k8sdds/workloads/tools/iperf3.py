@@ -1,0 +1,206 @@
+"""iperf3: streams of TCP or UDP from the client to the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from k8sdds.model.measurement import Listener
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
+from k8sdds.perftest.output import Summary
+from k8sdds.results import aggregate
+from k8sdds.results.metrics import Metrics
+from k8sdds.system import reading
+from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape
+from k8sdds.system.strict import Strict
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.program import Command, Surroundings
+from k8sdds.workloads.protocol import RATE_MISSED
+from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window
+
+PORT = 5201
+"""TCP port of the server: its default."""
+MAX_FLOWS = 128
+MAX_WRITE_BYTES = 1 << 20
+"""Longest write that iperf3 accepts."""
+MAX_REPORT_BYTES = 64 << 20
+"""Largest report: 128 flows, with a line for each second in both directions."""
+INTERVAL_TOLERANCE = 0.1
+"""Fraction by which the measured interval may differ from the requested one."""
+STDOUT = "stdout"
+
+
+class _Sum(Shape):
+    """Counts over all flows."""
+
+    bytes: Integer
+    seconds: Finite = 0.0
+    retransmits: Count = None
+    packets: Count = None
+    lost_packets: Count = None
+    jitter_ms: Number = None
+
+
+class _Interval(Shape):
+    class Sum(Shape):
+        bytes: Integer
+        omitted: bool
+
+    sum: Sum
+
+
+class _End(Shape):
+    sum_sent: _Sum
+    sum_received: _Sum
+    sum: _Sum | None = None
+
+
+class _Server(Shape):
+    intervals: list[_Interval]
+
+
+class Report(Shape):
+    """The part of the client's JSON that is used, with the report of the server."""
+
+    end: _End
+    server_output_json: _Server
+
+    @property
+    def warmup_bytes(self) -> int:
+        """Bytes that the server received in the warm-up, which iperf3 omits from its results."""
+        return sum(
+            interval.sum.bytes for interval in self.server_output_json.intervals if interval.sum.omitted
+        )
+
+
+class Iperf3(Tool):
+    """iperf3, whose client reports what both sides counted."""
+
+    package = "iperf3"
+
+    def __init__(self, udp: bool = False) -> None:
+        self.name = "iperf3"
+        self._udp = udp
+
+    def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
+        """Return the command line of the client or the server."""
+        server = server_of(surroundings)
+        common = [self.name, "--json", "--port", str(PORT)]
+        if participant.subscribes:
+            argv = [*common, "--server", "--bind", server.address]
+            return Command(argv, listens=Listener("tcp", PORT), window=window(trial))
+        cell, options = trial.cell, trial.cell.test_options
+        warmup_s, length_s = whole_seconds(trial)
+        flows = options.get("flows", 1)
+        argv = [*common, "--client", server.address, "--get-server-output"]
+        argv += ["--time", str(length_s), "--omit", str(warmup_s)]
+        argv += ["--parallel", str(flows), "--length", str(cell.payload_bytes)]
+        argv += ["--udp", "--udp-counters-64bit"] if self._udp else []
+        argv += ["--bitrate", str(round(cell.rate * cell.payload_bytes * 8 / flows))]
+        argv += ["--set-mss", str(options["mss"])] if "mss" in options else []
+        return Command(argv, window=window(trial))
+
+    def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
+        """Return what the client reported of a participant."""
+        report = read(folder / FIRST_PUBLISHER.name / STDOUT)
+        if report is None:
+            return None
+        sent, received = report.end.sum_sent, report.end.sum_received
+        datagrams = report.end.sum if self._udp else None
+        if participant.publishes:
+            own = {
+                "sent": sent.packets if datagrams else None,
+                "sent_bytes": sent.bytes,
+                "retransmits": sent.retransmits,
+                "measured_s": sent.seconds,
+            }
+            return Summary(own)
+        data: dict[str, Any] = {
+            "delivered_bytes": received.bytes,
+            "warmup_delivered_bytes": report.warmup_bytes,
+            "measured_s": received.seconds,
+            "throughput_mbps": aggregate.ratio(received.bytes * 8, received.seconds, 1e-6),
+        }
+        if datagrams:
+            data |= {
+                "received": received.bytes // trial.cell.payload_bytes,
+                "lost": datagrams.lost_packets,
+                "jitter_us": aggregate.ratio(datagrams.jitter_ms, 1, 1e3),
+            }
+        return Summary(data)
+
+    def error(self, folder: Path) -> str:
+        """Return the error in the JSON that a participant printed."""
+        try:
+            message = reading.json_file(folder / STDOUT, max_bytes=MAX_REPORT_BYTES).get("error")
+        except (OSError, reading.UnreadableError):
+            message = None
+        return reading.one_line(message, 300) if isinstance(message, str) else super().error(folder)
+
+
+def read(path: Path) -> Report | None:
+    """Return the report that a client printed; None if it is incomplete, of another shape, or an error."""
+    try:
+        document = reading.json_file(path, max_bytes=MAX_REPORT_BYTES)
+        return None if "error" in document else Report.model_validate(document)
+    except (OSError, reading.UnreadableError, ValidationError):
+        return None
+
+
+class StreamOptions(Strict):
+    """Options of tests of streams."""
+
+    flows: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_FLOWS,
+        description="number of streams at the same time, each on a socket of its own",
+    )
+
+
+class Stream(ToolWorkload):
+    """Payload rate of streams from the client to the server."""
+
+    options: type[Strict] = StreamOptions
+    uses = ("rate",)
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return a reason if iperf3 measured another interval than requested, or None."""
+        _, length_s = whole_seconds(outputs.trial)
+        for participant, summary in outputs.summaries.items():
+            measured_s = summary["measured_s"] if summary else None
+            if measured_s is None or abs(measured_s - length_s) > INTERVAL_TOLERANCE * length_s:
+                return f"interval: {participant} measured {measured_s or 0:.3g} s of {length_s} s"
+        return None
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the rate at the server, and what the client sent again or did not send in time."""
+        record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
+        record.interval_s = aggregate.mean(summary["measured_s"] for summary in outputs.subscribers)
+        record.retransmits = aggregate.count(summary["retransmits"] for summary in outputs.publishers)
+        record.achieved_rate_percent = achieved_rate_percent(outputs)
+
+    def warnings(self, outputs: TrialOutputs) -> list[str]:
+        """Return a warning if the client did not keep the offered rate."""
+        achieved = achieved_rate_percent(outputs)
+        if achieved is None or achieved >= 100 * (1 - RATE_MISSED):
+            return []
+        return [f"rate: {achieved:.3g} % of {outputs.trial.cell.rate:g} writes/s were sent"]
+
+
+def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
+    """Return what the client sent in percent of the offered rate; None without a rate."""
+    cell = outputs.trial.cell
+    offered = (
+        cell.rate * cell.payload_bytes * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
+    )
+    return aggregate.ratio(
+        aggregate.count(summary["sent_bytes"] for summary in outputs.publishers), offered, 100
+    )
+
+
+def write_limit(cell: Cell, longest: int) -> str | None:
+    """Return why iperf3 rejects the payload of a cell, or None."""
+    return f"iperf3 writes at most {longest} bytes at once" if cell.payload_bytes > longest else None

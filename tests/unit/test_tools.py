@@ -1,0 +1,159 @@
+"""Tests of standard tools: their commands, what they report, and when an attempt is not valid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import middleware
+from k8sdds.campaign import preflight
+from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.experiments import KNOWN
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
+from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
+from k8sdds.results.record import COLUMNS
+from k8sdds.testbeds import listening
+from k8sdds.workloads import OPTIONS, WORKLOADS, Program
+from k8sdds.workloads.program import Command, Surroundings
+from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload
+from tests.unit.test_attempt import Recording
+
+TOOLS = [workload for workload in WORKLOADS.values() if isinstance(workload, ToolWorkload)]
+
+
+def cell(test: str, **values: Any) -> Cell:
+    return Cell(network="host", test=test, **({"payload_bytes": 1024} | values))
+
+
+def command(trial_cell: Cell, participant: str, **durations: float) -> Command:
+    trial = Trial(
+        cell=trial_cell, testbed="lab", repetition=0, **({"duration_s": 3, "warmup_s": 0.5} | durations)
+    )
+    endpoints = {"pub0": Endpoint("10.0.0.1", "eth0", None), "sub0": Endpoint("10.0.0.2", "eth0", None)}
+    paths = ParticipantPaths("k8sdds-perftest", Path("out"), None)
+    surroundings = Surroundings(endpoints, 1, paths)
+    return middleware.program_of(trial_cell).command(trial, Participant.named(participant), surroundings)
+
+
+@pytest.mark.parametrize("workload", TOOLS, ids=lambda workload: workload.name)
+def test_a_tool_replaces_the_middleware(workload: ToolWorkload) -> None:
+    own = cell(workload.name)
+    assert middleware.of(own) is None
+    assert middleware.program_of(own) is workload.program
+    assert middleware.program_of(cell("throughput")) is middleware.of(cell("throughput"))
+
+
+@pytest.mark.parametrize("workload", TOOLS, ids=lambda workload: workload.name)
+def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> None:
+    other: dict[str, Any] = {
+        "reliability": "best-effort", "transport": "multicast", "security": "sign", "qos": "fast", "rate": 5.0,
+        "middleware_config": "a.xml", "discovery": "server", "receive_mode": "spin", "middleware": "fastdds",
+        "publish_mode": "asynchronous", "message_bytes": "mtu", "fragment_bytes": "mtu", "rate_profile": "burst:2",
+    }  # fmt: skip
+    for name, default in NO_EFFECT.items():
+        value = other.get(name, not default if isinstance(default, bool) else None)
+        changed = cell(workload.name, **{name: 7 if value is None else value})
+        refused = preflight.unsupported(changed)
+        if name in workload.uses:
+            assert refused is None
+        else:
+            assert refused == f"{name} has no effect in a {workload.name} test: leave it out"
+
+
+def test_every_option_of_a_test_is_a_column() -> None:
+    assert set(OPTIONS) <= set(COLUMNS)
+
+
+def test_an_experiment_needs_no_middleware(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = {"networks": ["host"], "test": [{"name": "tcp-stream", "flows": 8}]}
+    experiment = Experiment.model_validate({"name": "mine", "sweeps": [sweep]}, context=KNOWN)
+    expansion = expand(experiment)
+    assert preflight.contradictions(expansion) == []
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    problems = preflight._program_problems(expansion.trials("lab"), "lab")
+    assert [problem.what for problem in problems] == [
+        "test tcp-stream needs iperf3 (package iperf3), which is not installed"
+    ]
+    assert preflight._program_problems(expansion.trials("cluster"), "cluster") == []
+
+
+def test_the_window_of_the_meters_is_in_whole_seconds_like_the_interval_of_the_tool() -> None:
+    client = command(cell("tcp-stream", test_options={"flows": 8, "mss": 460}), "pub0", duration_s=2.5)
+    assert client.argv[client.argv.index("--time") + 1] == "3"
+    assert client.argv[client.argv.index("--omit") + 1] == "1"
+    assert client.window == Window(1, 3)
+    server = command(cell("tcp-stream"), "sub0")
+    assert server.listens == Listener("tcp", 5201)
+    launch = Launch(Participant("subscriber"), ("x",), Path(), listens=server.listens, window=server.window)
+    assert launch.supervisor_options == ["--window", "1:3", "--no-phase", "--service"]
+
+
+def test_the_rate_of_all_flows_together_is_offered() -> None:
+    argv = command(cell("tcp-stream", rate=1000, test_options={"flows": 4}), "pub0").argv
+    assert argv[argv.index("--bitrate") + 1] == str(1000 * 1024 * 8 // 4)
+
+
+TCP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100000A:1451 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+   1: 0100000A:9C40 0200000A:1452 01 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
+"""
+
+
+def test_a_listening_socket_is_found() -> None:
+    assert listening.is_listening(Listener("tcp", 5201), TCP.format(state="0A"))
+    assert not listening.is_listening(Listener("tcp", 5201), TCP.format(state="01"))
+    assert listening.is_listening(Listener("udp", 5201), TCP.format(state="07"))
+    # The port of the other side does not count.
+    assert not listening.is_listening(Listener("udp", 5202), TCP.format(state="07"))
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    return Recording("tcp-stream", tmp_path)
+
+
+def reason(recording: Recording, **codes: int) -> str:
+    record = recording.record(recording.measurement(**codes))
+    assert not record["valid"]
+    return str(record["reason"])
+
+
+def test_dds_settings_are_not_part_of_the_record(recording: Recording) -> None:
+    record = recording.record()
+    assert record["flows"] == 8
+    assert not {name for name in ("middleware", "reliability", "qos") if record.get(name) is not None}
+
+
+def test_the_error_of_a_tool_is_the_reason(recording: Recording) -> None:
+    (recording.folder / "pub0" / "stdout").write_text(json.dumps({"error": "unable to connect\x1b[31m"}))
+    assert reason(recording, pub0=1).startswith(
+        "crashed: pub0: the participant exited with code 1: unable to connect"
+    )
+    assert reason(recording).startswith("no-report")
+
+
+def test_payload_that_no_link_carried_is_not_valid(recording: Recording) -> None:
+    few = replace(recording.measurement(), received_bytes={"sub0": 1000})
+    assert str(recording.record(few)["reason"]).startswith("not-on-wire: sub0 got")
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(0.5, "interval"), (-1, "no-report"), ("a", "no-report")])
+def test_another_interval_than_requested_is_not_valid(
+    recording: Recording, seconds: object, word: str
+) -> None:
+    path = recording.folder / "pub0" / "stdout"
+    document = json.loads(path.read_text())
+    document["end"]["sum_received"]["seconds"] = seconds
+    path.write_text(json.dumps(document))
+    assert reason(recording).startswith(f"{word}: ")
+
+
+def test_programs_have_names() -> None:
+    programs: list[Program] = [workload.program for workload in TOOLS]
+    assert all(program.name for program in programs)
