@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.perftest.command import DOMAINS
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDERS = (Path(os.environ.get("K8SDDS_LIBEXEC", "/nonexistent")), REPOSITORY / "build/native/perftest")
 TIMEOUT_S = 40  # longer than any test takes
@@ -162,8 +164,9 @@ class Perftest:
 
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-domains = itertools.cycle(range(100 + _worker, 225, _workers))
-"""DDS domains for the tests of this process. Processes that run tests at the same time have different domains."""
+domains = itertools.cycle(list(DOMAINS)[_worker::_workers])
+"""DDS domains for the tests of this process. Processes that run tests at the same time have different domains. In higher
+domains than those of k8sdds, a port may belong to any socket that let the kernel choose its port."""
 
 
 def sh(command: str) -> str:
