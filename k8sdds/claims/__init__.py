@@ -3,6 +3,7 @@
 model     the format of a claims file: statement, quantity, cells, region, and what can test it
 files     load claims files by name or path
 evidence  select the trials for each part of a claim, by run folder and variant
+study     plan the campaigns that claims need; the folder with their runs and verdicts
 judge     decide verdicts with statistical tests: `k8sdds.claims.judge.judge(claims, runs)`
 reasons   describe verdicts
 """

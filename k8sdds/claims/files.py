@@ -12,7 +12,7 @@ from k8sdds.system.shipped import ShippedFiles
 PAPER = "k8sdds-paper"
 """The claims of the study that k8sdds follows."""
 
-CLAIMS = ShippedFiles("experiments/claims", "claims file")
+CLAIMS = ShippedFiles("experiments/claims", "set of claims", "k8sdds list --studies")
 
 
 def names() -> list[str]:
@@ -47,4 +47,7 @@ def find(claims: Claims, claim_id: str) -> Claim:
         if claim.id == claim_id:
             return claim
     hint = yaml_text.nearest(claim_id, [claim.id for claim in claims.claims])
-    raise InputError(f"{claims.name} has no claim {claim_id!r}{hint}", "see: k8sdds claims --list")
+    raise InputError(
+        f"{claims.name} has no claim {claim_id!r}{hint}",
+        "list the claims: k8sdds claims --list; list the studies: k8sdds list --studies",
+    )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -179,8 +181,16 @@ class Claim(Strict):
     @property
     def command(self) -> str:
         """The command that measures what this claim needs, or an empty string if the claim is not testable."""
-        sets = "".join(f" --set {setting}" for setting in self.settings)
-        return f"k8sdds run {self.experiment}{sets}" if self.experiment else ""
+        return run_command(self.experiment, self.settings) if self.experiment else ""
+
+    def is_measurable(self, in_lab: bool) -> bool:
+        """Return whether a campaign in the lab, or on a cluster, can say something about the claim."""
+        return bool(self.experiment) and not (in_lab and self.lab == "no")
+
+
+def run_command(experiment: str, settings: Sequence[str]) -> str:
+    """Return the command that measures an experiment with changed settings."""
+    return " ".join(["k8sdds run", experiment, *(f"--set {shlex.quote(setting)}" for setting in settings)])
 
 
 class Claims(Strict):

@@ -116,7 +116,7 @@ _add(
     "k8sdds run ./my-camera.yaml --set payload_bytes=4096 --dry-run",
 )  # fmt: skip
 _add_group(MEASURE, "init", init.app)
-_add(MEASURE, "list", list_.list_, "k8sdds list", "k8sdds list --networks")
+_add(MEASURE, "list", list_.list_, "k8sdds list", "k8sdds list --networks", "k8sdds list --studies")
 _add(
     MEASURE, "show", show.show,
     "k8sdds show quickstart",
@@ -130,8 +130,9 @@ _add(
 )  # fmt: skip
 _add(
     MEASURE, "reproduce", reproduce.reproduce,
-    "k8sdds reproduce flannel-vxlan-slower --dry-run",
-    "k8sdds reproduce flannel-vxlan-slower --with runs/paper",
+    "k8sdds reproduce k8sdds-paper --dry-run",
+    "k8sdds reproduce k8sdds-paper flannel-vxlan-slower --with runs/paper",
+    "k8sdds reproduce --resume runs/20261123T021500Z-k8sdds-paper",
 )  # fmt: skip
 _add(MEASURE, "schema", schema.schema, "k8sdds schema experiment", "k8sdds schema profile")
 _add_group(MEASURE, "security", security.app)

@@ -38,6 +38,13 @@ def complete_experiments(incomplete: str) -> list[str]:
     return [name for name in experiments.names() if name.startswith(incomplete)]
 
 
+def complete_studies(incomplete: str) -> list[str]:
+    """Complete the names of installed studies."""
+    from k8sdds.claims import files
+
+    return [name for name in files.names() if name.startswith(incomplete)]
+
+
 def complete_networks(incomplete: str) -> list[str]:
     """Complete the names of networks."""
     from k8sdds.networks import NETWORKS

@@ -1,86 +1,208 @@
-"""`k8sdds reproduce`: measure the experiments of claims and judge the claims."""
+"""`k8sdds reproduce`: measure what the claims of a study need, and judge the claims."""
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from k8sdds.cli.help import OUTPUT
-from k8sdds.cli.options import ClaimsFile, DryRun, Repeat, Seed
-from k8sdds.cli.terminal import console, format_duration
+from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, complete_studies
+from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.system.errors import InputError, InvalidTrials
+
+if TYPE_CHECKING:
+    from k8sdds.claims.model import Claim
+    from k8sdds.claims.study import PlannedCampaign, StudyFolder
+    from k8sdds.testbeds.selection import SelectedTestbed
 
 
 def reproduce(
-    claim_ids: Annotated[
-        list[str], typer.Argument(metavar="CLAIM", help="Ids of claims; see: k8sdds claims --list.")
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="STUDY [CLAIM]",
+            help="Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
+            " Without STUDY: that of --claims. See: k8sdds list --studies.",
+            autocompletion=complete_studies,
+            show_default=False,
+        ),
+    ] = None,
     file: ClaimsFile = "k8sdds-paper",
     with_: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="RUN", help="Also judge this run folder, such as an imported one."),
     ] = None,
     repeat: Repeat = None,
+    duration: Duration = None,
     seed: Seed = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", metavar="FOLDER", help="Measure what is missing in this folder of a study."),
+    ] = None,
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed",
+            help="With --resume: also measure trials again that have used up their attempts.",
+        ),
+    ] = False,
+    on: TestbedName = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FOLDER",
-            help="Parent of the new run folders. Default: runs/.",
+            help="Folder to create for the runs and verdicts. Default: runs/TIME-STUDY.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Measure the experiments of claims in the lab and print the verdicts.
+    """Measure the experiments of a study and print the verdicts on its claims.
 
     Claims with the same experiment share one campaign.
-    If the lab cannot test a claim, the reason is printed instead of a verdict.
+    If the testbed cannot test a claim, the reason is printed instead of a verdict.
     """
+    from k8sdds.claims.study import StudyFolder
+
+    if resume is not None:
+        changes = (names, with_, repeat, duration, seed, on, output)
+        if dry_run or any(change for change in changes):
+            raise InputError("--resume continues a study unchanged", "give no study and no changes")
+        _measure(StudyFolder.open(resume), retry_failed)
+        return
+    if retry_failed:
+        raise InputError("--retry-failed continues a study", "name its folder: --resume FOLDER")
+    if not names:
+        raise InputError("no study given", "see: k8sdds list --studies")
+    _start(names, file, with_ or (), (repeat, duration, seed), on, output, dry_run)
+
+
+def _start(
+    names: Sequence[str],
+    file: str,
+    with_: Sequence[Path],
+    changes: tuple[int | None, float | None, int | None],
+    on: str | None,
+    output: Path | None,
+    dry_run: bool,
+) -> None:
+    """Plan a study, and measure it unless it is a dry run."""
     from k8sdds import claims as claim_files
-    from k8sdds.campaign import experiments
     from k8sdds.campaign.start import campaign_name
+    from k8sdds.claims import study
+    from k8sdds.cli.testbed import select
+    from k8sdds.results.run_folder import RunFolder
+    from k8sdds.testbeds.selection import LAB
+
+    file, ids = _study_and_claims(names, file)
+    loaded = claim_files.load(file)
+    claims = [claim_files.find(loaded, id_) for id_ in dict.fromkeys(ids)] or loaded.claims
+    also = [str(RunFolder.open(path).path.absolute()) for path in with_]
+    selected = select(on, None, None, None, None, None, None)
+    campaigns = study.campaigns(claims, in_lab=selected.testbed == LAB)
+    if not (campaigns or also or dry_run):
+        reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in claims)
+        raise InputError(
+            f"the testbed {selected.name or selected.testbed} cannot test these claims:\n{reasons}",
+            "judge published data instead: k8sdds import, then --with RUN",
+        )
+    _announce(campaigns, claims)
+    if dry_run:
+        return
+    plan = study.Plan(
+        only=ids, campaigns=campaigns, repetitions=changes[0], duration_s=changes[1], seed=changes[2],
+        testbed=dataclasses.asdict(selected), also=also,
+    )  # fmt: skip
+    folder = output or Path("runs") / campaign_name(loaded.name)
+    _measure(study.StudyFolder.create(folder, file, plan))
+
+
+def _study_and_claims(names: Sequence[str], file: str) -> tuple[str, list[str]]:
+    """Return the claims file that the arguments select, and the ids of claims; no ids: all claims."""
+    from k8sdds.claims.files import CLAIMS
+
+    first = names[0]
+    if first in CLAIMS.names() or CLAIMS.is_path(first):
+        return first, list(names[1:])
+    return file, list(names)
+
+
+def _announce(campaigns: Sequence[PlannedCampaign], claims: Sequence[Claim]) -> None:
+    """Print the campaigns with their durations, and the claims that are not measured."""
+    for campaign in campaigns:
+        time = f"about {format_duration(60 * campaign.minutes)}" if campaign.minutes else "unknown duration"
+        console().print(f"{', '.join(campaign.claims)}: {campaign.command} ({time})")
+    measured = {claim_id for campaign in campaigns for claim_id in campaign.claims}
+    for claim in claims:
+        if claim.id not in measured:
+            console().print(f"{claim.id}: not measured: {claim.because}")
+    if len(campaigns) > 1:
+        total = format_duration(60 * sum(campaign.minutes for campaign in campaigns))
+        console().print(f"{len(campaigns)} campaigns, about {total}")
+
+
+def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
+    """Measure what is missing, and write and print the verdicts.
+
+    Raises:
+        InvalidTrials: Trials without a valid attempt remain; raised after the verdicts are written.
+    """
+    from k8sdds.testbeds import selection
+
+    command = f"k8sdds reproduce --resume {shlex.quote(str(folder.path))}"
+    print_step(f"Folder: {folder.path} (continue after an interruption: {command})")
+    selected = selection.parse(folder.plan.testbed)
+    invalid = None
+    for number, campaign in enumerate(folder.plan.campaigns, 1):
+        if folder.is_complete(campaign, retry_failed):
+            continue
+        print_step(f"\nCampaign {number} of {len(folder.plan.campaigns)}: {campaign.command}")
+        try:
+            _measure_campaign(folder, campaign, selected, retry_failed, command)
+        except InvalidTrials as error:
+            invalid = error
+    _judge(folder)
+    if invalid is not None:
+        raise InvalidTrials(
+            invalid.message, f"see the reasons in the reports; try again: {command} --retry-failed"
+        )
+
+
+def _measure_campaign(
+    folder: StudyFolder,
+    campaign: PlannedCampaign,
+    selected: SelectedTestbed,
+    retry_failed: bool,
+    command: str,
+) -> None:
+    from k8sdds.campaign import experiments
+    from k8sdds.cli.run import measure, resume_measuring
+
+    if folder.is_started(campaign):
+        resume_measuring(folder.run(campaign), selected, None, retry_failed, command)
+        return
+    plan = folder.plan
+    loaded = experiments.load(campaign.experiment)
+    experiment = experiments.changed(loaded, (), campaign.settings, plan.repetitions, plan.duration_s)
+    measure(experiment, plan.seed, folder.run(campaign), False, selected, command=command)
+
+
+def _judge(folder: StudyFolder) -> None:
+    """Judge the claims, write the verdicts into the folder, and print them."""
     from k8sdds.claims.judge import judge
-    from k8sdds.cli.run import measure
     from k8sdds.report import claims as claims_report
     from k8sdds.results.run_folder import RunFolder
 
-    loaded = claim_files.load(file)
-    selected = [claim_files.find(loaded, claim_id) for claim_id in dict.fromkeys(claim_ids)]
-    existing = [RunFolder.open(path) for path in with_ or ()]
-    testable = [claim for claim in selected if claim.lab != "no" and claim.experiment]
-    runs = []
-    invalid = None
-    for command, claim in {claim.command: claim for claim in testable}.items():
-        ids = ", ".join(same.id for same in testable if same.command == command)
-        time = f"about {format_duration(60 * claim.minutes)}" if claim.minutes else "unknown duration"
-        console().print(f"{ids}: {command} ({time})")
-        if dry_run:
-            continue
-        experiment = experiments.changed(experiments.load(claim.experiment), (), claim.settings, repeat)
-        folder = (output or Path("runs")) / campaign_name(claim.experiment)
-        try:
-            measure(experiment, seed, folder, False)
-        except InvalidTrials as error:
-            invalid = error
-        runs.append(RunFolder.open(folder))
-    if dry_run:
-        for claim in selected:
-            if claim not in testable:
-                console().print(f"{claim.id}: not measured: {claim.because}")
-        return
-    if not runs and not existing:
-        reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in selected)
-        raise InputError(
-            f"the lab cannot test these claims:\n{reasons}",
-            "judge published data instead: k8sdds import, then --with RUN",
-        )
+    runs: list[Any] = [*folder.started(), *map(RunFolder.open, folder.plan.also)]
+    judged = judge(folder.claims, runs, folder.plan.only)
     console().print()
-    judged = judge(loaded, [*runs, *existing], [claim.id for claim in selected])
-    claims_report.show(loaded, judged, console())
-    if invalid is not None:
-        raise invalid
+    claims_report.show(folder.claims, judged, console())
+    for path in claims_report.write(folder.claims, judged, folder.path):
+        console().print(str(path), soft_wrap=True)

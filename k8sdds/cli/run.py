@@ -109,7 +109,7 @@ def run(
         # A campaign continues on its first testbed unless options select another one.
         original = RunFolder.open(resume).reached if all(o is None for o in testbed_options) else None
         selected = selection.parse(original) if original else select(*testbed_options)
-        _resume(resume, selected, psk_file, retry_failed)
+        resume_measuring(resume, selected, psk_file, retry_failed)
         return
     if retry_failed:
         raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
@@ -133,6 +133,7 @@ def measure(
     selected: SelectedTestbed | None = None,
     psk_file: Path | None = None,
     required: Sequence[str] = (),
+    command: str = "",
 ) -> None:
     """Measure an experiment and write its report.
 
@@ -144,6 +145,7 @@ def measure(
         selected: The testbed; None: the lab.
         psk_file: File with the pre-shared key of the lab's IPsec networks.
         required: Networks that the testbed must have; others are left out if the testbed does not have them.
+        command: The command that continues it after an interruption; empty: `k8sdds run --resume FOLDER`.
 
     Raises:
         InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
@@ -157,14 +159,21 @@ def measure(
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     request = steps.Request(experiment, name, folder, seed, required, dry_run)
     print_step(f"Testbed: {_describe(selected)}")
-    with _ending(folder):
+    with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.run(request, testbed, Display())
         if not dry_run:
             _report(folder, failed)
 
 
-def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None, retry_failed: bool) -> None:
+def resume_measuring(
+    folder: Path,
+    selected: SelectedTestbed,
+    psk_file: Path | None = None,
+    retry_failed: bool = False,
+    command: str = "",
+) -> None:
+    """Measure the missing trials of a run folder and write its report; arguments and errors as of `measure`."""
     from k8sdds.campaign import experiments
     from k8sdds.campaign import run as steps
     from k8sdds.campaign.start import campaign_name
@@ -177,7 +186,7 @@ def _resume(folder: Path, selected: SelectedTestbed, psk_file: Path | None, retr
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
     print_step(f"Testbed: {_describe(selected)}")
-    with _ending(folder):
+    with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed)
         _report(folder, failed)
@@ -220,8 +229,12 @@ def _report(folder: Path, failed: InvalidTrials | None) -> None:
 
 
 @contextmanager
-def _ending(folder: Path) -> Iterator[None]:
+def _ending(folder: Path, command: str = "") -> Iterator[None]:
     """Stop the campaign cleanly on the first signal and at once on the second one.
+
+    Args:
+        folder: The run folder.
+        command: The command that continues the campaign; empty: `k8sdds run --resume FOLDER`.
 
     Raises:
         Interrupted: Ctrl-C.
@@ -246,13 +259,13 @@ def _ending(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        kept, remedy = _kept(folder)
+        kept, remedy = _kept(folder, command)
         if received and received[-1] != signal.SIGINT:
             raise Aborted(f"stopped by {signal.Signals(received[-1]).name}{kept}", remedy) from None
         raise Interrupted(f"interrupted{kept}", remedy) from None
     except Exception as error:
         fault = faults.explain(error)
-        kept, remedy = _kept(folder)
+        kept, remedy = _kept(folder, command)
         if fault is None or isinstance(fault, Aborted) or not remedy:
             raise
         raise Aborted(f"{fault.message}{kept}", f"{fault.remedy}; then {remedy}") from error
@@ -261,8 +274,10 @@ def _ending(folder: Path) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _kept(folder: Path) -> tuple[str, str]:
+def _kept(folder: Path, command: str) -> tuple[str, str]:
     """Return what remains of a stopped campaign, and how to continue it; empty: it had not started."""
+    if command:
+        return "; the results so far are kept", f"continue: {command}"
     if not os.path.exists(folder / CAMPAIGN):  # in contrast to Path.exists, it never raises
         return "; nothing was measured", ""
     return "; the results so far are kept", f"continue: k8sdds run --resume {shlex.quote(str(folder))}"

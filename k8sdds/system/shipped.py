@@ -38,7 +38,7 @@ class ShippedFiles:
         Raises:
             InputError: There is no such file, or it cannot be read.
         """
-        if name.endswith((".yaml", ".yml")) or "/" in name:
+        if self.is_path(name):
             path = Path(name)
         else:
             path = self._path / f"{name}.yaml"
@@ -55,6 +55,11 @@ class ShippedFiles:
                 f"cannot read {reading.printable(name)}: {getattr(error, 'strerror', None) or error}",
                 f"give the name of an installed {self.kind}, or the path of a YAML file",
             ) from error
+
+    @staticmethod
+    def is_path(name: str) -> bool:
+        """Return whether a name is the path of a YAML file instead of the name of an installed file."""
+        return name.endswith((".yaml", ".yml")) or "/" in name
 
     def copy(self, like: str, name: str) -> str:
         """Return the text of a file, which `read` finds, with another value of its key `name`.
