@@ -81,17 +81,21 @@ def reachable_kubeconfig(name: str) -> Iterator[Path]:
             forwarded.unlink(missing_ok=True)
 
 
-def restore(name: str) -> None:
+def restore(name: str) -> str | None:
     """Start the port forward to the API server of local nodes again if it ended. SSH connects again by itself.
 
     Args:
         name: The cluster.
+
+    Returns:
+        The URL of the API server, which has another port if the previous one is taken; None: it is the same.
     """
     # Another error than the one that the caller reports would hide it.
     with contextlib.suppress(K8sddsError, OSError):
-        profile = profiles.deployed(name)
+        profile, kubeconfig = _profile_and_kubeconfig(name)
         if profile.provider == "local":
-            _local_forward(profile)
+            return "https://{}:{}".format(*_server(kubeconfig))
+    return None
 
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:

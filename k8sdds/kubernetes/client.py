@@ -95,11 +95,17 @@ class KubernetesClient:
         configuration.retries = False
         configuration.connection_pool_maxsize = 32
         self.configuration = configuration
+        # The library sets `configuration.host` again whenever it reads the credentials.
+        self.server = str(configuration.host)
+        """URL of the API server."""
         self.calls: Counter[str] = Counter()
         """Number of requests sent, retries included, by kind: get, create, delete, watch, exec."""
         self.outage_timeout_s: float = FIRST_OUTAGE_TIMEOUT_S
-        self.restore_connection: Callable[[], object] = lambda: None
-        """Called when the API server cannot be reached, to start what leads to it again, such as a port forward."""
+        self.restore_connection: Callable[[], str | None] = lambda: None
+        """Called when the API server cannot be reached, to start what leads to it again, such as a port forward.
+
+        Returns the URL of the API server from then on; None: it has not changed.
+        """
         self._restoring = threading.Lock()
         self._restored_s = -math.inf
         """When `restore_connection` was last called (monotonic clock)."""
@@ -118,11 +124,6 @@ class KubernetesClient:
             InputError: the kubeconfig or the context cannot be used.
         """
         return cls(kubeconfigs.load(kubeconfig, context))
-
-    @property
-    def server(self) -> str:
-        """URL of the API server."""
-        return str(self.configuration.host)
 
     def headers(self) -> dict[str, str]:
         """Return the authentication headers, with a new token if the kubeconfig has a plugin that provides tokens."""
@@ -234,7 +235,7 @@ class KubernetesClient:
         """Call `restore_connection`, unless another thread has just called it."""
         with self._restoring:
             if time.monotonic() > self._restored_s + RESTORE_INTERVAL_S:
-                self.restore_connection()
+                self.server = self.restore_connection() or self.server
                 self._restored_s = time.monotonic()
 
     def _send(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:

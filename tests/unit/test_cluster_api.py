@@ -86,6 +86,16 @@ def test_a_connection_is_restored_when_its_forward_has_ended(tmp_path: Path) -> 
         assert client.get("/version") == {"gitVersion": "v1"}
 
 
+def test_a_connection_may_be_restored_at_another_port(tmp_path: Path) -> None:
+    with socket.socket() as taken, serve([(200, {"gitVersion": "v1"})]) as url:
+        taken.bind(("127.0.0.1", 0))
+        client = client_for(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path)
+        client.outage_timeout_s = 10
+        client.restore_connection = lambda: url
+        assert client.get("/version") == {"gitVersion": "v1"}
+        assert client.server == url
+
+
 def test_a_broken_watch_ends_without_an_error_and_restores_the_connection(tmp_path: Path) -> None:
     event = {"type": "ADDED", "object": {}}
     restored: list[str] = []
