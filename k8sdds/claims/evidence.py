@@ -6,9 +6,10 @@ such as middleware, layout and link. Trials of different variants are never comb
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
+from k8sdds.model.trial import Cell
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
@@ -130,7 +132,8 @@ def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[R
     if part.exact:
         counts = tuple(row[part.quantity] for row in used if row.get(part.quantity) is not None)
         return PointData(values, None, counts, rows=used)
-    by_repetition = [overhead.by_repetition(group, part.quantity) for group in groups]
+    terms = list(zip(groups, part.quantities, strict=False))
+    by_repetition = [overhead.by_repetition(group, quantity) for group, quantity in terms]
     shared = set.intersection(*(set(term) for term in by_repetition))
     signs = (1, -1, -1, 1)
     logs = {
@@ -139,7 +142,7 @@ def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[R
         )
         for repetition in sorted(shared)
     }
-    rounding = math.hypot(*(overhead.rounding(group, part.quantity) for group in groups))
+    rounding = math.hypot(*(overhead.rounding(group, quantity) for group, quantity in terms))
     contrast = one_sample(list(logs.values()), rounding) if logs else None
     return PointData(values, contrast, (), logs, used, rounding)
 
@@ -160,11 +163,32 @@ def _matching(rows: list[Row], selector: Selector) -> list[Row]:
     if "network" in selector:
         rows = [row for row in rows if _has_network(row[UNIT], selector["network"])]
     for key, value in selector.items():
-        if key != "network":
+        if "." in key:
+            rows = [row for row in rows if _part_of(row, key) == value]
+        elif key != "network":
             # Imported data may not have all columns. A missing value counts as the default.
             accepted = (value, None) if DEFAULTS.get(key) == value else (value,)
             rows = [row for row in rows if row.get(key) in accepted]
     return rows
+
+
+def _part_of(row: Row, key: str) -> Any:
+    """Return a part of a setting, such as `link.mtu`; what the record does not contain has its default."""
+    setting, *path = key.split(".")
+    for value in (_parsed(row.get(setting)), Cell.model_fields[setting].default.model_dump(mode="json")):
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _parsed(text: Any) -> Any:
+    # The table contains settings with parts as JSON. Published data may contain any text.
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return None
 
 
 def _has_network(label: Any, network: Any) -> bool:
@@ -177,7 +201,17 @@ def _variant(part: Part, row: Row) -> Variant:
     specified = {key for selector in selectors for key in selector}
     # The QoS profile depends on the reliability.
     specified |= {"qos"} if "reliability" in specified else set()
-    return tuple((name, _unless_default(name, row)) for name in _VARIANT if name not in specified)
+    parts = {key for key in specified if "." in key}
+    return tuple((name, _unspecified(name, row, parts)) for name in _VARIANT if name not in specified)
+
+
+def _unspecified(name: str, row: Row, specified: Collection[str]) -> Any:
+    """Return a setting of a row, without those of its parts that a claim specifies."""
+    named = {key.split(".")[1] for key in specified if key.startswith(f"{name}.")}
+    value = _parsed(row.get(name)) if named else None
+    if not isinstance(value, dict):
+        return _unless_default(name, row)
+    return json.dumps({key: part for key, part in value.items() if key not in named}, sort_keys=True)
 
 
 def _unless_default(name: str, row: Row) -> Any:

@@ -10,7 +10,7 @@ not testable here           this testbed, engine or link cannot test the claim
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,18 +73,39 @@ class ClaimResult:
         return min(candidates, key=lambda verdict: (order.index(verdict.verdict), verdict.gaps), default=None)
 
 
-def judge(claims: Claims, runs: Sequence[RunFolder], only: Sequence[str] = ()) -> list[ClaimResult]:
-    """Judge every claim, or the claims whose id is in `only`, with the data of all run folders.
+def judge(
+    claims: Claims,
+    runs: Sequence[RunFolder],
+    only: Sequence[str] = (),
+    obstacles: Mapping[str, str] | None = None,
+) -> list[ClaimResult]:
+    """Judge every claim, or some of them, with the data of all run folders.
 
-    The results are in the order of the claims file.
+    Args:
+        claims: The claims.
+        runs: The run folders.
+        only: Ids of the claims to judge; empty: all.
+        obstacles: Why a claim, by id, could not be measured.
+
+    Returns:
+        The results, in the order of the claims file.
     """
     sources = [Source.read(run) for run in runs]
     selected = [claim for claim in claims.claims if not only or claim.id in only]
-    return [judge_claim(claim, sources, claims.level) for claim in selected]
+    return [
+        judge_claim(claim, sources, claims.level, (obstacles or {}).get(claim.id, "")) for claim in selected
+    ]
 
 
-def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> ClaimResult:
-    """Judge one claim with the data of some sources at a significance level."""
+def judge_claim(claim: Claim, sources: Sequence[Source], level: float, obstacle: str = "") -> ClaimResult:
+    """Judge one claim with the data of some sources at a significance level.
+
+    Args:
+        claim: The claim.
+        sources: The data.
+        level: The significance level.
+        obstacle: Why it could not be measured, if it was tried.
+    """
     if not claim.parts:
         return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
     verdicts = [verdict for source in sources for verdict in _verdicts(claim, source, level)]
@@ -97,6 +118,10 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float) -> ClaimR
             return ClaimResult(claim, verdicts, verdict, reason)
     if verdicts:
         return ClaimResult(claim, verdicts, *_combine(verdicts))
+    if obstacle:
+        return ClaimResult(claim, [], NOT_TESTABLE, obstacle)
+    if claim.lab == "no" and sources:
+        return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
     reason = f"these run folders have no trial of it; measure: {claim.command}"
     return ClaimResult(claim, [], NOT_ENOUGH, reason)
 

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.model.experiment import OneOrMore
-from k8sdds.model.trial import defaults
+from k8sdds.model.trial import Cell, defaults
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.strict import MAX_NAME, MAX_TITLE, Strict
 
@@ -33,14 +33,22 @@ fast as possible."""
 SELECTABLE = ("network", *(name for name in CONDITION if name not in ("testbed", "nodes")))
 """Keys of a selector. `network` is compared with the network label of the trials."""
 
+PARTS = tuple(
+    f"{name}.{part}"
+    for name, setting in Cell.model_fields.items()
+    if name in SELECTABLE and isinstance(setting.default, Strict)
+    for part in type(setting.default).model_fields
+)
+"""Parts of settings that a selector can name, such as `link.rate_mbit`. They can have parts themselves."""
+
 
 def _selector(value: Any) -> Any:
     if isinstance(value, dict):
         for key in value:
-            if key not in SELECTABLE:
+            if ".".join(str(key).split(".")[:2]) not in (*SELECTABLE, *PARTS):
                 from k8sdds.system.yaml_text import nearest
 
-                raise ValueError(f"unknown key {key!r}{nearest(str(key), list(SELECTABLE))}")
+                raise ValueError(f"unknown key {key!r}{nearest(str(key), [*SELECTABLE, *PARTS])}")
     return value
 
 
@@ -67,6 +75,9 @@ class Part(Strict):
     quantity: str
     of: Selector
     to: Selector | None = Field(default=None, description="omit it to state the level of `of`")
+    to_quantity: str | None = Field(
+        default=None, description="the quantity of `to`, if it differs: two quantities of the same cells"
+    )
     against: Pair | None = Field(default=None, description="a second ratio; the first is divided by it")
     cells: Selector = Field(default_factory=dict, description="settings that all of these cells share")
     at: Points = Field(default_factory=dict, description="the points: every combination of these values")
@@ -88,10 +99,13 @@ class Part(Strict):
     def _check_keys(self) -> Part:
         if math.prod(len(values) for values in self.at.values()) > MAX_POINTS:
             raise ValueError(f"`at` has more than {MAX_POINTS:,} combinations")
-        if self.quantity not in METRICS:
-            from k8sdds.system.yaml_text import nearest
+        for quantity in filter(None, (self.quantity, self.to_quantity)):
+            if quantity not in METRICS:
+                from k8sdds.system.yaml_text import nearest
 
-            raise ValueError(f"{self.quantity!r} is not a metric{nearest(self.quantity, list(METRICS))}")
+                raise ValueError(f"{quantity!r} is not a metric{nearest(quantity, list(METRICS))}")
+        if self.to_quantity and (self.to is None or self.against):
+            raise ValueError("to_quantity needs `to`, and excludes `against`")
         if (self.to is None) != (self.published_as == "level" and self.published is not None):
             raise ValueError("a part without `to` needs `published` with `published_as: level`")
         if self.is_ in ("alike", "published", "between") and self.within_percent is None and not self.exact:
@@ -108,6 +122,11 @@ class Part(Strict):
     def exact(self) -> bool:
         """Whether the quantity is an exact count, compared without statistics."""
         return METRICS[self.quantity].exact
+
+    @property
+    def quantities(self) -> list[str]:
+        """The quantity of each term: `of`, `to`, and both of `against`."""
+        return [self.quantity, self.to_quantity or self.quantity, self.quantity, self.quantity]
 
     @property
     def points(self) -> list[dict[str, Scalar]]:

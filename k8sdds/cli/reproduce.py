@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, complete_studies
 from k8sdds.cli.terminal import console, format_duration, print_step
-from k8sdds.system.errors import InputError, InvalidTrials
+from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 
 if TYPE_CHECKING:
     from k8sdds.claims.model import Claim
@@ -152,14 +152,16 @@ def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
     """Measure what is missing, and write and print the verdicts.
 
     Raises:
-        InvalidTrials: Trials without a valid attempt remain; raised after the verdicts are written.
+        InvalidTrials: Trials without a valid attempt remain.
+        PrerequisiteError: The prerequisites of a campaign are not met. Both are raised after the verdicts are written.
     """
     from k8sdds.testbeds import selection
 
     command = f"k8sdds reproduce --resume {shlex.quote(str(folder.path))}"
     print_step(f"Folder: {folder.path} (continue after an interruption: {command})")
     selected = selection.parse(folder.plan.testbed)
-    invalid = None
+    errors: list[InvalidTrials | PrerequisiteError] = []
+    obstacles: dict[str, str] = {}
     for number, campaign in enumerate(folder.plan.campaigns, 1):
         if folder.is_complete(campaign, retry_failed):
             continue
@@ -167,12 +169,16 @@ def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
         try:
             _measure_campaign(folder, campaign, selected, retry_failed, command)
         except InvalidTrials as error:
-            invalid = error
-    _judge(folder)
-    if invalid is not None:
-        raise InvalidTrials(
-            invalid.message, f"see the reasons in the reports; try again: {command} --retry-failed"
-        )
+            errors.append(
+                InvalidTrials(error.message, f"see the reports; try again: {command} --retry-failed")
+            )
+        except PrerequisiteError as error:
+            print_step(f"Not measured: {error}")
+            errors.append(PrerequisiteError(error.message, f"{error.remedy}; then: {command}"))
+            obstacles |= dict.fromkeys(campaign.claims, error.message)
+    _judge(folder, obstacles)
+    if errors:
+        raise errors[0]
 
 
 def _measure_campaign(
@@ -194,14 +200,14 @@ def _measure_campaign(
     measure(experiment, plan.seed, folder.run(campaign), False, selected, command=command)
 
 
-def _judge(folder: StudyFolder) -> None:
+def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:
     """Judge the claims, write the verdicts into the folder, and print them."""
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as claims_report
     from k8sdds.results.run_folder import RunFolder
 
     runs: list[Any] = [*folder.started(), *map(RunFolder.open, folder.plan.also)]
-    judged = judge(folder.claims, runs, folder.plan.only)
+    judged = judge(folder.claims, runs, folder.plan.only, obstacles)
     console().print()
     claims_report.show(folder.claims, judged, console())
     for path in claims_report.write(folder.claims, judged, folder.path):

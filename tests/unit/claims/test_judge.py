@@ -212,3 +212,50 @@ def test_of_equal_verdicts_the_most_complete_is_shown():
     ]
     result = judge.judge_claim(sizes, [Source("it", gappy + whole)], 0.05)
     assert len(result.verdicts) == 2 and result.best(False).gaps == 0
+
+
+def test_two_quantities_of_the_same_cells_are_compared():
+    busier = claim("higher", part={
+        "quantity": "subscriber_cpu_percent", "to_quantity": "publisher_cpu_percent", "of": {}, "to": {},
+        "at": {"network": ["a"]}, "cells": {"test": "throughput"},
+    })  # fmt: skip
+    trials = [
+        row | {"subscriber_cpu_percent": 40 + row["repetition"], "publisher_cpu_percent": 20}
+        for row in rows("a", 100)
+    ]
+    assert judged(busier, trials).verdict == judge.SUPPORTED
+    swapped = [
+        row | {"subscriber_cpu_percent": row["publisher_cpu_percent"],
+               "publisher_cpu_percent": row["subscriber_cpu_percent"]} for row in trials
+    ]  # fmt: skip
+    assert judged(busier, swapped).verdict == judge.CONTRADICTED
+    with pytest.raises(ValueError, match="to_quantity needs `to`"):
+        claim(part={"to_quantity": "latency_p90_us", "to": None, "published": [1], "published_as": "level"})
+    with pytest.raises(ValueError, match="is not a metric"):
+        claim(part={"to_quantity": "latency"})
+
+
+def test_a_part_of_a_setting_selects_trials():
+    slow, fast = (f'{{"delay_us":{delay},"loss_percent":0,"rate_mbit":100.0}}' for delay in (1000, 0))
+    delayed = claim(part={
+        "of": {"network": "a", "link.delay_us": 1000}, "to": {"network": "a", "link.delay_us": 0},
+    })  # fmt: skip
+    result = judged(delayed, rows("a", 50, link=slow), rows("a", 100, link=fast))
+    assert result.verdict == judge.SUPPORTED and len(result.verdicts) == 1
+    # What the claim does not specify still separates variants, and an absent part has its default.
+    other = '{"loss_percent":0,"rate_mbit":10.0}'
+    both = judged(
+        delayed, rows("a", 50, link=slow), rows("a", 100, link=fast), rows("a", 9, link=other),
+    )  # fmt: skip
+    assert len(both.verdicts) == 1 and both.verdict == judge.SUPPORTED
+    assert judged(delayed, rows("a", 50, link=slow), rows("a", 100, link=None)).verdict == judge.NOT_ENOUGH
+    for key in ("link.", "network.name", "test.flows", "delay"):
+        with pytest.raises(ValueError):
+            claim(part={"of": {key: 1}})
+
+
+def test_what_prevented_a_measurement_is_the_verdict():
+    result = judge.judge_claim(claim(), [], 0.05, "calico-ipip needs ipip")
+    assert (result.verdict, result.reason) == (judge.NOT_TESTABLE, "calico-ipip needs ipip")
+    measured = judge.judge_claim(claim(), [Source("it", [*rows("a", 50), *rows("b", 100)])], 0.05, "again")
+    assert measured.verdict == judge.SUPPORTED
