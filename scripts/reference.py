@@ -285,7 +285,8 @@ EXPERIMENT = {
     "NetworkChoice": "Network",
     "TestChoice": "Test",
     "SecurityChoice": "Security",
-    "Link": "Link",
+    "LinkChoice": "Link",
+    "Offloads": "Offloads",
 }
 PROFILE = {
     "": "Profile",

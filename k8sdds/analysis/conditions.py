@@ -145,7 +145,11 @@ def _link(text: str) -> str:
         parts.append(f"{link['loss_percent']:g} % loss")
     if link.get("delay_us"):
         parts.append(f"{link['delay_us']:g} µs delay")
-    return "links " + (", ".join(parts) if parts else "unshaped")
+    if link.get("mtu"):
+        parts.append(f"MTU {link['mtu']}")
+    for name, on in (link.get("offloads") or {}).items():
+        parts.append(f"{name} {'on' if on else 'off'}")
+    return "links " + (", ".join(parts) or "unshaped")
 
 
 def payload(size: float) -> str:

@@ -45,8 +45,10 @@ def expand(experiment: Experiment) -> Expansion:
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
         own_config = _middleware_config(sweep)
-        for values in itertools.product(*(getattr(sweep, name) for name in LISTS)):
-            cell = _cell(experiment, sweep, dict(zip(LISTS, values, strict=True)) | own_config)
+        links = list((sweep.link or experiment.link).each())
+        for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), links):
+            settings = dict(zip(LISTS, values, strict=True)) | {"link": link}
+            cell = _cell(experiment, sweep, settings | own_config)
             if cells.setdefault(cell.cell_id, cell) is cell:
                 where[cell.cell_id] = sweep.where
     return Expansion(experiment, tuple(cells.values()), where)
@@ -73,7 +75,6 @@ def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
         test_options=workload.options(**test.options).model_dump(mode="json", exclude_defaults=True),
         layout=workload.layout if layout == "auto" else layout,
         ip_families=sweep.ip_families or experiment.ip_families or ip_families.DEFAULT,
-        link=sweep.link or experiment.link,
         placement=sweep.placement or experiment.placement,
         nodes=sweep.nodes,
         cpu_quota=sweep.cpu_quota,

@@ -11,7 +11,8 @@ from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.model import ip_families
-from k8sdds.model.experiment import MAX_WRITERS, Link
+from k8sdds.model.experiment import MAX_WRITERS
+from k8sdds.model.link import Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
 from k8sdds.model.trial import Cell, Trial

@@ -103,7 +103,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "rate": cell.rate,
         **_dds_settings(cell),
         "ip_families": "+".join(cell.ip_families),
-        "link": cell.link.model_dump(mode="json"),
+        "link": cell.link.recorded(),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
         **execution.settings(cell),

@@ -21,13 +21,13 @@ from pydantic import (
 
 from k8sdds.model import rate_profile
 from k8sdds.model.ip_families import IpFamilies
+from k8sdds.model.link import LinkChoice
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
 from k8sdds.system.strict import (
     MAX_LABEL,
     MAX_NAME,
-    MAX_RATE_MBIT,
     MAX_REMARKS,
     MAX_TITLE,
     Strict,
@@ -59,7 +59,6 @@ MAX_INSTANCES = 100_000
 MAX_WRITERS = 2048
 """Writers of a publisher, over all topics."""
 MAX_BATCH_BYTES = 64 * 1024 * 1024
-MAX_DELAY_US = 60_000_000
 
 
 def _reject_bool(value: Any) -> Any:
@@ -72,21 +71,6 @@ def _reject_bool(value: Any) -> Any:
 def _is_rate_profile(text: str) -> str:
     rate_profile.parse(text)
     return text
-
-
-class Link(Strict):
-    """The links between nodes and their switch."""
-
-    rate_mbit: float | None = Field(
-        default=None,
-        gt=0,
-        le=MAX_RATE_MBIT,
-        description="shaped rate, in Mbit/s; default: as fast as the CPU allows",
-    )
-    loss_percent: float = Field(default=0, ge=0, lt=100, description="random loss of UDP packets, one way")
-    delay_us: float = Field(
-        default=0, ge=0, le=MAX_DELAY_US, description="added one-way delay, in microseconds"
-    )
 
 
 TESTS = "tests"
@@ -316,7 +300,7 @@ class Sweep(Strict):
     ip_families: IpFamilies | None = Field(
         default=None, description="as in the experiment, for this sweep only"
     )
-    link: Link | None = Field(default=None, description="as in the experiment, for this sweep only")
+    link: LinkChoice | None = Field(default=None, description="as in the experiment, for this sweep only")
     placement: Placement | None = Field(default=None, description="as in the experiment, for this sweep only")
     nodes: int | None = Field(
         default=None,
@@ -424,7 +408,9 @@ class Experiment(Strict):
         description="IP versions of nodes and pods: `[ipv4]`, `[ipv6]`, or both; participants use the first. Lab only;"
         " default: `[ipv4]`",
     )
-    link: Link = Field(default=Link(), description="shaping of the links between the nodes (lab only)")
+    link: LinkChoice = Field(
+        default=LinkChoice(), description="shaping, MTU and offloads of the links between the nodes"
+    )
     placement: Placement = Field(
         default="spread",
         description="how participants are distributed over nodes, or a mapping such as `{pub0: 0, sub0: 1}`"
@@ -436,7 +422,8 @@ class Experiment(Strict):
     def _can_be_measured(self) -> Experiment:
         cells = 0
         for index, sweep in enumerate(self.sweeps):
-            cells += math.prod(len(getattr(sweep, name)) for name in LISTS)
+            link = sweep.link or self.link
+            cells += math.prod(len(getattr(sweep, name)) for name in LISTS) * len(list(link.each()))
             if cells > MAX_CELLS:
                 raise mistake(f"more than {MAX_CELLS:,} combinations: split the experiment", "sweeps", index)
         if cells * self.repetitions > MAX_TRIALS:

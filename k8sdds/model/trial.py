@@ -16,7 +16,6 @@ from k8sdds.model.experiment import (
     MAX_LOSS_PERCENT,
     SHARED_MEMORY,
     Discovery,
-    Link,
     Placement,
     PublishMode,
     ReceiveMode,
@@ -24,6 +23,7 @@ from k8sdds.model.experiment import (
     Transport,
 )
 from k8sdds.model.ip_families import IpFamilies, IpFamily
+from k8sdds.model.link import STANDARD_MTU, Link
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE
@@ -98,6 +98,8 @@ MAX_DEFAULT_NODES = 10
 
 IP_FAMILIES = "ip_families"
 """Option of a network with the IP families of its nodes and pods."""
+MTU_OF_LINKS = "link_mtu"
+"""Option of a network with the MTU of the nodes' links."""
 
 NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
 """Name and sorted options of a network."""
@@ -177,9 +179,10 @@ class Cell(Strict):
 
     @property
     def datapath_options(self) -> dict[str, object]:
-        """The options of the network, with the IP families of its nodes and pods if they are not the default."""
+        """The options of the network, with the IP families and the MTU of the links if they are not the default."""
         families = {} if self.ip_families == ip.DEFAULT else {IP_FAMILIES: self.ip_families}
-        return self.network_options | families
+        mtu = {} if self.link.mtu == STANDARD_MTU else {MTU_OF_LINKS: self.link.mtu}
+        return self.network_options | families | mtu
 
     @property
     def ip_family(self) -> IpFamily:
@@ -262,6 +265,8 @@ class Cell(Strict):
             parts.append(f"SCHED_FIFO {self.realtime_priority}")
         if self.ip_families != ip.DEFAULT:
             parts.append("+".join(self.ip_families))
+        if link := self.link.describe():
+            parts.append(link)
         if self.lock_memory:
             parts.append("locked memory")
         if self.dscp:

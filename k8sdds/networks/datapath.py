@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.trial import Participant
 
-LINK_MTU = 1500
-"""MTU of the links between nodes: that of standard Ethernet (IEEE 802.3)."""
+LINK_MTU = STANDARD_MTU
+"""MTU of the links between nodes, unless the experiment sets another one."""
 
 
-Tool = Literal["ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg"]
+Tool = Literal["ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg", "ethtool"]
 Subnet = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from k8sdds.model.trial import IP_FAMILIES
+from k8sdds.model.trial import IP_FAMILIES, MTU_OF_LINKS
 from k8sdds.networks.cluster_install import ClusterInstall
 from k8sdds.networks.datapath import LINK_MTU, Datapath, Topology
 from k8sdds.system.kernel_features import Feature
 
 Fidelity = Literal["real", "equivalent", "modelled"]
 Options = Mapping[str, object]
-"""A network's options in an experiment: `mtu`, `engine`, `attachment`, and the IP families of nodes and pods."""
+"""A network's options in an experiment: `mtu`, `engine`, `attachment`, the IP families of nodes and pods, and the MTU
+of the nodes' links."""
 SECOND_INTERFACE = "net1"
 """Name that Multus gives a pod's first additional interface."""
 
@@ -32,6 +33,8 @@ class Engine:
     max_mtu: int
     requires: tuple[Feature, ...]
     """What the engine needs in addition to the network's own requirements."""
+    fixed_mtu: bool = False
+    """Whether the program limits the MTU, whatever that of the links is."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +158,17 @@ class Network:
             return mtu
         engine = self.engine_for(options)
         default = engine.default_mtu if engine else self.default_mtu
-        return min(default, self._max_mtu(options))
+        return min(default + self._added_mtu(options), self._max_mtu(options))
 
     def _max_mtu(self, options: Options) -> int:
         engine = self.engine_for(options)
         overhead = self.ipv6_overhead if _uses_ipv6(options) else 0
-        return (engine.max_mtu if engine else self.max_mtu) - overhead
+        return (engine.max_mtu if engine else self.max_mtu) - overhead + self._added_mtu(options)
+
+    def _added_mtu(self, options: Options) -> int:
+        """Return by how much the MTU of pods differs, because that of the links does."""
+        engine = self.engine_for(options)
+        return 0 if engine and engine.fixed_mtu else _link_mtu(options) - LINK_MTU
 
     def options_error(self, options: Options) -> tuple[str, str] | None:
         """Return why the options are invalid, and the remedy; None if they are valid."""
@@ -184,11 +192,17 @@ class Network:
         if self.mtu(options) > max_mtu:
             encapsulation = engine.title if engine else self.encapsulation or "the network"
             return (
-                f"{self.name}: mtu {self.mtu(options)} is too large: links carry {LINK_MTU} bytes"
-                f" and {encapsulation} leaves at most {max_mtu}",
+                f"{self.name}: mtu {self.mtu(options)} is too large: links carry {_link_mtu(options)}"
+                f" bytes and {encapsulation} leaves at most {max_mtu}",
                 "give a smaller mtu",
             )
         return None
+
+
+def _link_mtu(options: Options) -> int:
+    mtu = options.get(MTU_OF_LINKS, LINK_MTU)
+    assert isinstance(mtu, int)
+    return mtu
 
 
 def _uses_ipv6(options: Options) -> bool:

@@ -50,6 +50,7 @@ PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
 ASYNCHRONOUS = "trials with `publish_mode: asynchronous`"
 CONFIGURED = "trials with `middleware_config`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
+LINKED = "trials with `link.mtu` or `link.offloads`"
 
 
 @dataclass(frozen=True)

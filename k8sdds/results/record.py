@@ -15,6 +15,7 @@ from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
     ASYNCHRONOUS,
     CONFIGURED,
+    LINKED,
     METRICS,
     PROCESS,
     STREAMS,
@@ -89,7 +90,10 @@ class Description(BaseModel):
     topics: int | None = column("cell", "experiment", "Number of topics, to which each publisher wrote in turn")
     writers: int | None = column("cell", "experiment", "Number of writers of each publisher on each topic")
     link: dict[str, Any] | None = column("cell", "experiment",
-        'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`')
+        'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`. With `mtu` and'
+        ' `offloads` if the experiment sets them')
+    node_links: dict[str, Any] | None = column("attempt", "testbed",
+        "MTU (`mtu_bytes`) and offloads, by ethtool's names, that the link of each node had", only=LINKED)
     ip_families: str | None = column("cell", "experiment",
         "IP versions of nodes and pods, the one that participants used first: `ipv4`, `ipv6`, `ipv4+ipv6` or `ipv6+ipv4`."
         " Missing in folders of earlier versions, which measured `ipv4`")

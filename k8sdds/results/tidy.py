@@ -93,7 +93,11 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
             row[key] = None
             continue
         if key in _FLATTENED and isinstance(value, dict):
-            row |= {f"{key}_{name}": parsed("number", item) for name, item in value.items()}
+            row |= {
+                f"{key}_{name}": parsed("number", item)
+                for name, item in value.items()
+                if not isinstance(item, dict)
+            }
         kind = _kind(key)
         row[key] = parsed(kind, value)
         if isinstance(row[key], dict):

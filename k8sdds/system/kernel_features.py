@@ -106,6 +106,12 @@ TBF = Feature(
     "tbf", ("sch_tbf",), "links shaped to a rate",
     "tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 50ms",
 )  # fmt: skip
+OFFLOADS = Feature(
+    "offloads", (), "links whose offloads the experiment sets",
+    "ip link add v0 type veth peer name v1 && ethtool -K v0 generic-receive-offload on tcp-segmentation-offload off"
+    " generic-segmentation-offload off tx-udp-segmentation off tx-udp_tnl-segmentation off",
+    "ethtool",
+)  # fmt: skip
 NETEM = Feature("netem", ("sch_netem",), "links with a delay", "tc qdisc add dev lo root netem delay 1ms")
 NFT_INGRESS = Feature(
     "nft_ingress", ("nf_tables", "nft_numgen"), "links with loss",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.model.experiment import Link
+from k8sdds.model.link import Link
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.datapath import Batch
 from k8sdds.results.run_folder import RunFolder

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign import record as attempt
-from k8sdds.model.experiment import Link
+from k8sdds.model.link import Link
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Trial
 

@@ -10,7 +10,7 @@ from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, cluster_modes, find, label_without_engine, with_engines
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab.plan import make_plan, script
-from k8sdds.testbeds.lab.testbed import _contradiction
+from k8sdds.testbeds.lab.preflight import _contradiction
 
 ENGINES = [(name, engine) for name, network in NETWORKS.items() for engine in network.engines]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.model.experiment import Link
+from k8sdds.model.link import Link
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.campaign import experiments
-from k8sdds.model.experiment import Link
+from k8sdds.model.link import Link
 from k8sdds.model.placement import spread
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks import NETWORKS, find

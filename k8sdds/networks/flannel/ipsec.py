@@ -23,6 +23,7 @@ ENGINES = (
     Engine(
         name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
         default_mtu=strongswan.TUN_MTU, max_mtu=strongswan.TUN_MTU, requires=strongswan.USERSPACE_REQUIRES,
+        fixed_mtu=True,
     ),
 )  # fmt: skip
 

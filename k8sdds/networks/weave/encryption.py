@@ -31,7 +31,7 @@ ENGINES = (
     Engine(
         name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
         default_mtu=USERSPACE_MTU, max_mtu=strongswan.TUN_MTU - overhead.VXLAN,
-        requires=strongswan.USERSPACE_REQUIRES,
+        requires=strongswan.USERSPACE_REQUIRES, fixed_mtu=True,
     ),
 )  # fmt: skip
 

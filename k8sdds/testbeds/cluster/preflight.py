@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.model.experiment import Experiment, Link, NetworkChoice
+from k8sdds.model.experiment import Experiment, NetworkChoice
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
@@ -37,8 +37,13 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
                 "baremetal runs outside of pods, so a cluster cannot measure it",
                 "remove it, or use --testbed lab",
             )
-        if cell.link != Link():
+        if cell.link.is_shaped:
             add("`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab")
+        if described := cell.link.describe():
+            add(
+                f"{described}: k8sdds sets the nodes' links only in the lab",
+                "remove it, or use --testbed lab",
+            )
         if find(cell.network).pod_interface and cell.discovery_kind == discovery.SERVER:
             add(
                 f"{cell.network_label}: the discovery server has no interface on this network",

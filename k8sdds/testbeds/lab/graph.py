@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.networks import find
-from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
@@ -42,7 +41,7 @@ def _lab_network(plan: Plan, prefix: str) -> list[str]:
     ]
     for node in plan.topology.nodes:
         lines.append(f'    {prefix}_{node.name} [label="{node.name}\\n{node.address}", fillcolor="#cfe3f5"];')
-        lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {LINK_MTU}{rate}"];')
+        lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {plan.key.link.mtu}{rate}"];')
         for pod in plan.topology.pods_on(node):
             attachment = plan.datapath.attachments[pod.name]
             color = "#fbe3c0" if pod.participant.publishes else "#d9eed3"

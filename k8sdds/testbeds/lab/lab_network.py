@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+from k8sdds.model.link import parse_features
 from k8sdds.model.measurement import Launch
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
@@ -54,6 +56,8 @@ class LabNetwork:
         self._daemons: dict[str, int] = {}
         self._steering: dict[str, str] = {}
         self._private_files: dict[Path, bytes] = {}
+        self.node_links: dict[str, dict[str, Any]] = {}
+        """MTU and offloads of each node's link, as read after the build; empty if the experiment does not set them."""
 
     @property
     def name(self) -> str:
@@ -201,12 +205,14 @@ class LabNetwork:
     def verify(self) -> None:
         """Verify the datapath with unfragmented full-MTU pings from each publisher's pod to all others.
 
-        On a network that encrypts, also verify that only encrypted packets cross the links at that time.
+        Before, verify that the nodes' links have the requested MTU and offloads. On a network that encrypts, also
+        verify that only encrypted packets cross the links at that time.
 
         Raises:
             PrerequisiteError: No ping is answered (names the first pair), or a packet was not encrypted.
             PartFailed: A ping was killed.
         """
+        self._verify_links()
         proof = self.plan.datapath.encryption_proof
         with encryption.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
             self._ping_all()
@@ -247,15 +253,31 @@ class LabNetwork:
                     "inspect the datapath: k8sdds lab plan; check this machine: k8sdds doctor",
                 )
 
+    def _verify_links(self) -> None:
+        """Read MTU and offloads of the nodes' links if the experiment sets them. Raises PrerequisiteError."""
+        link = self.plan.key.link
+        if not link.describe():
+            return
+        for node in self.plan.topology.nodes:
+            features = self._features("eth0", node.name) or {}
+            mtu = int(self.sandbox.path(f"/run/sys/{node.name}/class/net/eth0/mtu").read_text())
+            self.node_links[node.name] = link.observed(mtu, features)
+            if differing := link.differing(mtu, features):
+                raise PrerequisiteError(
+                    f"{self.name}: the link of {node.name} has {differing}",
+                    "leave out what this kernel cannot set in `link`",
+                )
+
     def offloads(self) -> dict[str, bool] | None:
         """Return the offloads of the first publisher's interface by ethtool's names; None: no ethtool."""
         attachment = next(iter(self.plan.datapath.attachments.values()))
+        return self._features(attachment.interface, attachment.namespace)
+
+    def _features(self, device: str, namespace: str) -> dict[str, bool] | None:
         try:
-            output = self.sandbox.run(["ethtool", "-k", attachment.interface], netns=attachment.namespace)
+            return parse_features(self.sandbox.run(["ethtool", "-k", device], netns=namespace))
         except K8sddsError:
             return None
-        rows = (line.split(":", 1) for line in output.splitlines() if ": o" in line)
-        return {name.strip(): value.split()[0] == "on" for name, value in rows}
 
     def node_of(self, pod: str) -> str:
         """Return the name of a pod's node."""

@@ -16,24 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds import networks
-from k8sdds.model.experiment import Experiment, Link
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
-from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
-from k8sdds.system.kernel_features import Capabilities, Feature
+from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
-from k8sdds.system.sandbox import Sandbox, unprivileged_remedy
+from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
-from k8sdds.testbeds.lab import capture, facts, places, records, runner
+from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
-from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
+from k8sdds.testbeds.lab.topology import LabNetworkKey
 
 NAME = "lab"
 
@@ -87,28 +86,7 @@ class Lab:
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """Return the problems that prevent these trials from running on this machine. Makes no changes."""
-        reason = kernel_features.namespaces_error()
-        if reason:
-            return [Problem(f"namespaces cannot be created here: {reason}", unprivileged_remedy())]
-        cells = {LabNetworkKey.of(trial.cell): trial.cell for trial in trials}
-        contradictions = [problem for problem in map(_contradiction, cells.values()) if problem]
-        if contradictions:
-            return contradictions
-        cell_of = {feature: cell for cell in cells.values() for feature in needed_features(cell)}
-        cell_of |= {feature: trial.cell for trial in trials for feature in _process_features(trial.cell)}
-        missing = kernel_features.probe(cell_of).missing
-        quotas = [cell.cpu_quota for cell in cells.values() if cell.cpu_quota]
-        return [
-            *_quota_problems(quotas),
-            *(
-                Problem(
-                    f"{cell.network_label} needs {feature.name}: {missing[feature.name]}",
-                    kernel_features.remedy(feature),
-                )
-                for feature, cell in cell_of.items()
-                if feature.name in missing
-            ),
-        ]
+        return preflight.problems([trial.cell for trial in trials])
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
         """Return one block per repetition of all cells."""
@@ -125,7 +103,7 @@ class Lab:
         cells = [trial.cell for trial in block.trials]
         self.up(cells)
         # On a link that loses or delays packets, less can be observed.
-        for cell in sorted(cells, key=lambda cell: cell.link != Link()):
+        for cell in sorted(cells, key=lambda cell: cell.link.is_shaped):
             self._observe(cell)
         return self
 
@@ -216,6 +194,7 @@ class Lab:
         options = trial.cell.datapath_options
         engine = network.engine_for(options)
         observed = self._fingerprints.get(trial.cell.network_mode)
+        lab_network = self.networks[LabNetworkKey.of(trial.cell)]
         return {
             "mtu_bytes": network.mtu(options),
             "engine": network.engine_title(options),
@@ -224,12 +203,13 @@ class Lab:
             "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
             + ("; nothing between nodes but encrypted packets" if network.encryption else ""),
             "fingerprint": observed.model_dump() if observed else None,
+            **({"node_links": links} if (links := lab_network.node_links) else {}),
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         """Return the MTU of the links between nodes and the offloads of the publisher's interface."""
         return {
-            "link_mtu_bytes": LINK_MTU,
+            "link_mtu_bytes": trial.cell.link.mtu,
             "offloads": self.networks[LabNetworkKey.of(trial.cell)].offloads(),
         }
 
@@ -383,68 +363,3 @@ def _daemons_percent(readings: list[tuple[float, float, float]]) -> tuple[float 
     percent = 100 / (end - start)
     user, system = user_end - user_start, system_end - system_start
     return user * percent, (user + system) * percent
-
-
-def _contradiction(cell: Cell) -> Problem | None:
-    """Return why no lab can measure a cell, whatever the machine; None: it can."""
-
-    def problem(what: str, remedy: str) -> Problem:
-        return Problem(f"{cell.network_label}: {what}", remedy, input=True)
-
-    if cell.network not in networks.NETWORKS:
-        return problem("the lab does not have this network", "measure it on a cluster: --testbed cluster")
-    if find(cell.network).cluster_engine(cell.network_options.get("engine")):
-        return problem("the lab does not have this engine", "measure it on a cluster: --testbed cluster")
-    if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
-        return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
-    network = find(cell.network)
-    if cell.link.loss_percent and network.loss_exemption:
-        return problem(
-            f"link.loss_percent has no effect: {network.loss_exemption}",
-            "remove link.loss_percent, or this network",
-        )
-    engine = network.engine_for(cell.network_options)
-    if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
-        # The rule would miss the ESP packets, and apply to their content after decryption.
-        return problem(
-            "link.loss_percent drops only UDP packets, but kernel ESP sends ESP packets",
-            "use the engine that sends ESP in UDP ({name: "
-            f"{cell.network}, engine: userspace"
-            "}), or remove link.loss_percent",
-        )
-    shared_node = same_node(topology_of(cell)) if cell.uses_network else None
-    return problem(shared_node, "change the placement") if shared_node else None
-
-
-def _quota_problems(quotas: list[float]) -> list[Problem]:
-    """Check, with a temporary cgroup, whether CPU quotas can be set on this machine."""
-    if not quotas:
-        return []
-    cgroups = PodCgroups(f"check-{os.getpid()}")
-    try:
-        cgroups.create("pod", quotas[0])
-    except PrerequisiteError as error:
-        return [Problem(error.message, error.remedy)]
-    finally:
-        cgroups.remove()
-    return []
-
-
-def _process_features(cell: Cell) -> list[Feature]:
-    """Return the features that the participants of a cell need, whatever their network."""
-    priority = [kernel_features.REALTIME] if cell.realtime_priority else []
-    return priority + ([kernel_features.MEMORY_LOCKS] if cell.lock_memory else [])
-
-
-def needed_features(cell: Cell) -> list[Feature]:
-    """Return the features of this machine that a cell's network and links need."""
-    features = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
-    if "ipv6" in cell.ip_families:
-        features.append(kernel_features.IPV6)
-    if cell.link.rate_mbit:
-        features.append(kernel_features.TBF)
-    if cell.link.delay_us:
-        features.append(kernel_features.NETEM)
-    if cell.link.loss_percent:
-        features.append(kernel_features.NFT_INGRESS)
-    return features

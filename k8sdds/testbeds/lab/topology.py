@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from k8sdds.model.experiment import Link, Placement
+from k8sdds.model.experiment import Placement
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.link import Link
 from k8sdds.model.placement import packed, spread
 from k8sdds.model.trial import Cell, Participant
-from k8sdds.networks.datapath import LINK_MTU, Batch, LabNode, LabPod, Topology
+from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
 
 SWITCH = "switch"
@@ -119,7 +120,7 @@ def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[
     batches: list[Batch] = []
     for node in topology.nodes:
         switch += [
-            f"link add to-{node.name} mtu {LINK_MTU} type veth peer name eth0 mtu {LINK_MTU}"
+            f"link add to-{node.name} mtu {link.mtu} type veth peer name eth0 mtu {link.mtu}"
             f" address 02:77:00:00:00:{node.index:02x} netns {node.name}",
             f"link set to-{node.name} master br0 up",
         ]
@@ -131,7 +132,7 @@ def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[
             )
         )
     batches.insert(0, Batch(SWITCH, "ip", tuple(switch)))
-    return batches + _impairments(topology, link)
+    return batches + _impairments(topology, link) + _offloads(topology, link)
 
 
 def _address(node: LabNode, family: IpFamily) -> str:
@@ -151,6 +152,13 @@ def _impairments(topology: Topology, link: Link) -> list[Batch]:
     if link.loss_percent:
         batches += [Batch(node.name, "nft", (_loss(link.loss_percent),)) for node in topology.nodes]
     return batches
+
+
+def _offloads(topology: Topology, link: Link) -> list[Batch]:
+    features = [f"{name} {'on' if on else 'off'}" for name, on in link.offloads.features().items()]
+    if not features:
+        return []
+    return [Batch(node.name, "ethtool", (f"-K eth0 {' '.join(features)}",)) for node in topology.nodes]
 
 
 def _queue(device: str, link: Link) -> tuple[str, ...]:

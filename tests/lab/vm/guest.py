@@ -11,7 +11,7 @@ import traceback
 from ipaddress import IPv4Network
 
 from k8sdds.deploy.network_switch import footprint, node_state
-from k8sdds.model.experiment import Link
+from k8sdds.model.link import Link
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.flannel.lab import POD_CIDR

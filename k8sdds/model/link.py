@@ -1,0 +1,147 @@
+"""Define the links between nodes: their shaping, MTU and offloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from k8sdds.system.strict import MAX_RATE_MBIT, Strict, as_list, mistake
+
+STANDARD_MTU, MAX_MTU = 1500, 9000
+"""MTU of standard Ethernet (IEEE 802.3), and of jumbo frames."""
+MIN_MTU = 1280
+"""Smallest MTU with which a link can carry IPv6 (RFC 8200)."""
+MAX_DELAY_US = 60_000_000
+
+FEATURES = {
+    "gro": ("generic-receive-offload",),
+    "gso": ("generic-segmentation-offload",),
+    "tso": ("tcp-segmentation-offload",),
+    "uso": ("tx-udp-segmentation",),
+    "tunnel": ("tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"),
+}
+"""Offload → the features that it consists of, as `ethtool -k` names them."""
+
+
+def parse_features(output: str) -> dict[str, bool]:
+    """Return whether each feature in the output of `ethtool -k` is on."""
+    rows = (line.split(":", 1) for line in output.splitlines() if ": o" in line)
+    return {name.strip(): value.split()[0] == "on" for name, value in rows}
+
+
+class Offloads(Strict):
+    """Offloads of the nodes' links. Those that are left out stay as they are."""
+
+    gro: bool | None = Field(default=None, description="generic receive offload: received packets are joined")
+    gso: bool | None = Field(
+        default=None, description="generic segmentation offload: TCP of the node itself is split late"
+    )
+    tso: bool | None = Field(default=None, description="TCP segmentation offload: the link splits packets")
+    uso: bool | None = Field(
+        default=None,
+        description="UDP segmentation offload: the link splits what `raw-gso` sends in one system call",
+    )
+    tunnel: bool | None = Field(
+        default=None, description="the link splits packets in tunnels by UDP, such as VXLAN"
+    )
+
+    def requested(self) -> dict[str, bool]:
+        """Return the offloads that are to be on or off."""
+        return self.model_dump(exclude_none=True)
+
+    def features(self) -> dict[str, bool]:
+        """Return ethtool's features that are to be on or off."""
+        return {feature: on for name, on in self.requested().items() for feature in FEATURES[name]}
+
+    def describe(self) -> str:
+        """Describe the offloads briefly: `gro on, tso off`."""
+        return ", ".join(f"{name} {'on' if on else 'off'}" for name, on in self.requested().items())
+
+
+class Shaping(Strict):
+    """How the links between the nodes are shaped."""
+
+    rate_mbit: float | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_RATE_MBIT,
+        description="shaped rate, in Mbit/s; default: as fast as the CPU allows (lab only)",
+    )
+    loss_percent: float = Field(
+        default=0, ge=0, lt=100, description="random loss of UDP packets, one way (lab only)"
+    )
+    delay_us: float = Field(
+        default=0, ge=0, le=MAX_DELAY_US, description="added one-way delay, in microseconds (lab only)"
+    )
+
+
+class Link(Shaping):
+    """The links between the nodes in one cell."""
+
+    mtu: int = STANDARD_MTU
+    offloads: Offloads = Offloads()
+
+    @property
+    def is_shaped(self) -> bool:
+        """Whether the links have a rate, a loss or a delay."""
+        return any((self.rate_mbit, self.loss_percent, self.delay_us))
+
+    def observed(self, mtu: int, features: Mapping[str, bool]) -> dict[str, Any]:
+        """Return the observed MTU of a link, and those of its features that an offload consists of."""
+        known = (feature for names in FEATURES.values() for feature in names)
+        return {"mtu_bytes": mtu} | {name: features[name] for name in known if name in features}
+
+    def differing(self, mtu: int, features: Mapping[str, bool]) -> str:
+        """Return how an observed link differs from this one; empty if it does not."""
+        wrong = [f"an MTU of {mtu}, not of {self.mtu}"] if mtu != self.mtu else []
+        wrong += [
+            f"{name} {'off' if on else 'on'}"
+            for name, on in self.offloads.features().items()
+            if features.get(name) is not on
+        ]
+        return ", ".join(wrong)
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the keys of `link` in trials.jsonl: MTU and offloads only if they are not the usual ones."""
+        own = {"mtu", "offloads"}
+        usual = self.model_dump(mode="json", exclude=own)
+        return usual | self.model_dump(mode="json", include=own, exclude_defaults=True)
+
+    def describe(self) -> str:
+        """Describe MTU and offloads briefly, if they are not the usual ones."""
+        mtu = f"link MTU {self.mtu}" if self.mtu != STANDARD_MTU else ""
+        return " ".join(filter(None, (mtu, self.offloads.describe())))
+
+
+class LinkChoice(Shaping):
+    """The links between the nodes and their switch. Lists of `mtu` and `offloads` are combined."""
+
+    mtu: Annotated[
+        list[Annotated[int, Field(ge=MIN_MTU, le=MAX_MTU)]], BeforeValidator(as_list), Field(min_length=1)
+    ] = Field(
+        default=[STANDARD_MTU],
+        description="MTU of the nodes' links. The pods' MTU follows it, minus what the network adds to packets,"
+        " unless `mtu` of the network sets it",
+    )
+    offloads: Annotated[list[Offloads], BeforeValidator(as_list), Field(min_length=1)] = Field(
+        default=[Offloads()],
+        description="offloads of the nodes' links, on or off; an empty mapping changes nothing",
+    )
+
+    def each(self) -> Iterator[Link]:
+        """Yield the links of all combinations."""
+        shaping = self.model_dump(exclude={"mtu", "offloads"})
+        for mtu in self.mtu:
+            for offloads in self.offloads:
+                yield Link(**shaping, mtu=mtu, offloads=offloads)
+
+    @model_validator(mode="after")
+    def _values_are_unique(self) -> LinkChoice:
+        for name in ("mtu", "offloads"):
+            values = getattr(self, name)
+            for index, value in enumerate(values):
+                if value in values[:index]:
+                    raise mistake(f"{value} is listed twice", name, index)
+        return self

@@ -1,0 +1,110 @@
+"""Check that this machine's lab can measure cells, before anything is built. Makes no changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from k8sdds import networks
+from k8sdds.model.trial import Cell
+from k8sdds.networks import find
+from k8sdds.system import kernel_features
+from k8sdds.system.cgroups import PodCgroups
+from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.system.kernel_features import Feature
+from k8sdds.system.sandbox import unprivileged_remedy
+from k8sdds.testbeds.lab.plan import make_plan
+from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
+
+
+def problems(cells: Sequence[Cell]) -> list[Problem]:
+    """Return the problems that prevent these cells from being measured on this machine."""
+    reason = kernel_features.namespaces_error()
+    if reason:
+        return [Problem(f"namespaces cannot be created here: {reason}", unprivileged_remedy())]
+    labs = {LabNetworkKey.of(cell): cell for cell in cells}
+    contradictions = [problem for problem in map(_contradiction, labs.values()) if problem]
+    if contradictions:
+        return contradictions
+    cell_of = {feature: cell for cell in labs.values() for feature in needed_features(cell)}
+    cell_of |= {feature: cell for cell in cells for feature in _process_features(cell)}
+    missing = kernel_features.probe(cell_of).missing
+    quotas = [cell.cpu_quota for cell in labs.values() if cell.cpu_quota]
+    return [
+        *_quota_problems(quotas),
+        *(
+            Problem(
+                f"{cell.network_label} needs {feature.name}: {missing[feature.name]}",
+                kernel_features.remedy(feature),
+            )
+            for feature, cell in cell_of.items()
+            if feature.name in missing
+        ),
+    ]
+
+
+def _contradiction(cell: Cell) -> Problem | None:
+    """Return why no lab can measure a cell, whatever the machine; None: it can."""
+
+    def problem(what: str, remedy: str) -> Problem:
+        return Problem(f"{cell.network_label}: {what}", remedy, input=True)
+
+    if cell.network not in networks.NETWORKS:
+        return problem("the lab does not have this network", "measure it on a cluster: --testbed cluster")
+    if find(cell.network).cluster_engine(cell.network_options.get("engine")):
+        return problem("the lab does not have this engine", "measure it on a cluster: --testbed cluster")
+    if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
+        return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
+    network = find(cell.network)
+    if cell.link.loss_percent and network.loss_exemption:
+        return problem(
+            f"link.loss_percent has no effect: {network.loss_exemption}",
+            "remove link.loss_percent, or this network",
+        )
+    engine = network.engine_for(cell.network_options)
+    if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
+        # The rule would miss the ESP packets, and apply to their content after decryption.
+        return problem(
+            "link.loss_percent drops only UDP packets, but kernel ESP sends ESP packets",
+            "use the engine that sends ESP in UDP ({name: "
+            f"{cell.network}, engine: userspace"
+            "}), or remove link.loss_percent",
+        )
+    shared_node = same_node(topology_of(cell)) if cell.uses_network else None
+    return problem(shared_node, "change the placement") if shared_node else None
+
+
+def _quota_problems(quotas: list[float]) -> list[Problem]:
+    """Check, with a temporary cgroup, whether CPU quotas can be set on this machine."""
+    if not quotas:
+        return []
+    cgroups = PodCgroups(f"check-{os.getpid()}")
+    try:
+        cgroups.create("pod", quotas[0])
+    except PrerequisiteError as error:
+        return [Problem(error.message, error.remedy)]
+    finally:
+        cgroups.remove()
+    return []
+
+
+def _process_features(cell: Cell) -> list[Feature]:
+    """Return the features that the participants of a cell need, whatever their network."""
+    priority = [kernel_features.REALTIME] if cell.realtime_priority else []
+    return priority + ([kernel_features.MEMORY_LOCKS] if cell.lock_memory else [])
+
+
+def needed_features(cell: Cell) -> list[Feature]:
+    """Return the features of this machine that a cell's network and links need."""
+    features = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
+    if "ipv6" in cell.ip_families:
+        features.append(kernel_features.IPV6)
+    if cell.link.rate_mbit:
+        features.append(kernel_features.TBF)
+    if cell.link.delay_us:
+        features.append(kernel_features.NETEM)
+    if cell.link.loss_percent:
+        features.append(kernel_features.NFT_INGRESS)
+    if cell.link.offloads.requested():
+        features.append(kernel_features.OFFLOADS)
+    return features

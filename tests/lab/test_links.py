@@ -1,0 +1,85 @@
+"""MTU and offloads of the nodes' links, on packets that really cross them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from k8sdds.model.link import Link, Offloads
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.lab.testbed import Lab
+from tests.conftest import Command
+from tests.lab.conftest import cell, enter, json_of
+
+
+def sent(lab_network: LabNetwork, node: str) -> tuple[int, int]:
+    """Return the bytes and packets that a node has sent on its link."""
+    (device,) = json_of(lab_network, node, "ip", "-s", "-j", "link", "show", "dev", "eth0")
+    return device["stats64"]["tx"]["bytes"], device["stats64"]["tx"]["packets"]
+
+
+def stream(lab_network: LabNetwork, transfer_bytes: int = 20_000_000) -> float:
+    """Send bytes by TCP from pub0 to sub0; return how large the packets on the node's link were on average."""
+    program = (
+        "import socket,sys\n"
+        "s=socket.create_server(('',5000)); print(flush=True); c,_=s.accept()\n"
+        "while c.recv(1<<20): pass"
+    )
+    address = lab_network.plan.datapath.attachments["sub0"].address
+    server = subprocess.Popen([*enter(lab_network, "sub0"), "python3", "-c", program], stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None
+        server.stdout.readline()
+        before = sent(lab_network, "node0")
+        client = f"import socket; s=socket.create_connection(('{address}',5000)); s.sendall(bytes({transfer_bytes}))"
+        subprocess.run([*enter(lab_network, "pub0"), "python3", "-c", client], check=True, timeout=30)
+        server.wait(10)
+    finally:
+        server.kill()
+        server.wait()
+    after = sent(lab_network, "node0")
+    return (after[0] - before[0]) / (after[1] - before[1])
+
+
+def test_the_mtu_limits_packets_and_offloads_decide_where_they_are_split(lab: Lab) -> None:
+    split = Offloads(tso=False, tunnel=False)
+    links = {
+        "split": Link(offloads=split),
+        "jumbo": Link(mtu=9000, offloads=split),
+        "whole": Link(offloads=Offloads(gro=True, tso=True)),
+    }
+    cells = {name: cell("flannel-hostgw", link=link) for name, link in links.items()}
+    lab.up(cells.values())
+    built = {network.plan.key.link: network for network in lab.networks.values()}
+    sizes = {name: stream(built[link]) for name, link in links.items()}
+    assert 1400 < sizes["split"] <= 1514
+    assert 8000 < sizes["jumbo"] <= 9014
+    assert sizes["whole"] > 15_000  # the link of the lab carries what a network card would split
+    seen = built[links["whole"]].node_links["node0"]
+    assert (seen["mtu_bytes"], seen["generic-receive-offload"]) == (1500, True)
+    assert built[links["jumbo"]].node_links["node1"]["tcp-segmentation-offload"] is False
+
+
+def test_a_campaign_sweeps_the_mtu_and_records_it(k8sdds: Command, tmp_path: Path) -> None:
+    experiment = {
+        "name": "jumbo",
+        "baseline": "flannel-vxlan",
+        "repetitions": 1,
+        "duration_s": 0.5,
+        "warmup_s": 0.1,
+        "link": {"mtu": [1500, 9000], "offloads": {"gro": True}},
+        "sweeps": [
+            {"networks": "flannel-vxlan", "payload_bytes": 8192, "message_bytes": "mtu", "test": "throughput"}
+        ],
+    }
+    (tmp_path / "jumbo.yaml").write_text(json.dumps(experiment))
+    k8sdds("run", str(tmp_path / "jumbo.yaml"), "-o", str(tmp_path / "run"))
+    trials = {trial["link"].get("mtu", 1500): trial for trial in RunFolder(tmp_path / "run").attempts()}
+    assert {mtu: trial["valid"] for mtu, trial in trials.items()} == {1500: True, 9000: True}
+    assert {mtu: trial["mtu_bytes"] for mtu, trial in trials.items()} == {1500: 1450, 9000: 8950}
+    seen = trials[9000]["node_links"]["node1"]
+    assert (seen["mtu_bytes"], seen["generic-receive-offload"]) == (9000, True)
+    # A message of a sample in one packet instead of six costs fewer headers on the wire.
+    assert trials[9000]["wire_bytes_per_payload_byte"] + 0.05 < trials[1500]["wire_bytes_per_payload_byte"]
