@@ -11,7 +11,7 @@ from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.model import ip_families
-from k8sdds.model.experiment import MAX_WRITERS
+from k8sdds.model.experiment import MAX_WRITERS, SAME_NODE
 from k8sdds.model.link import Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
@@ -134,6 +134,8 @@ def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
 
 def unsupported(cell: Cell) -> str | None:
     """Return why the cell cannot be run on any network, or None."""
+    if cell.placement == SAME_NODE and (cell.link != Link() or cell.capture):
+        return "placement same-node uses no link between nodes: leave out link and capture"
     workload = workloads.find(cell.test)
     implementation = middleware.of(cell)
     if implementation is None:

@@ -23,6 +23,10 @@ CPU_INTERVAL_TOLERANCE = 0.02
 MEMORY_SHARE, MEMORY_SLACK_BYTES = 0.01, 100_000
 """What interfaces may carry in a trial by shared memory: a share of the samples' bytes, and bytes of discovery."""
 
+UPLINK_SHARE, UPLINK_SLACK_BYTES = 0.5, 1_000_000
+"""What the link to other nodes may carry while all participants are on one node: less than the samples, and what a node
+of a cluster exchanges anyway."""
+
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
 percent of one core. Undisturbed trials show less than 3 %."""
@@ -112,7 +116,7 @@ def _lossy(outputs: TrialOutputs) -> str | None:
 
 def _carried(outputs: TrialOutputs) -> str | None:
     """Check that the network carried the samples as requested."""
-    return _not_on_links(outputs) or _wrong_transport(outputs)
+    return _not_on_links(outputs) or _not_on_node(outputs) or _wrong_transport(outputs)
 
 
 def _not_in_memory(outputs: TrialOutputs) -> str | None:
@@ -170,6 +174,17 @@ def _not_on_links(outputs: TrialOutputs) -> str | None:
         decrypted = measurement.decrypted_bytes[name]
         if decrypted < delivered:
             return f"not-encrypted: {name} got {delivered} bytes of samples, its tunnels only {decrypted}"
+    return None
+
+
+def _not_on_node(outputs: TrialOutputs) -> str | None:
+    """Check that the link between nodes carried none of the samples of participants on one node."""
+    uplink_bytes = outputs.measurement.uplink_bytes
+    if uplink_bytes is None:
+        return None
+    delivered = sum(outputs.delivered_bytes(participant) or 0 for participant in outputs.summaries)
+    if uplink_bytes > max(delivered * UPLINK_SHARE, UPLINK_SLACK_BYTES):
+        return f"not-on-node: the link to other nodes carried {uplink_bytes} bytes"
     return None
 
 

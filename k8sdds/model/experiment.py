@@ -43,7 +43,8 @@ Layout = Literal["auto", "split", "same", "free"]
 Discovery = Literal["auto", "multicast", "peers", "server"]
 ReceiveMode = Literal["listener", "waitset", "spin"]
 PublishMode = Literal["synchronous", "asynchronous"]
-Placement = Literal["spread", "packed"] | dict[str, int | str]
+Placement = Literal["spread", "packed", "same-node"] | dict[str, int | str]
+SAME_NODE: Final = "same-node"
 
 DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"
 
@@ -413,7 +414,8 @@ class Experiment(Strict):
     )
     placement: Placement = Field(
         default="spread",
-        description="how participants are distributed over nodes, or a mapping such as `{pub0: 0, sub0: 1}`"
+        description="how participants are distributed over nodes; `same-node`: all on one, so that samples"
+        " cross no link between nodes; or a mapping such as `{pub0: 0, sub0: 1}`"
         " (participant: node; on a cluster also the name or a label of a node)",
     )
     sweeps: list[Sweep] = Field(min_length=1, description="combinations to measure")

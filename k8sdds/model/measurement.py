@@ -130,6 +130,8 @@ class Measurement:
     """Bytes decrypted on each participant's node; None: the network does not encrypt."""
     carried_bytes: dict[str, int] | None = None
     """Bytes received on the network's own links on each subscriber's node; None: not observed."""
+    uplink_bytes: int | None = None
+    """Bytes that the node of all participants exchanged with others; None: not read, or they are on several nodes."""
     daemons_cpu_percent: float | None = None
     """CPU time of the network's daemons on all nodes, percent of one core; None: there are none."""
     daemons_user_percent: float | None = None

@@ -1,10 +1,19 @@
-"""Assign participants to nodes by number: the meaning of `spread` and `packed` on every testbed."""
+"""Assign participants to nodes by number: what the placements by name mean on every testbed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from k8sdds.model.trial import Participant, participants
+from k8sdds.model.trial import Cell, Participant, participants
+
+
+def numbered(cell: Cell, nodes: int) -> dict[Participant, int]:
+    """Return the number of each participant's node, for a placement by name."""
+    if not cell.crosses_links:
+        return together(cell.publishers, cell.subscribers)
+    if cell.placement == "packed":
+        return packed(cell.publishers, cell.subscribers)
+    return spread(cell.publishers, cell.subscribers, nodes)
 
 
 def spread(publishers: int, subscribers: int, nodes: int) -> dict[Participant, int]:
@@ -25,6 +34,11 @@ def spread(publishers: int, subscribers: int, nodes: int) -> dict[Participant, i
 def packed(publishers: int, subscribers: int) -> dict[Participant, int]:
     """Return the fewest nodes that let samples cross a link: all publishers on 0, all subscribers on 1."""
     return {member: 0 if member.publishes else 1 for member in participants(publishers, subscribers)}
+
+
+def together(publishers: int, subscribers: int) -> dict[Participant, int]:
+    """Return the first node for all."""
+    return dict.fromkeys(participants(publishers, subscribers), 0)
 
 
 def same_node(places: Mapping[Participant, object]) -> tuple[Participant, Participant] | None:

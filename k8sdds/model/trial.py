@@ -14,6 +14,7 @@ from k8sdds.model import ip_families as ip
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
     MAX_LOSS_PERCENT,
+    SAME_NODE,
     SHARED_MEMORY,
     Discovery,
     Placement,
@@ -195,6 +196,11 @@ class Cell(Strict):
         return self.transport != SHARED_MEMORY
 
     @property
+    def crosses_links(self) -> bool:
+        """Whether samples cross a link between nodes."""
+        return self.uses_network and self.placement != SAME_NODE
+
+    @property
     def qos_profile(self) -> str:
         """The name or file of the QoS profile; by default it follows the reliability."""
         if self.qos:
@@ -265,6 +271,8 @@ class Cell(Strict):
             parts.append(f"SCHED_FIFO {self.realtime_priority}")
         if self.ip_families != ip.DEFAULT:
             parts.append("+".join(self.ip_families))
+        if self.placement == SAME_NODE:
+            parts.append("on one node")
         if link := self.link.describe():
             parts.append(link)
         if self.lock_memory:

@@ -289,7 +289,8 @@ class Metrics(BaseModel):
         " than a middleware have `delivered_bytes`, the payload by the participant that received it. For encrypting networks,"
         " `decrypted` contains the bytes that each subscriber's node received through tunnels. For pod networks on"
         " clusters, `carried` contains the bytes that each subscriber's node received through the network's own"
-        " interfaces")
+        " interfaces. With `placement: same-node`, `sent` and `received` are those of the participants' own interfaces,"
+        " and `uplink` is what the link between their node and others carried in both directions")
     drops: dict[str, int | None] | None = column("evidence", "supervisor",
         "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` (the kernel's counters"
         " `RcvbufErrors`, `SndbufErrors`, `ReasmFails`) and `interface_drops` (packets that the pods' interfaces"

@@ -207,7 +207,7 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 _SHAPES: dict[str, TypeAdapter[Any]] = {
-    "link": TypeAdapter(dict[str, Number] | None),
+    "link": TypeAdapter(dict[str, Number | dict[str, bool]] | None),
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),

@@ -7,7 +7,7 @@ command lines to a testbed and gets exit codes, meters and link counters back.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +17,7 @@ from k8sdds.system import reading
 if TYPE_CHECKING:
     # Every command imports this package; building the models takes a noticeable part of its start.
     from k8sdds.model.experiment import Experiment
-    from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+    from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPaths
     from k8sdds.model.trial import Endpoint, Participant, Trial
     from k8sdds.system.errors import Problem
 
@@ -52,6 +52,31 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, reading.UnreadableError):
         return None
     return data if fits(Meters, data) else None
+
+
+def interface_bytes(
+    outcomes: Mapping[str, Outcome], places: Mapping[str, Hashable]
+) -> tuple[int | None, dict[str, int]]:
+    """Return what the participants' interfaces carried during an attempt, from the supervisors' meters.
+
+    Args:
+        outcomes: By participant, with the interface that carried its samples.
+        places: By participant: equal if participants share an interface, whose bytes then count once.
+
+    Returns:
+        Bytes that all publishers sent (None: no meters), and bytes received by participant.
+    """
+    counters = {}
+    for name, outcome in outcomes.items():
+        seen = ((outcome.meters or {}).get("attempt_interfaces") or {}).get(outcome.interface)
+        if seen:
+            counters[name] = seen
+    sent = {
+        places[name]: seen["tx_bytes"]
+        for name, seen in counters.items()
+        if outcomes[name].participant.publishes
+    }
+    return sum(sent.values()) if sent else None, {name: seen["rx_bytes"] for name, seen in counters.items()}
 
 
 class Session(Protocol):

@@ -160,6 +160,15 @@ def test_samples_did_not_cross_the_link(recording: Recording) -> None:
     )
 
 
+@pytest.mark.parametrize("uplink_bytes", [900_000, 400_000_000])
+def test_samples_of_one_node_left_it(recording: Recording, uplink_bytes: int) -> None:
+    record = recording.record(replace(recording.measurement(), uplink_bytes=uplink_bytes))
+    assert record["link_bytes"]["uplink"] == uplink_bytes
+    assert record["valid"] == (uplink_bytes < 1_000_000)
+    if not record["valid"]:
+        assert reason(record).startswith("not-on-node: the link to other nodes carried 400000000 bytes")
+
+
 def test_samples_did_not_cross_the_interfaces_of_the_network(recording: Recording) -> None:
     measurement = recording.measurement()
     assert recording.record(replace(measurement, carried_bytes=measurement.received_bytes))["valid"]

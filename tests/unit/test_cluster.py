@@ -193,6 +193,15 @@ def test_participants_that_share_memory_are_containers_of_one_pod() -> None:
     assert pods.pod("x", anywhere, IMAGE, "c", (1, 1))["spec"]["affinity"] == {}
 
 
+def test_all_participants_can_be_on_one_node() -> None:
+    together = cell(network="flannel-vxlan", placement="same-node", subscribers=3)
+    assert preflight.placement_problems([together], nodes()[:1], IMAGE) == [], "one node is enough"
+    slots = placement.slots(together, nodes())
+    assert len(slots) == 4 and len({slot.node for slot in slots.values()}) == 1
+    (unknown,) = preflight.placement_problems([together], [], IMAGE)
+    assert "this user may not list nodes" in unknown.what
+
+
 def test_settings_that_only_the_lab_supports_are_rejected() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
     problems = preflight.unsupported(cells, can_switch=True)

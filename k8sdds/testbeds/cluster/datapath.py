@@ -92,6 +92,18 @@ def received_bytes(counters: LinkCounters, names: Sequence[str]) -> int:
     return sum(counters.links[name].received_bytes for name in names if name in counters.links)
 
 
+def moved_bytes(before: LinkCounters, after: LinkCounters, names: Sequence[str]) -> int:
+    """Return the number of bytes that these links have sent and received between two readings."""
+    return sum(
+        after.links[name].sent_bytes
+        - before.links[name].sent_bytes
+        + after.links[name].received_bytes
+        - before.links[name].received_bytes
+        for name in names
+        if name in before.links and name in after.links
+    )
+
+
 def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, interface: str = "") -> str:
     """Return how the path of packets between two nodes deviates from the network's; empty if it does not.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.model.placement import packed, spread
+from k8sdds.model.placement import numbered
 from k8sdds.model.profile import toleration
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.system.errors import InputError
@@ -31,6 +31,8 @@ class NodeInfo:
     """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty: unknown."""
     own_taints: frozenset[str]
     """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
+    address: str
+    """Its first internal address; empty: unknown."""
     unusable: str
     """Why participants cannot run on the node; empty: they can."""
 
@@ -51,6 +53,7 @@ class NodeInfo:
             images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
             network_reason=_network_reason(status),
             own_taints=own_taints,
+            address=_internal_address(status),
             unusable=_unusable(spec, status, own_taints),
         )
 
@@ -63,10 +66,14 @@ def _network_reason(status: dict[str, Any]) -> str:
 
 def _primary_address(spec: dict[str, Any], status: dict[str, Any]) -> str:
     """Return an address of the family that pods use first; empty: unknown."""
+    return str(spec.get("podCIDR") or _internal_address(status))
+
+
+def _internal_address(status: dict[str, Any]) -> str:
     internal = (
         entry["address"] for entry in status.get("addresses", []) if entry.get("type") == "InternalIP"
     )
-    return str(spec.get("podCIDR") or next(internal, ""))
+    return str(next(internal, ""))
 
 
 def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:
@@ -108,18 +115,14 @@ def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
     if isinstance(cell.placement, dict):
         return {participant: _placed(cell, participant, nodes) for participant in cell.participants}
     count = cell.nodes or len(nodes)
-    if not cell.uses_network and count:
-        return dict.fromkeys(cell.participants, nodes[0].name)
-    if count < 2:
+    if count < 2 and cell.crosses_links:
         raise InputError(
             f"a trial needs two nodes, so that samples cross a link; {count} can run pods",
             "inspect them: kubectl get nodes; kubectl describe node",
         )
-    if cell.placement == "packed":
-        numbers = packed(cell.publishers, cell.subscribers)
-    else:
-        numbers = spread(cell.publishers, cell.subscribers, count)
-    return {participant: nodes[number].name for participant, number in numbers.items()}
+    if not count:
+        raise InputError("no node can run pods", "inspect them: kubectl get nodes; kubectl describe node")
+    return {participant: nodes[number].name for participant, number in numbered(cell, count).items()}
 
 
 def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> str:

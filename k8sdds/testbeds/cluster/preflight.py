@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.model.experiment import Experiment, NetworkChoice
+from k8sdds.model.experiment import SAME_NODE, Experiment, NetworkChoice
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
@@ -164,7 +164,14 @@ def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: 
         image: Image of the participants.
     """
     if not nodes:
-        return []
+        return [
+            Problem(
+                "placement same-node: this user may not list nodes, so that k8sdds cannot select one",
+                "change the placement, or get the right to list nodes",
+            )
+            for cell in cells[:1]
+            if any(cell.placement == SAME_NODE for cell in cells)
+        ]
     candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
     problems: dict[str, Problem] = {}
     used_names: set[str] = set()
@@ -182,7 +189,7 @@ def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: 
             problems.setdefault(what, Problem(what, error.remedy))
             continue
         pair = same_node(places)
-        if pair and cell.uses_network:
+        if pair and cell.crosses_links:
             what = (
                 f"{cell.describe()}: {pair[0]} and {pair[1]} are both on node {places[pair[0]]},"
                 " so samples would not cross a link"

@@ -94,6 +94,7 @@ class ClusterSession:
             switch.interface if switch else "",
             self._is_encrypted,
             deployed=switch is not None,
+            nodes=nodes or (),
         )
         self._fingerprints: dict[NetworkMode | None, Fingerprint] = {}
         """By pod network; None: the nodes' own network."""
@@ -198,7 +199,7 @@ class ClusterSession:
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
         key, slots = pod_network(cell), self._slots(cell)
-        if key in self._fingerprints or not cell.uses_network:
+        if key in self._fingerprints or not cell.crosses_links:
             return
         sender = slots[FIRST_PUBLISHER.name]
         node = self._pods.pod(sender).node
@@ -360,14 +361,20 @@ class ClusterSession:
             if not results[name].lost:
                 folder = trial_run.output_folder(execution.launch.directory)
                 self._files_to_delete[execution.pod, name] = folder
-        measurement = trial_run.measurement(pods, execs, results, layout)
+        measurement = trial_run.measurement(
+            pods, execs, results, layout, on_loopback=on_host(trial.cell) and not trial.cell.crosses_links
+        )
         if compares_clocks:
             readings = [before, self._read_clocks(pods)]
             error = clocks.clock_error(trial.cell.participants, pods, readings)
             measurement = replace(measurement, clock_error=error)
-        carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, slots)
+        carried_bytes = uplink_bytes = None
+        if trial.cell.crosses_links:
+            carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, slots)
+        else:
+            uplink_bytes, unproven = self._verifier.uplink_bytes(trial.cell, slots)
         warnings = (*measurement.warnings, *((f"{UNPROVEN}: {unproven}",) if unproven else ()))
-        return replace(measurement, carried_bytes=carried_bytes, warnings=warnings)
+        return replace(measurement, carried_bytes=carried_bytes, uplink_bytes=uplink_bytes, warnings=warnings)
 
     def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""

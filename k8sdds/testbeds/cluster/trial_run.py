@@ -11,7 +11,7 @@ from pathlib import Path
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.perftest.output import NOT_STARTED
-from k8sdds.testbeds import core_layout, read_meters
+from k8sdds.testbeds import core_layout, interface_bytes, read_meters
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import OUTPUT
@@ -112,25 +112,19 @@ def measurement(
     execs: Sequence[ParticipantExec],
     results: Mapping[str, ExecResult],
     layout: core_layout.Layout,
+    on_loopback: bool = False,
 ) -> Measurement:
-    """Combine results, meters and interface counters of an attempt."""
+    """Combine results, meters and interface counters of an attempt. `on_loopback`: all use the network of one node."""
     outcomes = {}
-    counters: dict[str, dict[str, int]] = {}
     for execution in execs:
         participant = execution.launch.participant
         name, result = participant.name, results[participant.name]
-        interface = ready_pods[name].interface
+        interface = "lo" if on_loopback else ready_pods[name].interface
         meters = read_meters(execution.launch.directory) if not result.lost else None
         outcomes[name] = Outcome(participant, result.code, meters, result.message, interface, result.lost)
-        interface_counters = ((meters or {}).get("attempt_interfaces") or {}).get(interface)
-        if interface_counters:
-            counters[name] = interface_counters
-    # Publishers on the same node's own interface read the same counter: count it once.
-    sent = {
-        (ready_pods[name].node, ready_pods[name].address): values["tx_bytes"]
-        for name, values in counters.items()
-        if outcomes[name].participant.publishes
-    }
+    sent_bytes, received_bytes = interface_bytes(
+        outcomes, {name: (ready_pods[name].node, ready_pods[name].address) for name in outcomes}
+    )
     skew_s = _start_skew_s(execs, outcomes)
     warnings = []
     if skew_s is not None and skew_s > WARN_SKEW_S:
@@ -138,8 +132,8 @@ def measurement(
     first_machine = ready_pods[FIRST_PUBLISHER.name].machine
     return Measurement(
         outcomes=outcomes,
-        sent_bytes=sum(sent.values()) if sent else None,
-        received_bytes={name: values["rx_bytes"] for name, values in counters.items()},
+        sent_bytes=sent_bytes,
+        received_bytes=received_bytes,
         includes_scheduling=layout.includes_scheduling,
         start_skew_s=skew_s,
         elsewhere=frozenset(name for name, pod in ready_pods.items() if pod.machine != first_machine),

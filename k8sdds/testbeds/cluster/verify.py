@@ -7,7 +7,7 @@ the same counters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from k8sdds.kubernetes.exec_stream import CommandResult
@@ -21,6 +21,7 @@ from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.datapath import LinkCounters, PathEnd
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 
@@ -34,6 +35,8 @@ LISTEN_S = 20
 LISTEN_PER_PAIR_S = 0.2
 """Added to `LISTEN_S` for each pair, because not all pairs are probed at the same time."""
 REPLY_TIMEOUT_S = 8
+ELSEWHERE = "192.0.2.1"
+"""An address for documentation (RFC 5737), whose route shows the link to other machines. No packet is sent there."""
 ENCRYPTED = "encrypted: the content of captured packets cannot be read"
 UNPROVEN = "unproven"
 """First word of the warning on trials whose path could not be verified."""
@@ -69,6 +72,7 @@ class PathVerifier:
         interface: str = "",
         is_encrypted: Callable[[Cell], bool] = lambda _: False,
         deployed: bool = True,
+        nodes: Sequence[NodeInfo] = (),
     ) -> None:
         """Verify nothing yet.
 
@@ -78,7 +82,9 @@ class PathVerifier:
             interface: The nodes' link that pod networks must use; empty: any.
             is_encrypted: Returns whether captured packets of a cell's network could not be read.
             deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
+            nodes: The cluster's nodes.
         """
+        self._nodes = nodes
         self._deployed = deployed
         self._interface = interface
         self._is_encrypted = is_encrypted
@@ -98,13 +104,20 @@ class PathVerifier:
             return
         key = self._key(cell, slots)
         if key not in self._proofs:
-            self._proofs[key] = self._verify(cell, slots, multicast=key[-1])
+            verify = self._verify if cell.crosses_links else self._verify_on_node
+            self._proofs[key] = verify(cell, slots, multicast=key[-1])
 
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
         """Return the proof for a cell, whose pods must be ready; None: not verified yet."""
         proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell, self._deployed)
         # What the links do not show, the fingerprint may: it is observed after the path was verified.
-        if proof and evidence and proof.unproven == evidence.unverified != "" and self._is_encrypted(cell):
+        if (
+            cell.crosses_links
+            and proof
+            and evidence
+            and proof.unproven == evidence.unverified != ""
+            and self._is_encrypted(cell)
+        ):
             return replace(proof, path=f"{proof.path}; {ENCRYPTED}", unproven="")
         return proof
 
@@ -154,6 +167,50 @@ class PathVerifier:
             - datapath.received_bytes(before[node], proof.links[node])
             for name, node in nodes.items()
         }, proof.unproven
+
+    def uplink_bytes(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[int | None, str]:
+        """Return the bytes that the node of all participants exchanged with others since the last reading.
+
+        Returns:
+            (bytes or None, why they are unknown).
+        """
+        proof = self.proof(cell, slots)
+        if proof is None or not proof.links:
+            return None, proof.unproven if proof else ""
+        ((node, names),) = proof.links.items()
+        before, now = self._last, self._probes.read_counters([node])
+        self._last = {**before, **now} if now else {}
+        if node not in before or node not in now:
+            return None, self._probes.unavailable or "the links of the node were not read before this trial"
+        return datapath.moved_bytes(before[node], now[node], names), proof.unproven
+
+    def _verify_on_node(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
+        """Verify that packets between pods on one node stay there."""
+        ready_pods = {name: self._pods.pod(slot) for name, slot in slots.items()}
+        node = ready_pods[FIRST_PUBLISHER.name].node
+        if elsewhere := [name for name, pod in ready_pods.items() if pod.node != node]:
+            raise PrerequisiteError(
+                f"{cell.describe()}: {', '.join(elsewhere)} is not on {node}",
+                "try again, or change the placement",
+            )
+        self._exchange_packets(cell, slots, ready_pods, multicast)
+        exchanged = f"whole packets of {ready_pods[FIRST_PUBLISHER.name].mtu_bytes} bytes pass on one node"
+        other = next(
+            (other.address for other in self._nodes if other.name != node and other.address), ELSEWHERE
+        )
+        addresses = list(dict.fromkeys(pod.address for pod in ready_pods.values()))
+        counters = self._probes.read_counters([node], [other, *addresses]).get(node)
+        if counters is None:
+            return PathProof(exchanged, f"that they stay on it, because {self._probes.unavailable}")
+        uplink = counters.routes.get(other, "")
+        self._last = {**self._last, node: counters}
+        leaving = [address for address in addresses if counters.routes.get(address, uplink) == uplink]
+        if leaving:
+            raise PrerequisiteError(
+                f"{cell.network_label}: packets for {leaving[0]}, a pod of {node}, leave it by {uplink or 'no link'}",
+                "use a network whose pods on one node reach each other without the link between nodes",
+            )
+        return PathProof(f"{exchanged}, not by {uplink}", links={node: (uplink,)})
 
     def _verify(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
         ready_pods = {name: self._pods.pod(slot) for name, slot in slots.items()}

@@ -6,14 +6,15 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from k8sdds.model.link import parse_features
-from k8sdds.model.measurement import Launch
+from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
@@ -202,18 +203,18 @@ class LabNetwork:
             self.sandbox.put(missing)
             self._private_files |= missing
 
-    def verify(self) -> None:
+    def verify(self, crosses_links: bool = True) -> None:
         """Verify the datapath with unfragmented full-MTU pings from each publisher's pod to all others.
 
         Before, verify that the nodes' links have the requested MTU and offloads. On a network that encrypts, also
-        verify that only encrypted packets cross the links at that time.
+        verify that only encrypted packets cross the links at that time, unless the pods are on one node.
 
         Raises:
             PrerequisiteError: No ping is answered (names the first pair), or a packet was not encrypted.
             PartFailed: A ping was killed.
         """
         self._verify_links()
-        proof = self.plan.datapath.encryption_proof
+        proof = self.plan.datapath.encryption_proof if crosses_links else None
         with encryption.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
             self._ping_all()
 
@@ -282,6 +283,20 @@ class LabNetwork:
     def node_of(self, pod: str) -> str:
         """Return the name of a pod's node."""
         return next(f"node{p.node}" for p in self.plan.topology.pods if p.name == pod)
+
+    def namespace_of(self, pod: str) -> str:
+        """Return the name of a pod's network namespace, which is its node's if the network has no pods."""
+        return self.plan.datapath.attachments[pod].namespace
+
+    def with_interfaces(self, outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+        """Return outcomes of pods on one node with the interface that carried their samples."""
+        shares = len({self.namespace_of(name) for name in outcomes}) < len(outcomes)
+        return {
+            name: replace(
+                outcome, interface="lo" if shares else self.plan.datapath.attachments[name].interface
+            )
+            for name, outcome in outcomes.items()
+        }
 
     def link_bytes(self, node: str, direction: str) -> int:
         """Return the bytes that a node's link has sent (`tx`) or received (`rx`) so far."""

@@ -70,7 +70,7 @@ def _contradiction(cell: Cell) -> Problem | None:
             f"{cell.network}, engine: userspace"
             "}), or remove link.loss_percent",
         )
-    shared_node = same_node(topology_of(cell)) if cell.uses_network else None
+    shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
     return problem(shared_node, "change the placement") if shared_node else None
 
 

@@ -28,7 +28,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
+from k8sdds.testbeds import Block, core_layout, fingerprint, interface_bytes, repetitions
 from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
@@ -109,7 +109,7 @@ class Lab:
 
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, unless it is known. Raises like `prepare`."""
-        if cell.network_mode in self._fingerprints or not cell.uses_network:
+        if cell.network_mode in self._fingerprints or not cell.crosses_links:
             return
         try:
             with self._discarding_failed(cell):
@@ -170,7 +170,7 @@ class Lab:
         lab_network.build(cgroups)
         self._record.pods[name] = lab_network.pods
         records.write(self._record)
-        lab_network.verify()
+        lab_network.verify(crosses_links=cell.crosses_links)
 
     def detach(self) -> None:
         """Let all lab networks outlive this process; `records.remove` then removes them."""
@@ -268,11 +268,12 @@ class Lab:
         participants = [launch.participant for launch in launches]
         senders = {lab_network.node_of(p.name) for p in participants if p.publishes}
         receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.publishes or p.subscribes}
+        stay = senders if trial.cell.uses_network and not trial.cell.crosses_links else set()
         before: dict[tuple[str, str], int] = {}
-        encrypts = lab_network.plan.datapath.encryption_proof is not None
+        encrypts = trial.cell.crosses_links and lab_network.plan.datapath.encryption_proof is not None
 
         def read() -> dict[tuple[str, str], int]:
-            sent = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in senders}
+            sent = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in {*senders, *stay}}
             received = {(node, "rx"): lab_network.link_bytes(node, "rx") for node in receivers.values()}
             decrypted = {
                 (node, "decrypted"): lab_network.decrypted_bytes(node) or 0
@@ -297,10 +298,19 @@ class Lab:
         after = read()
         user, total = _daemons_percent(daemons_cpu) if lab_network.plan.datapath.daemons else (None, None)
         delta = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
+        sent_bytes: int | None = sum(delta[node, "tx"] for node in senders)
+        received_bytes = {name: delta[node, "rx"] for name, node in receivers.items()}
+        uplink_bytes = None
+        if stay:
+            uplink_bytes = sum(delta[node, way] for node in stay for way in ("tx", "rx"))
+            outcomes = lab_network.with_interfaces(outcomes)
+            namespaces = {name: lab_network.namespace_of(name) for name in outcomes}
+            sent_bytes, received_bytes = interface_bytes(outcomes, namespaces)
         return Measurement(
             outcomes=outcomes,
-            sent_bytes=sum(delta[node, "tx"] for node in senders),
-            received_bytes={name: delta[node, "rx"] for name, node in receivers.items()},
+            sent_bytes=sent_bytes,
+            received_bytes=received_bytes,
+            uplink_bytes=uplink_bytes,
             decrypted_bytes=(
                 {name: delta[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
             ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from k8sdds.model.experiment import Placement
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import Link
-from k8sdds.model.placement import packed, spread
+from k8sdds.model.placement import numbered
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
@@ -55,14 +55,7 @@ class LabNetworkKey:
 def topology_of(cell: Cell) -> Topology:
     """Place a cell's participants on nodes. Raises InputError for an invalid placement."""
     count = cell.node_count
-    if isinstance(cell.placement, dict):
-        node_of = _explicit(cell, count)
-    elif not cell.uses_network:
-        node_of = dict.fromkeys(cell.participants, 0)
-    elif cell.placement == "packed":
-        node_of = packed(cell.publishers, cell.subscribers)
-    else:
-        node_of = spread(cell.publishers, cell.subscribers, count)
+    node_of = _explicit(cell, count) if isinstance(cell.placement, dict) else numbered(cell, count)
     node_of |= {participant: count - 1 for participant in cell.services if participant not in node_of}
     pods = []
     slots = [0] * count
