@@ -89,7 +89,12 @@ def _check_middlewares(folder: Path) -> None:
 
 
 def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
-    paths = [supervisor, folder / "k8sdds-perftest", *sorted(folder.glob("libk8sdds-perftest-*.so"))]
+    paths = [
+        supervisor,
+        folder / "k8sdds-perftest",
+        folder / "k8sdds-transactions",
+        *sorted(folder.glob("libk8sdds-perftest-*.so")),
+    ]
     return {path.name: path for path in paths}
 
 

@@ -11,7 +11,7 @@ from k8sdds import middleware, workloads
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.model import ip_families
-from k8sdds.model.experiment import MAX_WRITERS, SAME_NODE
+from k8sdds.model.experiment import MAX_WRITERS, MIN_SAMPLE_BYTES, SAME_NODE
 from k8sdds.model.link import Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
@@ -140,6 +140,8 @@ def unsupported(cell: Cell) -> str | None:
     implementation = middleware.of(cell)
     if implementation is None:
         return workload.unsupported(cell)
+    if cell.payload_bytes < MIN_SAMPLE_BYTES:
+        return f"a sample of a {cell.test} test has at least {MIN_SAMPLE_BYTES} bytes"
     reason = (
         workload.unsupported(cell)
         or implementation.unsupported(cell)

@@ -56,6 +56,8 @@ MAX_LOSS_PERCENT = 50.0
 """Default of `max_loss_percent`."""
 MAX_CELLS, MAX_TRIALS = 10_000, 100_000
 """Most combinations of the lists of an experiment, and most trials. Each trial takes seconds."""
+MIN_SAMPLE_BYTES = 28
+"""Size of a sample without payload: PerfTest's header."""
 MAX_INSTANCES = 100_000
 MAX_WRITERS = 2048
 """Writers of a publisher, over all topics."""
@@ -178,8 +180,12 @@ class Sweep(Strict):
         description="name of a test, or a mapping with `name` and its options",
     )
     payload_bytes: Annotated[
-        list[Annotated[int, Field(ge=28, le=64 * 1024 * 1024)]], Number, OneOrMore, Field(min_length=1)
-    ] = Field(default=[1024], description="size of a sample in bytes (PerfTest's `-dataLen`)")
+        list[Annotated[int, Field(ge=1, le=64 * 1024 * 1024)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[1024],
+        description="size of a sample in bytes (PerfTest's `-dataLen`, at least 28); in other tests the size of a"
+        " write, a datagram, or a request and its response",
+    )
     reliability: Annotated[list[Reliability], OneOrMore, Field(min_length=1)] = Field(
         default=["reliable"], description="whether lost samples are sent again"
     )

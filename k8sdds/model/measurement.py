@@ -148,6 +148,8 @@ class Measurement:
     """Participants on another machine than pub0; the meters of pub0's machine do not cover them."""
     cpu_mhz: float | None = None
     """Mean core frequency right after the attempt, if the kernel reports it."""
+    conntrack_entries: int | None = None
+    """Entries that the connection tracking of the publisher's node gained; None: not read, or it tracks nothing."""
     clock_error: ClockError | None = None
     """For one-way delays between machines; None: they are not measured, or all participants share one clock."""
     warnings: tuple[str, ...] = ()

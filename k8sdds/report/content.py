@@ -357,6 +357,8 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
 def _settings(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) -> list[Setting]:
     # The number of subscribers is an axis of tables and figures, like the payload.
     columns = [name for name in conditions.distinguishing(best) if name != "subscribers"]
+    if _tests_share_a_headline({row["test"] for row in best}):
+        columns.insert(0, "test")
     grouped: dict[tuple[Any, ...], list[Row]] = {}
     for row in best:
         grouped.setdefault(tuple(row[name] for name in columns), []).append(row)
@@ -387,6 +389,12 @@ def _rank(value: Any) -> tuple[Any, ...]:
     if value in order:
         return (0, order.index(value), "")
     return (1, value, "") if isinstance(value, int | float) else (2, 0, str(value or ""))
+
+
+def _tests_share_a_headline(tests: Collection[str]) -> bool:
+    """Return whether a table for one test, such as tcp-stream, could also be one for another, such as udp-stream."""
+    names = [workload.metrics[0] for name, workload in workloads.WORKLOADS.items() if name in tests]
+    return len(set(names)) < len(names)
 
 
 def _make_slugs_unique(settings: list[Setting]) -> None:

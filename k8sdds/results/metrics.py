@@ -49,6 +49,9 @@ CAPTURED = "trials with `capture`"
 PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
 ASYNCHRONOUS = "trials with `publish_mode: asynchronous`"
 CONFIGURED = "trials with `middleware_config`"
+EXCHANGES = "trials with requests and responses (`tcp-rr`, `udp-rr`, `tcp-crr`, `http`, `ping`)"
+CONNECTIONS = "trials with `test: tcp-crr`"
+UDP_STREAMS = "trials with `test: udp-stream`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
 LINKED = "trials with `link.mtu` or `link.offloads`"
 
@@ -145,6 +148,34 @@ class Metrics(BaseModel):
     retransmits: int | None = metric("retransmits", "segments", "throughput", "publisher",
         "Number of TCP segments that the client's kernel sent again in the measured interval, over all flows"
         " (iperf3's `retransmits`)", scale="linear", only=STREAMS)
+    transactions_per_s: float | None = metric("transactions", "transactions/s", "throughput", "client",
+        "Requests whose responses arrived in the measured interval, per second, over all connections", better="higher",
+        only=EXCHANGES)
+    connections_per_s: float | None = metric("connections", "connections/s", "throughput", "client",
+        "Connections that were opened, carried a request and a response, and were closed, per second", better="higher",
+        only=CONNECTIONS)
+    conntrack_entries: int | None = metric("new conntrack entries", "entries", "throughput", "testbed",
+        "Entries in the connection tracking of the client's node after the attempt, minus those before it. An entry remains for"
+        " up to 2 minutes after its connection was closed. Null if the node tracks no connections", scale="linear",
+        only=CONNECTIONS)
+    round_trip_count: int | None = column("latency", "client", "Number of timed round trips", only=EXCHANGES)
+    round_trip_mean_us: float | None = metric("mean round trip", "µs", "latency", "client",
+        "Mean time from when a request was sent until its response had arrived", only=EXCHANGES)
+    round_trip_p50_us: float | None = metric("p50 round trip", "µs", "latency", "client", "Median of the round trips",
+        only=EXCHANGES)
+    round_trip_p90_us: float | None = metric("p90 round trip", "µs", "latency", "client", "90th percentile of the round trips",
+        only=EXCHANGES)
+    round_trip_p99_us: float | None = metric("p99 round trip", "µs", "latency", "client", "99th percentile of the round trips",
+        only=EXCHANGES)
+    round_trip_p999_us: float | None = metric("p99.9 round trip", "µs", "latency", "client", "99.9th percentile of the round trips",
+        only=EXCHANGES)
+    round_trip_p9999_us: float | None = metric("p99.99 round trip", "µs", "latency", "client", "99.99th percentile of the round trips",
+        only=EXCHANGES)
+    round_trip_max_us: float | None = metric("maximum round trip", "µs", "latency", "client", "Longest round trip",
+        only=EXCHANGES)
+    stream_jitter_us: float | None = metric("jitter of a stream", "µs", "throughput", "subscribers",
+        "Smoothed difference between the transit times of consecutive datagrams (RFC 3550), as iperf3's server reports it at"
+        " the end; mean over flows", only=UDP_STREAMS)
     measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")
     handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
         "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"

@@ -15,6 +15,7 @@ from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
     ASYNCHRONOUS,
     CONFIGURED,
+    EXCHANGES,
     LINKED,
     METRICS,
     PROCESS,
@@ -55,6 +56,7 @@ class Description(BaseModel):
     flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
     mss: int | None = column("cell", "experiment",
         "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=STREAMS)
+    connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=EXCHANGES)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     payload_bytes: int | None = column("cell", "experiment",

@@ -12,8 +12,12 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced
 from k8sdds.workloads.program import Program
 from k8sdds.workloads.protocol import NoOptions, Workload
+from k8sdds.workloads.tcp_crr import TcpCrr
+from k8sdds.workloads.tcp_rr import TcpRr
 from k8sdds.workloads.tcp_stream import TcpStream
 from k8sdds.workloads.throughput import Throughput
+from k8sdds.workloads.udp_rr import UdpRr
+from k8sdds.workloads.udp_stream import UdpStream
 
 __all__ = [
     "HEADLINES",
@@ -35,6 +39,10 @@ WORKLOADS: dict[str, Workload] = {
         Latency(),
         Paced(),
         TcpStream(),
+        UdpStream(),
+        TcpRr(),
+        UdpRr(),
+        TcpCrr(),
     )
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""

@@ -111,7 +111,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
     [
         ([], 2, "no experiment given"),
         (["nope"], 2, "there is no experiment 'nope'"),
-        (["quickstart", "--set", "payload_bytes=12"], 2, "greater than or equal to 28"),
+        (["quickstart", "--set", "payload_bytes=12"], 2, "has at least 28 bytes"),
         (["quickstart", "--set", "payload"], 2, "is not KEY=VALUE"),
         (["quickstart", "--set", "transport=multicast"], 2, "flannel-vxlan carries no multicast"),
         (["quickstart", "--set", "middleware=raw"], 2, "reliability must be best-effort"),

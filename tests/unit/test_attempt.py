@@ -18,7 +18,7 @@ from k8sdds.model.trial import Trial
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "paced", "multicast", "best-effort")
-TOOLS = ("tcp-stream",)
+TOOLS = ("tcp-stream", "tcp-crr")
 
 FACTS = ["block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s"]
 """Keys of a record that the campaign and the testbed provide."""
@@ -50,6 +50,7 @@ class Recording:
             sent_bytes=links["sent"],
             received_bytes=links["received"],
             includes_scheduling=self.expected["includes_scheduling"],
+            conntrack_entries=self.expected.get("conntrack_entries"),
         )
 
     def change(self, participant: str, **values: Any) -> None:

@@ -18,7 +18,7 @@ from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.results.record import COLUMNS
 from k8sdds.testbeds import listening
-from k8sdds.workloads import OPTIONS, WORKLOADS, Program
+from k8sdds.workloads import OPTIONS, WORKLOADS
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload
 from tests.unit.test_attempt import Recording
@@ -154,6 +154,31 @@ def test_another_interval_than_requested_is_not_valid(
     assert reason(recording).startswith(f"{word}: ")
 
 
-def test_programs_have_names() -> None:
-    programs: list[Program] = [workload.program for workload in TOOLS]
-    assert all(program.name for program in programs)
+def test_loss_is_relative_to_what_the_server_expected(recording: Recording) -> None:
+    path = recording.folder / "pub0" / "stdout"
+    document = json.loads(path.read_text())
+    document["end"]["sum"] = {"bytes": 0, "seconds": 1, "lost_packets": 30, "packets": 20, "jitter_ms": 0.5}
+    document["end"]["sum_received"]["bytes"] = 70 * 1000
+    path.write_text(json.dumps(document))
+    own = recording.trial.cell.model_copy(
+        update={"test": "udp-stream", "payload_bytes": 1000, "test_options": {}}
+    )
+    recording.trial = recording.trial.model_copy(update={"cell": own})
+    record = recording.record()
+    assert (record["received"], record["lost"], record["lost_percent"]) == (70, 30, 30)
+    assert record["stream_jitter_us"] == 500
+
+
+def test_a_sample_of_dds_is_not_smaller_than_its_header() -> None:
+    assert preflight.unsupported(cell("tcp-rr", payload_bytes=1)) is None
+    assert preflight.unsupported(cell("throughput", payload_bytes=27)) == (
+        "a sample of a throughput test has at least 28 bytes"
+    )
+
+
+def test_missing_round_trips_are_not_valid(tmp_path: Path) -> None:
+    crr = Recording("tcp-crr", tmp_path)
+    (tmp_path / "pub0" / "latency.hlog").unlink()
+    assert reason(crr).startswith("histogram: pub0 did not keep the round trips of")
+    (tmp_path / "pub0" / "stdout").write_text('{"transactions": 1e30}')
+    assert reason(crr).startswith("no-report")

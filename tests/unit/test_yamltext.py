@@ -32,11 +32,11 @@ def refused(text: str) -> str:
     ("old", "new", "message"),
     [
         ("payload_bytes: 64", "payload_byte: 64", "mine.yaml:4: payload_byte: unknown key (did you mean 'payload_bytes'?)"),
-        ("payload_bytes: 64", "payload_bytes: 27", "mine.yaml:4: payload_bytes: Input should be greater than or equal to 28"),
+        ("payload_bytes: 64", "payload_bytes: 0", "mine.yaml:4: payload_bytes: Input should be greater than or equal to 1"),
         ("payload_bytes: 64", "payload_bytes: true", "expected a number, not true or false"),
         ("payload_bytes: 64", "payload_bytes: [64, 64]", "mine.yaml:4: payload_bytes[1]: 64 is listed twice"),
-        ("payload_bytes: 64", "payload_bytes: [64, 27]", "mine.yaml:4: payload_bytes[1]: Input should be"),
-        ("payload_bytes: 64", "payload_bytes:\n      - 64\n      - 27", "mine.yaml:6: payload_bytes[1]: Input should be"),
+        ("payload_bytes: 64", "payload_bytes: [64, 0]", "mine.yaml:4: payload_bytes[1]: Input should be"),
+        ("payload_bytes: 64", "payload_bytes:\n      - 64\n      - 0", "mine.yaml:6: payload_bytes[1]: Input should be"),
         ("payload_bytes: 64", "payload_bytes: 64\n  - networks: host\n    rate: -1", "mine.yaml:6: sweeps[1].rate: Input should be"),
         ("payload_bytes: 64", "test:\n      - name: latency\n        size: 3", "mine.yaml:6: test.size: test latency has no option 'size'"),
         ("payload_bytes: 64", "message_bytes: 100", "mine.yaml:4: message_bytes: expected auto, default, mtu, max or a number from 512"),
@@ -71,7 +71,7 @@ def test_all_errors_are_reported_at_once() -> None:
 
 
 BREAKS: dict[str, object] = {
-    "payload_bytes": 27, "rate": "fast", "subscribers": 0, "transport": "broadcast", "cpu_quota": -1, "link": 3,
+    "payload_bytes": 0, "rate": "fast", "subscribers": 0, "transport": "broadcast", "cpu_quota": -1, "link": 3,
     "discovery": ["peers", "peers"], "test": {"name": "latency", "size": 3}, "networks": [{"name": "host", "mtu": 1}],
     "duration_s": True, "no_such_key": 1,
 }  # fmt: skip
@@ -136,8 +136,8 @@ def test_the_resolved_experiment_reads_back_as_the_same() -> None:
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
-        (["payload_bytes=27"], {}, "--set payload_bytes=27: Input should be greater than or equal to 28"),
-        (["payload_bytes=[64,27]"], {}, "--set payload_bytes=[64,27]: Input should be greater"),
+        (["payload_bytes=0"], {}, "--set payload_bytes=0: Input should be greater than or equal to 1"),
+        (["payload_bytes=[64,0]"], {}, "--set payload_bytes=[64,0]: Input should be greater"),
         (["link.rate=3"], {}, "--set link.rate=3: unknown key (did you mean 'rate_mbit'?)"),
         (["link.rate_mbit=x", "link.delay_us=3"], {}, "--set link.rate_mbit=x: Input should be a valid number"),
         (["networks=[hots]"], {}, "--set networks=[hots]: unknown network 'hots' (did you mean 'host'?)"),

@@ -304,6 +304,12 @@ class LabNetwork:
             self.sandbox.path(f"/run/sys/{node}/class/net/eth0/statistics/{direction}_bytes").read_text()
         )
 
+    def conntrack_entries(self, node: str) -> int:
+        """Return the number of entries in the connection tracking of a node; 0 if it tracks nothing."""
+        count = ["cat", "/proc/sys/net/netfilter/nf_conntrack_count"]
+        shown = subprocess.run([*self.sandbox.enter(node), *count], capture_output=True, text=True)
+        return int(shown.stdout) if shown.stdout.strip().isdigit() else 0
+
     def decrypted_bytes(self, node: str) -> int | None:
         """Return the bytes decrypted by a node's tunnels so far; None: the network does not encrypt."""
         proof = self.plan.datapath.encryption_proof

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds import networks
+from k8sdds import networks, workloads
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
@@ -270,17 +270,16 @@ class Lab:
         receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.publishes or p.subscribes}
         stay = senders if trial.cell.uses_network and not trial.cell.crosses_links else set()
         before: dict[tuple[str, str], int] = {}
+        tracks = "conntrack_entries" in workloads.find(trial.cell.test).metrics
         encrypts = trial.cell.crosses_links and lab_network.plan.datapath.encryption_proof is not None
 
         def read() -> dict[tuple[str, str], int]:
-            sent = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in {*senders, *stay}}
-            received = {(node, "rx"): lab_network.link_bytes(node, "rx") for node in receivers.values()}
-            decrypted = {
-                (node, "decrypted"): lab_network.decrypted_bytes(node) or 0
-                for node in set(receivers.values())
-                if encrypts
-            }
-            return sent | received | decrypted
+            counters = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in senders}
+            for node in receivers.values():
+                counters[node, "rx"] = lab_network.link_bytes(node, "rx")
+                counters[node, "decrypted"] = (lab_network.decrypted_bytes(node) or 0) if encrypts else 0
+            tracked = {(node, "conntrack"): lab_network.conntrack_entries(node) for node in senders if tracks}
+            return counters | tracked
 
         daemons_cpu: list[tuple[float, float, float]] = []
 
@@ -322,6 +321,7 @@ class Lab:
                 else ()
             ),
             includes_scheduling=layout.includes_scheduling,
+            conntrack_entries=sum(max(delta[node, "conntrack"], 0) for node in senders) if tracks else None,
             cpu_mhz=facts.cpu_mhz(),
             warnings=(*((not_steered,) if not_steered else ()), *facts.throttling()),
         )

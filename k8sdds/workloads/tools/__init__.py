@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from k8sdds.model.measurement import Window
-from k8sdds.model.trial import SUBSCRIBER, Cell, Endpoint, Participant, Trial, defaults
+from k8sdds.model.trial import SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial, defaults
 from k8sdds.system.errors import Problem
 from k8sdds.workloads.program import Program, Surroundings
 from k8sdds.workloads.protocol import Workload
@@ -47,7 +47,7 @@ class Tool(Program):
 class ToolWorkload(Workload):
     """A test of a tool, between one client and one server."""
 
-    measured_by = SUBSCRIBER
+    measured_by: Role = SUBSCRIBER
     program: Program
     uses: tuple[str, ...] = ()
     """Settings among `NO_EFFECT` that this test has."""

@@ -78,7 +78,7 @@ std::string histogram_log(const Histogram& histogram, const std::string& tag, do
     tm utc{};
     gmtime_r(&whole, &utc);
     std::strftime(date, sizeof date, "%a %b %d %H:%M:%S UTC %Y", &utc);
-    std::string log = "#[k8sdds-perftest: one-way latency in nanoseconds, tag " + tag + "]\n";
+    std::string log = "#[k8sdds: nanoseconds, tag " + tag + "]\n";
     log += "#[Histogram log format version 1.3]\n";
     std::snprintf(line, sizeof line, "#[StartTime: %.3f (seconds since epoch), %s]\n", start_s, date);
     log += line;

@@ -1,0 +1,172 @@
+"""k8sdds-transactions: requests and responses over TCP or UDP, on open or on new connections.
+
+Debian's sockperf has messages of at least 14 bytes, has one request under way on all connections
+together, and keeps no histogram. No package of Debian opens a connection for each request without HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from k8sdds.model.measurement import Listener, Window
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial
+from k8sdds.perftest.output import Summary
+from k8sdds.results import aggregate, histograms
+from k8sdds.results.metrics import Metrics
+from k8sdds.system import reading
+from k8sdds.system.errors import K8sddsError, Problem
+from k8sdds.system.paths import native_program
+from k8sdds.system.shapes import Finite, Integer, Shape
+from k8sdds.system.strict import Strict
+from k8sdds.workloads import latencies
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.program import Command, Program, Surroundings
+from k8sdds.workloads.tools import ToolWorkload, server_of
+
+PROGRAM = "k8sdds-transactions"
+PORT = 5202
+MAX_CONNECTIONS = 1024
+TAG = "round_trip"
+"""Tag of the round trips in the log."""
+INTERVAL_TOLERANCE = 0.1
+"""Fraction by which the measured interval may differ from the requested one."""
+
+
+class Report(Shape):
+    """What the client prints."""
+
+    transactions: Integer
+    warmup_transactions: Integer
+    seconds: Finite
+    lost: Integer
+
+
+class Transactions(Program):
+    """Our own program. The client prints counts and keeps a histogram of all round trips of the measured interval."""
+
+    name = PROGRAM
+    exit_reasons: Mapping[int, tuple[str, str]] = {
+        2: ("usage", "the program rejected its command line"),
+        3: ("connection", "a connection failed"),
+        4: ("system", "a system call failed"),
+    }
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
+        self._protocol: Literal["tcp", "udp"] = "udp" if "--udp" in options else "tcp"
+
+    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
+        """Return a problem if the program is not built."""
+        try:
+            native_program(PROGRAM)
+        except K8sddsError as error:
+            return [Problem(error.message, error.remedy)]
+        return []
+
+    def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
+        """Return the command line of the client, which marks its measured interval, or of the server."""
+        program = str(Path(surroundings.paths.program).with_name(PROGRAM))
+        role = "server" if participant.subscribes else "client"
+        argv = [
+            program,
+            role,
+            "--address",
+            server_of(surroundings).address,
+            "--port",
+            str(PORT),
+            *self._options,
+        ]
+        argv += ["--bytes", str(trial.cell.payload_bytes)]
+        argv += ["--connections", str(trial.cell.test_options.get("connections", 1))]
+        if participant.subscribes:
+            listens = Listener(self._protocol, PORT)
+            return Command(argv, listens=listens, window=Window(trial.warmup_s, trial.duration_s))
+        argv += ["--warm-up", f"{trial.warmup_s:g}", "--time", f"{trial.duration_s:g}"]
+        return Command([*argv, "--histogram-file", str(surroundings.paths.files / histograms.LOG)])
+
+    def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
+        """Return what the client counted: the server received the requests, and the client the responses."""
+        try:
+            document = reading.json_file(folder / FIRST_PUBLISHER.name / "stdout")
+            report = Report.model_validate(document)
+        except (OSError, reading.UnreadableError, ValidationError):
+            return None
+        size = trial.cell.payload_bytes
+        data = {
+            "measured_s": report.seconds,
+            "delivered_bytes": report.transactions * size,
+            "warmup_delivered_bytes": report.warmup_transactions * size,
+        }
+        if participant.publishes:
+            return Summary(data | {"sent": report.transactions + report.lost})
+        return Summary(data | {"received": report.transactions, "lost": report.lost})
+
+
+class ConnectionOptions(Strict):
+    """Options of tests of transactions."""
+
+    connections: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_CONNECTIONS,
+        description="number of connections (for UDP: sockets) at the same time, each with one request under way",
+    )
+
+
+class Exchange(ToolWorkload):
+    """Requests and responses: how many per second, and how long each took."""
+
+    options: type[Strict] = ConnectionOptions
+    histograms = (TAG,)
+    measured_by = PUBLISHER
+    longest_payload = 64 * 1024
+
+    def unsupported(self, cell: Cell) -> str | None:
+        """Return why the program cannot run this cell, or None."""
+        if cell.payload_bytes > self.longest_payload:
+            return f"a request of a {self.name} test has at most {self.longest_payload} bytes"
+        return super().unsupported(cell)
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the distribution of the round trips."""
+        set_round_trips(record, outputs)
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return a reason if another interval than requested was measured, or the histogram is not complete."""
+        requested_s = outputs.trial.duration_s
+        for participant, summary in outputs.summaries_of(PUBLISHER).items():
+            measured_s = summary["measured_s"] or 0
+            if abs(measured_s - requested_s) > INTERVAL_TOLERANCE * requested_s:
+                return f"interval: {participant} measured {measured_s:.3g} s of {requested_s:g} s"
+            timed = outputs.latencies.get(TAG)
+            counted = (summary["delivered_bytes"] or 0) // outputs.trial.cell.payload_bytes
+            if (timed.get_total_count() if timed else 0) != counted:
+                return f"histogram: {participant} did not keep the round trips of {counted} transactions"
+        return None
+
+
+def set_round_trips(record: Metrics, outputs: TrialOutputs) -> None:
+    """Set mean, percentiles and maximum of the logged round trips."""
+    timed = outputs.latencies.get(TAG)
+    if timed is not None:
+        latencies.set_percentiles(record, TAG, timed.get_total_count(), histograms.quantities_us(timed))
+
+
+def per_second(outputs: TrialOutputs) -> float | None:
+    """Return the transactions of the measured interval per second."""
+    transactions = aggregate.count(summary["received"] for summary in outputs.subscribers)
+    return aggregate.ratio(
+        transactions, aggregate.mean(client["measured_s"] for client in outputs.publishers)
+    )
+
+
+def describe(record: Metrics, rate: float | None, unit: str) -> str:
+    """Return a rate and the tail of the round trips."""
+    if rate is None:
+        return f"{unit} unknown"
+    p99 = record.round_trip_p99_us
+    return f"{rate:.0f} {unit}/s" + (f", p99 {p99:.1f} µs" if p99 is not None else "")
