@@ -15,7 +15,6 @@ ETCD = "3.6.8"
 COREDNS = "1.14.2"
 METRICS_SERVER = "0.9.0"
 FLANNEL = "0.28.4"
-FLANNEL_CNI_PLUGIN = "0.9.1"
 CNI_PLUGINS = "1.9.1"
 KUBE_ROUTER = "2.11.1"
 KUBE_ROUTER_COMMIT = "61066dc66a535f94761f447a90874d0a6839d0d3"
@@ -25,7 +24,9 @@ WEAVE_COMMIT = "8397222003c0d8ca2bebf0ac5c64448a4796dd18"
 """Commit of the tag of this release of the maintained fork, which is cloned."""
 PAUSE = "3.10.2"
 TOOLS = "1"
-"""Version of the programs in deploy/bundle that k8sdds provides: probe, routes, attach, meter."""
+"""Version of the programs in deploy/bundle of k8sdds: flannel (the CNI plugin), probe, routes, attach, meter."""
+OWN_PROGRAMS = ("flannel",)
+"""Those of them that a bundle installs on nodes."""
 
 # Architectures, by Kubernetes' names.
 

@@ -99,7 +99,8 @@ class Bundle:
         """Names of the programs and images of other projects that k8sdds built, and of those it downloaded."""
         items = [
             item for item in self.items
-            if item.kind in ("binary", "image") and not item.name.startswith(versions.LOCAL_REGISTRY)
+            if item.kind in ("binary", "image")
+            and not (item.name.startswith(versions.LOCAL_REGISTRY) or item.name in versions.OWN_PROGRAMS)
         ]  # fmt: skip
         built = dict.fromkeys(item.name for item in items if not item.source)
         return list(built), list(dict.fromkeys(item.name for item in items if item.source))

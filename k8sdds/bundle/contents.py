@@ -116,7 +116,7 @@ PROGRAMS = {
         Program("macvlan", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/macvlan"),
         Program("host-local", versions.CNI_PLUGINS, "cni", f"{_CNI}/ipam/host-local"),
         Program("portmap", versions.CNI_PLUGINS, "cni", f"{_CNI}/meta/portmap"),
-        Program("flannel", versions.FLANNEL_CNI_PLUGIN, "cni-flannel", f"{_CNI}/meta/flannel"),
+        Program("flannel", versions.TOOLS, "cni-flannel"),
         Program("pause", versions.PAUSE, "pause"),
         Program("probe", versions.TOOLS, "probe"),
         Program("routes", versions.TOOLS, "routes"),

@@ -65,10 +65,6 @@ RELEASES = (
         "cni-plugins", versions.CNI_PLUGINS, _CNI_PROGRAMS,
         (Download(_CNI.format(versions.CNI_PLUGINS), _CNI_PROGRAMS),),
     ),
-    Release(
-        "cni-flannel", versions.FLANNEL_CNI_PLUGIN, ("flannel",),
-        (Download(_CNI.format(versions.FLANNEL_CNI_PLUGIN), ("flannel",)),),
-    ),
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,8 +12,10 @@ from k8sdds.deploy.facts.cluster_state import ClusterState, cluster_state
 from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.software import Software
 from k8sdds.kubernetes.kubectl import KUBECONFIG
+from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.profile import Node, Profile
-from k8sdds.system.errors import InputError
+from k8sdds.model.trial import host_and_port
+from k8sdds.system.errors import InputError, Problem
 
 KUBELET_CONFIG = "/etc/kubernetes/kubelet.conf"
 
@@ -47,19 +48,34 @@ class DesiredState:
     @property
     def api_server(self) -> str:
         """ADDRESS:PORT at which the nodes reach the API server."""
-        return f"{self.address(self.control_plane)}:{versions.API_SERVER_PORT}"
+        return host_and_port(self.address(self.control_plane), versions.API_SERVER_PORT)
 
     def architecture(self, node: str) -> str:
         """Return a node's architecture."""
         return self.facts[node].architecture
 
     def address(self, node: str) -> str:
-        """Return the IPv4 address at which the other nodes reach a node.
+        """Return the address at which the other nodes reach a node: of the first family.
 
         Raises:
             InputError: The interface between the nodes has no address.
         """
-        return _address(self.facts[node], self.profile.network.interface, node)
+        return self.addresses(node)[0]
+
+    def addresses(self, node: str) -> list[str]:
+        """Return the addresses of a node on the interface between the nodes: one of each family.
+
+        Raises:
+            InputError: The interface has no address of a family.
+        """
+        found = []
+        for family in self.profile.kubernetes.ip_families:
+            address = self.facts[node].address(family, self.profile.network.interface)
+            if not address:
+                problem = missing_address(self.facts[node], family, self.profile.network.interface)
+                raise InputError(f"{node}: {problem.what}", problem.remedy)
+            found.append(address)
+        return found
 
     def is_joined(self, node: str) -> bool:
         """Return whether a machine is a node of the cluster, as far as facts show."""
@@ -91,14 +107,10 @@ class DesiredState:
         return [node.name for node in self.profile.nodes]
 
 
-def _address(facts: Facts, interface: str | None, node: str) -> str:
-    default_route = re.search(r"\bdev (\S+)", facts.values.get("route", ""))
-    name = interface or (default_route[1] if default_route else "")
-    for line in facts.all("address"):
-        link, address = line.split()[:2]
-        if link == name:
-            return address.split("/")[0]
-    raise InputError(
-        f"{node}: the interface {name or 'of the default route'} has no IPv4 address",
-        "assign an address, or set network.interface in the profile",
+def missing_address(facts: Facts, family: IpFamily, interface: str | None) -> Problem:
+    """Return the problem that a machine has no address of a family on the interface between the nodes."""
+    name = interface or facts.default_interface(family) or "of the default route"
+    return Problem(
+        f"the interface {name} has no {TITLES[family]} address",
+        "assign an address, set network.interface, or change kubernetes.ip_families in the profile",
     )

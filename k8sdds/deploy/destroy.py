@@ -228,7 +228,7 @@ def apply_plan(
     runner = Runner(connections, record.logs(profile.name), observer)
     runner.apply([action for action in actions if action.phase == STOP])
     names = [action.node for action in actions if action.phase == STOP]
-    addresses, pods = _addresses(machines), profile.kubernetes.pod_cidr
+    addresses, pods = _addresses(machines), profile.kubernetes.pod_cidrs
     cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
     runner.apply([action for action in actions if action.phase != STOP])
     remaining = [

@@ -43,7 +43,12 @@ def create(profile: Profile, bundle: Bundle, note: Callable[[str], None]) -> Non
     archives.mkdir(exist_ok=True)
     shares = (nodes.SharedFolder(bundle.folder, BUNDLE), nodes.SharedFolder(archives, ARCHIVES))
     specs = [
-        nodes.NodeSpec(node.name, shares=shares, watches=INOTIFY_INSTANCES[node.is_control_plane])
+        nodes.NodeSpec(
+            node.name,
+            shares=shares,
+            watches=INOTIFY_INSTANCES[node.is_control_plane],
+            ip_families=profile.kubernetes.ip_families,
+        )
         for node in profile.nodes
     ]
     nodes.up(profile.name, specs, note)

@@ -14,6 +14,9 @@ from k8sdds.networks.cluster_install import ClusterInstall, InstallOptions, Mani
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
+CARRY_IPV6 = "use flannel-vxlan, flannel-hostgw, kube-router or host; or ip_families: [ipv4]"
+"""Remedy for a network that cannot be installed with IPv6."""
+
 
 @dataclass(frozen=True)
 class RenderedNetwork:
@@ -59,9 +62,11 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     """Return the profile's network, rendered. `password` is the content of its password file."""
     network = profile.network
     spec = cluster_install(network.name, network.engine)
+    if obstacle := families_obstacle(profile, spec):
+        raise InputError(f"{network.name} cannot be installed on {profile.name}: {obstacle}", CARRY_IPV6)
     options = InstallOptions(
-        pod_cidr=profile.kubernetes.pod_cidr,
-        service_cidr=profile.kubernetes.service_cidr,
+        pod_cidrs=profile.kubernetes.pod_cidrs,
+        service_cidrs=profile.kubernetes.service_cidrs,
         mtu_bytes=network.mtu,
         interface=network.interface,
         password=password or "",
@@ -72,13 +77,27 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     (agent, *_) = find(manifests, "DaemonSet", spec.daemonset)["spec"]["template"]["spec"]["containers"]
     return RenderedNetwork(
         name=network.name,
-        mtu_bytes=network.mtu or networks.find(network.name).default_mtu,
+        mtu_bytes=network.mtu or _default_mtu(profile),
         manifests=tuple(map(_encode_secret, manifests)),
         secrets=tuple(f"secret/{versions.NETWORK_NAMESPACE}/{name}" for name in secrets),
         daemonsets=(f"daemonset/{versions.NETWORK_NAMESPACE}/{spec.daemonset}",),
         images=images(manifests),
         programs=tuple((agent["image"], program) for program in spec.programs),
     )
+
+
+def families_obstacle(profile: Profile, install: ClusterInstall) -> str:
+    """Return why a network cannot be installed with the IP families of a profile; empty: it can."""
+    families = profile.kubernetes.ip_families
+    if "ipv6" not in families or not install.ipv4_only:
+        return ""
+    return f"the cluster has ip_families [{', '.join(families)}], and {install.ipv4_only}"
+
+
+def _default_mtu(profile: Profile) -> int:
+    """Return the MTU of pods, in all IP families of the profile, on links of 1500 bytes."""
+    network = networks.find(profile.network.name)
+    return network.default_mtu - (network.ipv6_overhead if "ipv6" in profile.kubernetes.ip_families else 0)
 
 
 def read_manifests(folder: str) -> list[Manifest]:

@@ -12,7 +12,7 @@ from k8sdds.deploy.phases import PHASES, control_plane, kubernetes, proxy, regis
 
 FILES = proxy.FILES + runtime.FILES + registry.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
 """Files whose hashes must be among the facts."""
-SYSCTLS = tuple(runtime.SYSCTLS)
+SYSCTLS = (*runtime.SYSCTLS, *runtime.IPV6_SYSCTLS)
 """Sysctls whose values must be among the facts."""
 
 

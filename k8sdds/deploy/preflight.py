@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from k8sdds import networks, versions
-from k8sdds.deploy.facts import ETCD_DATA, Facts
+from k8sdds.deploy.desired_state import missing_address
+from k8sdds.deploy.facts import DEFAULT_ROUTES, ETCD_DATA, Facts
+from k8sdds.model import ip_families
 from k8sdds.model.profile import Node, Profile
 from k8sdds.system.errors import Problem
 
@@ -196,14 +198,53 @@ def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
                 input=True,
             )
         )
-    if not facts.values.get("route") and not interface:
+    return problems + _addresses(profile, facts)
+
+
+def _addresses(profile: Profile, facts: Facts) -> list[Problem]:
+    problems, interface = [], profile.network.interface
+    families = profile.kubernetes.ip_families
+    for family in families:
+        if not facts.default_interface(family) and not interface:
+            of_family = "" if families == ip_families.DEFAULT else f"{ip_families.TITLES[family]} "
+            problems.append(
+                Problem(
+                    f"does not have a{'n' if of_family else ''} {of_family}default route, from which Kubernetes"
+                    " derives its address",
+                    "add a default route, or set network.interface in the profile",
+                )
+            )
+        elif family == "ipv6" and not facts.address(family, interface):
+            problems.append(missing_address(facts, family, interface))
+    learned = "proto ra" in facts.values.get(DEFAULT_ROUTES["ipv6"], "")
+    if "ipv6" in families and learned and facts.values.get("accept_ra") == "1":
+        link = facts.default_interface("ipv6")
         problems.append(
             Problem(
-                "does not have a default route, from which Kubernetes derives its address",
-                "add a default route, or set network.interface in the profile",
+                f"its IPv6 default route on {link} comes from router advertisements, which the kernel ignores as soon"
+                " as it forwards packets of pods",
+                f"sysctl -w net.ipv6.conf.{link}.accept_ra=2, and set it in /etc/sysctl.d",
             )
         )
     return problems
+
+
+def _ranges(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    """Refuse other address ranges than those of the existing cluster, which kubeadm cannot change."""
+    existing = facts.values.get("pod_subnets", "")
+    desired = ",".join(map(str, profile.kubernetes.pod_cidrs))
+    flags = facts.all("flag")
+    if not node.is_control_plane or "initialised" not in flags or not _is_claimed(profile, facts):
+        return []
+    if existing in ("", desired):
+        return []
+    return [
+        Problem(
+            f"its cluster has the pod addresses {existing}, which cannot be changed to {desired}",
+            f"restore kubernetes.ip_families and the ranges; or k8sdds destroy {profile.name}, and deploy again",
+            input=True,
+        )
+    ]
 
 
 def _foreign_cluster(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
@@ -335,6 +376,7 @@ CHECKS: tuple[Callable[[Profile, Node, Facts], list[Problem]], ...] = (
     _swap,
     _sizes,
     _network,
+    _ranges,
     _foreign_cluster,
     _lost_data,
     _host_name,

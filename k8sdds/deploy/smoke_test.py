@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 from k8sdds import networks, versions
 from k8sdds.kubernetes import apply
+from k8sdds.model import ip_families
+from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.trial import host_and_port
 
 MANIFEST = "smoke-test/manifest.yaml"
 """Two objects: the namespace, and a pod as template."""
 PORT = 7000
-GROUP = "239.255.0.1"
+GROUPS: dict[IpFamily, str] = {"ipv4": "239.255.0.1", "ipv6": "ff05::7000"}
+"""Multicast groups of all networks of a site."""
 TIMEOUT_S = 20
 
 
@@ -25,15 +29,21 @@ def proof(network: str, manifests: Sequence[apply.Object], nodes: Sequence[str])
     return apply.digest([network, list(manifests), sorted(nodes)])
 
 
-def script(nodes: Sequence[str], network: str, proven: str) -> str:
+def script(
+    nodes: Sequence[str], network: str, proven: str, families: Sequence[IpFamily] = ip_families.DEFAULT
+) -> str:
     """Return the shell script that runs the test on the control plane and records its proof.
 
     Args:
         nodes: Names of the nodes between which datagrams must pass.
         network: The network's name, which decides whether multicast must pass.
         proven: The proof to record.
+        families: The IP families in which datagrams must pass, in the order of the pods' addresses.
     """
     namespace_manifest, template = apply.stamped(apply.read_manifest(MANIFEST))
+    # All nodes of a cluster have the same families; the group of one is sufficient.
+    (container,) = template["spec"]["containers"]
+    container["command"][-1] = GROUPS[families[0]]
     pods = []
     for name in nodes:
         pod = copy.deepcopy(template)
@@ -54,19 +64,24 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
         apply.apply_script(pods),
         f"{run} wait pod {names} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
         f"  {run} get pods -o wide >&2; {run} describe pods | tail -n 30 >&2; exit 1\n}}\n",
-        _addresses(nodes, interface),
-        "work=$(mktemp -d)\n",
-        # Each pod probes the next, and the last pod probes the first: every node sends and receives.
-        f"set -- $addresses\nfirst=$1\nfor pod in {names}; do\n  shift\n"
-        f"  ( {run} exec $pod -- k8sdds-probe ask ${{1:-$first}}:{PORT} --count 5 --timeout {TIMEOUT_S}"
-        " >$work/$pod 2>&1 || echo $pod cannot reach ${1:-$first} >>$work/failed ) &\ndone\nwait\n",
-        "if [ -s $work/failed ]; then\n  cat $work/failed $work/smoke-* >&2; rm -rf $work; exit 1\nfi\n",
-        "cat $work/smoke-*\nrm -rf $work\n",
     ]
+    # The family of the first addresses last, which multicast uses.
+    for index in reversed(range(len(families))):
+        parts += [
+            _addresses(nodes, interface, index),
+            "work=$(mktemp -d)\n",
+            # Each pod probes the next, and the last pod probes the first: every node sends and receives.
+            f"set -- $addresses\nfirst=$1\nfor pod in {names}; do\n  shift\n"
+            f"  ( {run} exec $pod -- k8sdds-probe ask ${{1:-$first}}:{PORT} --count 5 --timeout {TIMEOUT_S}"
+            " >$work/$pod 2>&1 || echo $pod cannot reach ${1:-$first} >>$work/failed ) &\ndone\nwait\n",
+            "if [ -s $work/failed ]; then\n  cat $work/failed $work/smoke-* >&2; rm -rf $work; exit 1\nfi\n",
+            "cat $work/smoke-*\nrm -rf $work\n",
+        ]
     if several and carries_multicast(network):
+        group = host_and_port(GROUPS[families[0]], PORT)
         parts.append(
             # The pod's own answers could come before those of others.
-            f"output=$({run} exec smoke-{nodes[0]} -- k8sdds-probe ask {GROUP}:{PORT} --count 10 --no-loop"
+            f"output=$({run} exec smoke-{nodes[0]} -- k8sdds-probe ask {group} --count 10 --no-loop"
             f" --timeout {TIMEOUT_S}{f' --interface {interface}' if interface else ''} || :)\n"
             'echo "$output"\nset -- $addresses\nshift\nfor address in "$@"; do\n'
             '  case $output in *"\\"$address:"*) reached=yes ;; esac\ndone\n'
@@ -79,18 +94,24 @@ def script(nodes: Sequence[str], network: str, proven: str) -> str:
     return "".join(parts)
 
 
-def _addresses(nodes: Sequence[str], interface: str) -> str:
-    """Return the lines that set `addresses` to those of all pods: of this interface, by default the pods' own."""
+def _addresses(nodes: Sequence[str], interface: str, index: int) -> str:
+    """Return the lines that set `addresses` to those of all pods, in brackets if they are of IPv6.
+
+    Args:
+        nodes: Names of the nodes of the pods.
+        interface: The interface with the addresses; empty: the pods' own.
+        index: Which of a pod's own addresses.
+    """
     run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
     names = " ".join(f"smoke-{name}" for name in nodes)
     if interface:
         address = 'awk \'{ sub("/.*", "", $4); print $4 }\''
         show = f"ip -4 -o address show dev {interface}"
         return f"addresses=$(for pod in {names}; do\n  {run} exec $pod -- {show} | {address}\ndone)\n"
-    if len(nodes) > 1:
-        each = "{range .items[*]}{.status.podIP} {end}"
-        return f"addresses=$({run} get pods {names} -o jsonpath='{each}')\n"
-    return f"addresses=$({run} get pod {names} -o jsonpath='{{.status.podIP}}')\n"
+    own = f"{{.status.podIPs[{index}].ip}} "
+    each = f"{{range .items[*]}}{own}{{end}}" if len(nodes) > 1 else own
+    brackets = "sed 's/[^ ]*:[^ ]*/[&]/g'"
+    return f"addresses=$({run} get pods {names} -o jsonpath='{each}' | {brackets})\n"
 
 
 def carries_multicast(network: str) -> bool:

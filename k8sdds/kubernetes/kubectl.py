@@ -6,11 +6,12 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 
 from k8sdds import versions
 from k8sdds.kubernetes.apply import APPLY, Object, list_document
 from k8sdds.kubernetes.client import answer
+from k8sdds.model.ip_families import TITLES, Subnet, address_of
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.reading import UnreadableError
 from k8sdds.system.ssh import Host, ScriptResult
@@ -32,9 +33,10 @@ class ClusterNode:
     """A node as the API server reports it."""
 
     name: str
-    address: str
-    pods: IPv4Network | None
-    """Address range of its pods."""
+    addresses: tuple[str, ...]
+    """One address of each IP family."""
+    pods: tuple[Subnet, ...]
+    """Address ranges of its pods, one of each IP family."""
     annotations: tuple[str, ...] = ()
     """Names of its annotations."""
     unavailable: str = ""
@@ -185,11 +187,11 @@ def _node(node: Object) -> ClusterNode:
     unavailable = [
         condition for condition in status.get("conditions", ()) if condition["type"] == "NetworkUnavailable"
     ]
-    pods = node["spec"].get("podCIDR")
+    ranges = node["spec"].get("podCIDRs") or [node["spec"].get("podCIDR")]
     return ClusterNode(
         name=node["metadata"]["name"],
-        address=next((text for text in addresses if ":" not in text), ""),
-        pods=IPv4Network(pods) if pods and ":" not in pods else None,
+        addresses=tuple(filter(None, (address_of(family, addresses) for family in TITLES))),
+        pods=tuple(ip_network(text) for text in ranges if text),
         annotations=tuple(node["metadata"].get("annotations", {})),
         unavailable=unavailable[0].get("reason", "?") if unavailable else "",
     )

@@ -412,8 +412,8 @@ class Experiment(Strict):
     )
     ip_families: IpFamilies | None = Field(
         default=None,
-        description="IP versions of nodes and pods: `[ipv4]`, `[ipv6]`, or both; participants use the first. Lab only;"
-        " default: `[ipv4]`",
+        description="IP versions of nodes and pods: `[ipv4]`, `[ipv6]`, or both; participants use the first; default:"
+        " `[ipv4]`",
     )
     link: LinkChoice = Field(
         default=LinkChoice(), description="shaping, MTU and offloads of the links between the nodes"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
+from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.system.strict import MAX_REMARKS, MAX_TITLE, Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
@@ -130,36 +131,6 @@ class Node(Access):
     def is_example(self) -> bool:
         """Whether the address is reserved for documentation, so that no machine has it."""
         return self.address is not None and is_for_documentation(self.address)
-
-
-class Kubernetes(Strict):
-    """Kubernetes version and address ranges of the cluster."""
-
-    version: str = Field(
-        default=versions.KUBERNETES,
-        pattern=r"^1\.[0-9]{1,2}\.[0-9]{1,2}$",
-        description="release of Kubernetes",
-    )
-    pod_cidr: ipaddress.IPv4Network = Field(
-        default=ipaddress.IPv4Network("10.244.0.0/16"),
-        description="addresses of pods; every node needs a /24",
-    )
-    service_cidr: ipaddress.IPv4Network = Field(
-        default=ipaddress.IPv4Network("10.96.0.0/12"), description="addresses of Services"
-    )
-
-    @property
-    def minor(self) -> int:
-        """Minor version: 36 for 1.36.3."""
-        return int(self.version.split(".")[1])
-
-    @model_validator(mode="after")
-    def _ranges_are_disjoint(self) -> Kubernetes:
-        if self.pod_cidr.overlaps(self.service_cidr):
-            raise ValueError(f"pod_cidr {self.pod_cidr} and service_cidr {self.service_cidr} overlap")
-        if self.pod_cidr.prefixlen > 23:
-            raise ValueError(f"pod_cidr {self.pod_cidr} is too small: every node needs a /24 of it")
-        return self
 
 
 class PodNetwork(Strict):

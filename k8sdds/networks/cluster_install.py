@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 from typing import Any
+
+from k8sdds.model.ip_families import IpFamily, Subnet
 
 Manifest = dict[str, Any]
 """One Kubernetes object."""
@@ -16,8 +17,9 @@ Manifest = dict[str, Any]
 class InstallOptions:
     """What a profile configures for its network."""
 
-    pod_cidr: IPv4Network
-    service_cidr: IPv4Network
+    pod_cidrs: tuple[Subnet, ...]
+    """Addresses of pods: one range for each IP family, the first family first."""
+    service_cidrs: tuple[Subnet, ...]
     mtu_bytes: int | None = None
     """MTU of the pods' interfaces; None leaves the choice to the plugin."""
     interface: str | None = None
@@ -25,6 +27,16 @@ class InstallOptions:
     password: str = ""
     cni_plugins_installed: bool = False
     """Whether the nodes already have the standard CNI plugins, from a bundle."""
+
+    @property
+    def pods_by_family(self) -> dict[IpFamily, Subnet]:
+        """Addresses of pods by IP family."""
+        return {("ipv6" if subnet.version == 6 else "ipv4"): subnet for subnet in self.pod_cidrs}
+
+    @property
+    def pod_cidr(self) -> Subnet:
+        """Addresses of pods in the first family, for networks with one."""
+        return self.pod_cidrs[0]
 
 
 @dataclass(frozen=True)
@@ -104,8 +116,9 @@ class ReadyCondition:
     """What must exist on a node before the network is ready there, in addition to the agent's ready pod."""
 
     links: tuple[str, ...] = ()
+    """Links, as shell patterns; of each one link suffices."""
     routes_to_peers: bool = False
-    """A route to the pod subnet of every other node."""
+    """A route to the pod subnet of every other node, in each IP family."""
     sessions_to_peers: int | None = None
     """TCP port, on one of both ends, of an established connection to every other node."""
     xfrm_to_peers: bool = False
@@ -157,6 +170,8 @@ class ClusterInstall:
     """Programs that the agent starts; the plugin's own image contains them, other builds may not."""
     min_password_characters: int | None = None
     """Minimum length of the password that all nodes share; None if the network takes no password."""
+    ipv4_only: str = ""
+    """Why k8sdds does not install it on clusters with IPv6; empty: it does."""
 
 
 def custom_resources(

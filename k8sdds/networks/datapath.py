@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.ip_families import IpFamily, Subnet
 from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.trial import Participant
 
@@ -16,8 +16,6 @@ LINK_MTU = STANDARD_MTU
 
 
 Tool = Literal["ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg", "ethtool"]
-Subnet = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 
 NODE_SUBNETS: dict[IpFamily, Subnet] = {
     "ipv4": ipaddress.IPv4Network("192.168.77.0/24"),

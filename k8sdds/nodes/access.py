@@ -31,7 +31,11 @@ def keygen(path: Path) -> None:
 def write_files(record: ClusterRecord) -> None:
     """Write the host keys, known_hosts, ssh_config and hosts files of all nodes."""
     authorized = (record.folder / "key.pub").read_text()
-    names = "".join(f"{machine.address} {name}\n" for name, machine in record.machines.items())
+    names = "".join(
+        f"{address} {name}\n"
+        for name, machine in record.machines.items()
+        for address in switch.addresses(machine)
+    )
     host_keys = []
     for name, machine in record.machines.items():
         folder = Path(record.data) / name

@@ -56,7 +56,9 @@ def up(
             sandbox = switch.create(record)
             for spec in specs:
                 if spec.name not in record.machines:
-                    record.machines[spec.name] = MachineRecord(spec, switch.free_address(record))
+                    record.machines[spec.name] = MachineRecord(
+                        spec, switch.free_address(record, spec.ip_families[0])
+                    )
                     created.append(spec.name)
             record.write()
             access.write_files(record)

@@ -28,6 +28,7 @@ class MachineRecord:
 
     spec: NodeSpec
     address: str
+    """Its address of the first family, whose last part is its number."""
     pid: int = 0
     """Its first process, as seen from this machine; 0: stopped."""
     started: int | None = None
@@ -107,6 +108,7 @@ def _machine(data: dict[str, Any]) -> MachineRecord:
     spec = data.pop("spec")
     spec["link"] = NodeLink(**spec["link"])
     shares = tuple(SharedFolder(Path(share["host"]), share["inside"]) for share in spec.pop("shares"))
+    spec["ip_families"] = tuple(spec["ip_families"])
     node = NodeSpec(**spec)
     # Set after the validation, because a shared folder may have been deleted since.
     object.__setattr__(node, "shares", shares)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from k8sdds.model import ip_families as ip
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.system.errors import InputError
 
 USER = "k8sdds"
@@ -50,6 +52,8 @@ class NodeSpec:
     disk_mib: int | None = None
     """Size of the disk, which is then in memory; None: the disk of the cache folder."""
     link: NodeLink = NodeLink()
+    ip_families: tuple[IpFamily, ...] = ip.DEFAULT
+    """IP versions of its addresses; SSH uses the first."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.system import processes
 from k8sdds.system.errors import InputError
 from k8sdds.system.sandbox import Sandbox
 
-NETWORK = "10.88.0"
-FIRST_ADDRESS = 11
+PREFIXES: dict[IpFamily, str] = {"ipv4": "10.88.0.", "ipv6": "fd00:10:88::"}
+"""Start of the addresses of switch and nodes, which a decimal number completes."""
+_LENGTHS: dict[IpFamily, int] = {"ipv4": 24, "ipv6": 64}
+GATEWAY = 1
+"""Number of the switch."""
+FIRST_NUMBER = 11
 HOLDER = "holder"
 """File in a cluster's data folder with the id and start time of its holder, for cleanup without a record."""
 
+
+def _with_length(family: IpFamily, number: int) -> str:
+    return f"{PREFIXES[family]}{number}/{_LENGTHS[family]}"
+
+
+# Without `nodad`, an IPv6 address cannot be used for the first second.
 _SWITCH = f"""\
 ip link set lo up
 ip link add switch type bridge
-ip addr add {NETWORK}.1/24 dev switch
+ip addr add {_with_length("ipv4", GATEWAY)} dev switch
 ip link set switch up
 ip route add unreachable default
+if [ -e /proc/sys/net/ipv6 ]; then
+  ip addr add {_with_length("ipv6", GATEWAY)} dev switch nodad
+  ip -6 route add unreachable default
+  sysctl -qw net.ipv6.conf.all.forwarding=1
+fi
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0
 [ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || sysctl -qw net.bridge.bridge-nf-call-iptables=0
 """
@@ -50,18 +68,37 @@ def sandbox_of(record: ClusterRecord) -> Sandbox:
     return Sandbox.attach(record.cluster, record.holder[0])
 
 
-def free_address(record: ClusterRecord) -> str:
+def free_address(record: ClusterRecord, family: IpFamily) -> str:
     """Return an unused address of the cluster. Raises InputError."""
-    taken = {machine.address for machine in record.machines.values()}
-    for last in range(FIRST_ADDRESS, 255):
-        if f"{NETWORK}.{last}" not in taken:
-            return f"{NETWORK}.{last}"
+    taken = {_number(machine) for machine in record.machines.values()}
+    for number in range(FIRST_NUMBER, 255):
+        if number not in taken:
+            return f"{PREFIXES[family]}{number}"
     raise InputError("a cluster can have at most 244 nodes", "create another one with --cluster")
+
+
+def _number(machine: MachineRecord) -> int:
+    return int(re.split("[.:]", machine.address)[-1])
+
+
+def addresses(machine: MachineRecord) -> list[str]:
+    """Return the addresses of a node: one of each of its families."""
+    return [f"{PREFIXES[family]}{_number(machine)}" for family in machine.spec.ip_families]
 
 
 def mac(machine: MachineRecord) -> str:
     """Return the MAC address of a node, which is the same after each boot because other nodes cache it."""
-    return "02:88:" + ":".join(f"{int(part):02x}" for part in machine.address.split("."))
+    return f"02:88:0a:58:00:{_number(machine):02x}"
+
+
+def _configuration(machine: MachineRecord) -> Sequence[str]:
+    """Return the commands that give a node its addresses and default routes."""
+    lines = []
+    for family in machine.spec.ip_families:
+        options = " nodad" if family == "ipv6" else ""
+        lines.append(f"addr add {_with_length(family, _number(machine))} dev eth0{options}")
+        lines.append(f"route add default via {PREFIXES[family]}{GATEWAY}")
+    return [f"ip -n {machine.spec.name} {line}\n" for line in lines]
 
 
 def link_script(machine: MachineRecord) -> str:
@@ -82,9 +119,7 @@ ip link set dev {name} master switch up
 ip -n {name} link set dev eth0 address {mac(machine)}
 ip -n {name} link set dev lo up
 ip -n {name} link set dev eth0 up
-ip -n {name} addr add {machine.address}/24 dev eth0
-ip -n {name} route add default via {NETWORK}.1
-{shape}"""
+{"".join(_configuration(machine))}{shape}"""
 
 
 def proxy(record: ClusterRecord, address: str, port: int) -> list[str]:

@@ -246,7 +246,7 @@ def stable(state: NodeState) -> NodeState:
 
 
 def leftovers(state: NodeState, *names: str) -> list[NetworkLeftover]:
-    return footprint.leftovers(state, [OWN, PEER], PODS, names or None)
+    return footprint.leftovers(state, [OWN, PEER], [PODS], names or None)
 
 
 @pytest.mark.parametrize("name", CREATED)

@@ -114,7 +114,7 @@ def leftovers(
         node: sorted(
             {
                 re.sub(r"-[0-9a-f]{64}-eth0|(?<= veth)[0-9a-f]{8}", "", str(leftover))
-                for leftover in footprint.leftovers(state, addresses, POD_CIDR, names)
+                for leftover in footprint.leftovers(state, addresses, [POD_CIDR], names)
             }
         )
         for node, state in states.items()

@@ -7,7 +7,8 @@ import pytest
 from k8sdds.bundle.packages import distribution_entries
 from k8sdds.bundle.requirements import architectures_of
 from k8sdds.deploy import profiles
-from k8sdds.model.profile import Kubernetes, Node
+from k8sdds.model.kubernetes import Kubernetes
+from k8sdds.model.profile import Node
 from k8sdds.system.errors import InputError
 
 

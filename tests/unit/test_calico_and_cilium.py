@@ -21,7 +21,9 @@ NODES = ["10.88.0.11", "10.88.0.12"]
 def rendered(name: str, **options: Any) -> list[Manifest]:
     install = networks.find(name).cluster
     assert install is not None
-    return install.render(InstallOptions(PODS, SERVICES, **options), read_manifests(install.manifest_folder))
+    return install.render(
+        InstallOptions((PODS,), (SERVICES,), **options), read_manifests(install.manifest_folder)
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_only_addresses_of_pods_are_removed_from_the_kernels_tunnel() -> None:
         return {"type": "local", "dst": address, "dev": "tunl0", "table": "local", "protocol": "kernel"}
 
     state = NodeState(links=({"ifname": "tunl0"},), routes=(local("10.244.0.64"), local("192.168.7.1")))
-    (found,) = footprint.leftovers(state, NODES, PODS)
+    (found,) = footprint.leftovers(state, NODES, [PODS])
     assert str(found) == "tunnel address 10.244.0.64 on tunl0"
     script = footprint.removal_script([found])
     assert "ip address delete 10.244.0.64/32 dev tunl0\n" in script and "ip link set tunl0 down" in script
@@ -105,12 +107,12 @@ def test_only_addresses_of_pods_are_removed_from_the_kernels_tunnel() -> None:
 
 def test_the_rule_of_local_addresses_returns_before_its_copy_is_deleted() -> None:
     rule = {"priority": 100, "src": "all", "table": "local"}
-    (found,) = footprint.leftovers(NodeState(policy_rules=(rule,)), NODES, PODS)
+    (found,) = footprint.leftovers(NodeState(policy_rules=(rule,)), NODES, [PODS])
     lines = footprint.removal_script([found]).splitlines()
     added = next(index for index, line in enumerate(lines) if "ip rule add priority 0 lookup local" in line)
     assert lines.index("ip rule delete priority 100") > added
     own = {"priority": 100, "src": "10.0.0.0", "table": "local"}
-    assert not footprint.leftovers(NodeState(policy_rules=(own,)), NODES, PODS)
+    assert not footprint.leftovers(NodeState(policy_rules=(own,)), NODES, [PODS])
 
 
 def test_the_path_of_an_installation_by_others_is_not_known_in_advance() -> None:

@@ -130,7 +130,7 @@ def test_the_fingerprint_proves_the_encryption_that_links_do_not_show(
     verifier._proofs = {key: PathProof("routed by eth0", strongswan.UNVERIFIED)}
     before = verifier.proof(encrypted, {})
     assert before is not None and "not proven: encryption" in before.describe()
-    session._fingerprints = {pod_network(encrypted): Fingerprint(cleartext=cleartext)}
+    session._fingerprints = {(pod_network(encrypted), "ipv4"): Fingerprint(cleartext=cleartext)}
     after = verifier.proof(encrypted, {})
     assert after is not None and after.unproven == unproven
     assert ("not proven" in after.describe()) == bool(unproven)

@@ -14,9 +14,9 @@ from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
 from k8sdds.model.experiment import Experiment, Link, Sweep
+from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.profile import (
     Access,
-    Kubernetes,
     MetricsServer,
     Node,
     PodNetwork,
@@ -46,7 +46,7 @@ def all_keys_enabled(text: str) -> str:
 
 
 def keys(text: str) -> set[str]:
-    return set(re.findall(r"^[\s#-]*([a-z_]+):", text, re.MULTILINE))
+    return set(re.findall(r"^[\s#-]*([a-z0-9_]+):", text, re.MULTILINE))
 
 
 def load_experiment(text: str, folder: Path) -> Experiment:

@@ -18,7 +18,7 @@ from k8sdds.model.trial import Cell, Endpoint, Participant, Trial, host_and_port
 from k8sdds.networks import NETWORKS, find, packets
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster.nodes import NodeInfo
-from k8sdds.testbeds.cluster.preflight import unsupported
+from k8sdds.testbeds.cluster.preflight import family_problems, unsupported
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 
 ADDRESS = re.compile(
@@ -130,9 +130,7 @@ def test_what_cannot_use_ipv6_is_refused() -> None:
     assert "listen on IPv4" in str(preflight.unsupported(served))
     shared = cell("ipv6", middleware="fastdds", transport="shared-memory")
     assert "leave out ip_families" in str(preflight.unsupported(shared))
-    assert unsupported([cell("ipv4")], can_switch=True) == []
-    [problem] = unsupported([cell("ipv4", "ipv6")], can_switch=True)
-    assert "only in the lab" in str(problem)
+    assert unsupported([cell("ipv4"), cell("ipv4", "ipv6")], can_switch=True) == []
 
 
 def test_participants_use_the_first_family() -> None:
@@ -173,32 +171,44 @@ def test_families_are_conditions_of_a_comparison() -> None:
     assert "ipv6" in cell("ipv6").describe()
 
 
+def node(ranges: list[str], addresses: list[str]) -> NodeInfo:
+    """Return a node with these ranges of pods and these own addresses."""
+    spec = {"podCIDR": ranges[0], "podCIDRs": ranges} if ranges else {}
+    own = [{"type": "Hostname", "address": "worker"}]
+    own += [{"type": "InternalIP", "address": address} for address in addresses]
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}], "addresses": own,
+        "nodeInfo": {"architecture": "amd64"},
+    }  # fmt: skip
+    return NodeInfo.parse({"metadata": {"name": "worker"}, "spec": spec, "status": status})
+
+
 @pytest.mark.parametrize(
-    ("pods", "nodes", "usable"),
+    ("ranges", "addresses", "families"),
     [
-        ("10.244.0.0/24", ["10.0.0.1", "fd00::1"], True),
-        ("fd00:10:244::/64", ["fd00::1", "10.0.0.1"], False),
+        (["10.244.0.0/24"], ["10.0.0.1", "fd00::1"], {"ipv4"}),
+        (["fd00:10:244::/64"], ["fd00::1", "10.0.0.1"], {"ipv6"}),
+        (["10.244.0.0/24", "fd00:10:244::/64"], ["10.0.0.1", "fd00::1"], {"ipv4", "ipv6"}),
         # Some plugins assign the addresses of pods themselves.
-        (None, ["fd00::1"], False),
-        (None, ["10.0.0.1"], True),
-        (None, [], True),
+        ([], ["fd00::1"], {"ipv6"}),
+        ([], ["fd00::1", "10.0.0.1"], {"ipv4", "ipv6"}),
+        ([], [], set()),
     ],
 )
-def test_nodes_of_a_cluster_with_ipv6_are_not_used(pods: str | None, nodes: list[str], usable: bool) -> None:
-    node = NodeInfo.parse(
-        {
-            "metadata": {"name": "worker"},
-            "spec": {"podCIDR": pods} if pods else {},
-            "status": {
-                "conditions": [{"type": "Ready", "status": "True"}],
-                "addresses": [
-                    {"type": "Hostname", "address": "worker"},
-                    *({"type": "InternalIP", "address": address} for address in nodes),
-                ],
-            },
-        }
-    )
-    assert ("IPv6" in node.unusable) != usable
+def test_the_families_of_a_cluster_are_those_of_its_pods(
+    ranges: list[str], addresses: list[str], families: set[str]
+) -> None:
+    found = node(ranges, addresses)
+    assert (found.unusable, found.ip_families) == ("", families)
+
+
+def test_a_cluster_measures_only_the_families_that_its_pods_have() -> None:
+    cells = [cell("ipv6"), cell("ipv6", "ipv4"), cell("ipv4")]
+    dual, four = node(["10.244.0.0/24", "fd00::/64"], []), node(["10.244.1.0/24"], [])
+    assert family_problems(cells, [dual]) == [] and family_problems(cells, []) == []
+    first, second = family_problems(cells, [dual, four])
+    assert "[ipv6]: pods of this cluster have no IPv6 address" in str(first)
+    assert "[ipv6, ipv4]" in str(second) and "--set ip_families=ipv4" in str(second) and second.input
 
 
 def ipv6_packet(next_header: int, payload: bytes) -> packets.IpPacket:

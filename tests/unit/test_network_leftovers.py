@@ -20,7 +20,7 @@ NODES = ("10.88.0.11", "10.88.0.12")
 
 
 def leftovers(text: str, *names: str) -> list[NetworkLeftover]:
-    return footprint.leftovers(node_state.parse(text), NODES, PODS, names or None)
+    return footprint.leftovers(node_state.parse(text), NODES, [PODS], names or None)
 
 
 def describe(found: list[NetworkLeftover]) -> list[str]:

@@ -18,8 +18,8 @@ from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.networks.cluster_install import ReadyCondition
 
 NODES = [
-    ClusterNode("node1", "10.88.0.11", IPv4Network("10.244.0.0/24")),
-    ClusterNode("node2", "10.88.0.12", IPv4Network("10.244.1.0/24")),
+    ClusterNode("node1", ("10.88.0.11",), (IPv4Network("10.244.0.0/24"),)),
+    ClusterNode("node2", ("10.88.0.12",), (IPv4Network("10.244.1.0/24"),)),
 ]
 PODS = IPv4Network("10.244.0.0/16")
 
@@ -34,7 +34,7 @@ def missing(name: str, node: node_state.NodeState) -> list[str]:
 
 def test_links_and_routes_are_missing_until_the_agent_creates_them() -> None:
     assert missing("flannel-vxlan", state()) == [
-        "link flannel.1",
+        "link flannel*.1",
         "route to the pods of node2 (10.244.1.0/24)",
     ]
     link = '[{"ifname":"flannel.1"}]'
@@ -80,9 +80,9 @@ def test_kube_router_needs_bgp_sessions_in_addition_to_routes(session: str, esta
 def test_kube_router_is_ready_on_a_node_of_a_real_cluster() -> None:
     recorded = Path(__file__).parent / "recorded" / "traces-kube-router.txt"
     nodes = [
-        ClusterNode("control", "10.88.0.11", IPv4Network("10.244.0.0/24")),
-        ClusterNode("worker1", "10.88.0.12", IPv4Network("10.244.2.0/24")),
-        ClusterNode("worker2", "10.88.0.13", IPv4Network("10.244.1.0/24")),
+        ClusterNode("control", ("10.88.0.11",), (IPv4Network("10.244.0.0/24"),)),
+        ClusterNode("worker1", ("10.88.0.12",), (IPv4Network("10.244.2.0/24"),)),
+        ClusterNode("worker2", ("10.88.0.13",), (IPv4Network("10.244.1.0/24"),)),
     ]
     ready, found = cluster_install("kube-router").ready, node_state.parse(recorded.read_text())
     assert readiness.missing(ready, nodes[1], found, nodes) == []
@@ -162,7 +162,7 @@ def test_pods_without_an_address_in_the_pod_range_are_reported() -> None:
     pods = [pod("good", podIP="10.244.0.5"), pod("none"), pod("other", podIP="10.32.0.4")]
     unscheduled = pod("unscheduled")
     del unscheduled["spec"]["nodeName"]
-    assert readiness.pods_without_address([*pods, unscheduled], PODS) == [
+    assert readiness.pods_without_address([*pods, unscheduled], [PODS]) == [
         "mine/none on node1 has no address",
         "mine/other on node1 has 10.32.0.4",
     ]

@@ -50,7 +50,7 @@ def test_macvlan_adds_an_interface_to_the_network_of_host() -> None:
     def rendered(name: str, **options: object) -> list[dict]:  # type: ignore[type-arg]
         install = networks.find(name).cluster
         assert install is not None
-        return install.render(InstallOptions(PODS, SERVICES, **options), read_manifests("host"))  # type: ignore[arg-type]
+        return install.render(InstallOptions((PODS,), (SERVICES,), **options), read_manifests("host"))  # type: ignore[arg-type]
 
     host, macvlan = rendered("host"), rendered("macvlan", mtu_bytes=1400, interface="eth1")
     assert container(find(macvlan, "DaemonSet", "host"), "routes")["args"] == [

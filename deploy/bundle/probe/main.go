@@ -1,11 +1,14 @@
 // k8sdds-probe: do datagrams pass between two pods, by unicast and by multicast?
 //
-//	k8sdds-probe listen --udp 7000 [--group 239.255.0.1]     answers each datagram to its sender
+//	k8sdds-probe listen --udp 7000 [--group 239.255.0.1]     answers each datagram to its sender, by IPv4 and IPv6
 //	k8sdds-probe listen --udp 7000 --for 20                  the same for 20 seconds
 //	k8sdds-probe ask ADDRESS:PORT --count 5 --timeout 10     0 when all answers came, JSON of what was seen
 //	k8sdds-probe ask ADDRESS:PORT --bytes 1472 --whole       by packets that may not be fragmented
 //	k8sdds-probe ask GROUP:PORT --interface eth0             multicast out of that interface
 //	k8sdds-probe ask GROUP:PORT --no-loop                    multicast that this pod itself does not receive
+//
+// ADDRESS and GROUP may be of IPv4 or of IPv6, which is written in brackets before a port.
+//
 //	k8sdds-probe sleep                                       does nothing until it is ended
 package main
 
@@ -25,6 +28,14 @@ import (
 func fail(code int, err error) {
 	fmt.Fprintf(os.Stderr, "k8sdds-probe: %v\n", err)
 	os.Exit(code)
+}
+
+// family returns the suffix of Go's names of networks: 4 or 6.
+func family(address net.IP) string {
+	if address.To4() != nil {
+		return "4"
+	}
+	return "6"
 }
 
 func answer(connection *net.UDPConn) {
@@ -55,9 +66,14 @@ func joinEverywhere(connection *net.UDPConn, group net.IP) {
 			if one.Flags&net.FlagMulticast == 0 {
 				continue
 			}
-			request := &syscall.IPMreqn{Multiaddr: [4]byte(group.To4()), Ifindex: int32(one.Index)}
 			// One of them has been joined already.
-			_ = syscall.SetsockoptIPMreqn(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP, request)
+			if group.To4() != nil {
+				request := &syscall.IPMreqn{Multiaddr: [4]byte(group.To4()), Ifindex: int32(one.Index)}
+				_ = syscall.SetsockoptIPMreqn(int(fd), syscall.IPPROTO_IP, syscall.IP_ADD_MEMBERSHIP, request)
+			} else {
+				request := &syscall.IPv6Mreq{Multiaddr: [16]byte(group.To16()), Interface: uint32(one.Index)}
+				_ = syscall.SetsockoptIPv6Mreq(int(fd), syscall.IPPROTO_IPV6, syscall.IPV6_JOIN_GROUP, request)
+			}
 		}
 	})
 }
@@ -73,11 +89,11 @@ func listen(arguments []string) {
 	}
 	if *group != "" {
 		address := net.ParseIP(*group)
-		if address.To4() == nil || !address.IsMulticast() {
+		if address == nil || !address.IsMulticast() {
 			fail(2, fmt.Errorf("--group %s: no multicast address", *group))
 		}
 		// Bound to the group, so both sockets can have the port.
-		joined, err := net.ListenMulticastUDP("udp4", nil, &net.UDPAddr{IP: address, Port: *port})
+		joined, err := net.ListenMulticastUDP("udp"+family(address), nil, &net.UDPAddr{IP: address, Port: *port})
 		if err != nil {
 			fail(3, err)
 		}
@@ -89,7 +105,7 @@ func listen(arguments []string) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
 		})
 	}}
-	packets, err := config.ListenPacket(context.Background(), "udp4", net.JoinHostPort("", strconv.Itoa(*port)))
+	packets, err := config.ListenPacket(context.Background(), "udp", net.JoinHostPort("", strconv.Itoa(*port)))
 	if err != nil {
 		fail(3, err)
 	}
@@ -124,19 +140,24 @@ func ask(arguments []string) {
 	out := flags.String("interface", "", "that multicast leaves by")
 	quiet := flags.Bool("no-loop", false, "this pod does not receive its own multicast")
 	_ = flags.Parse(arguments[1:])
-	peer, err := net.ResolveUDPAddr("udp4", arguments[0])
+	peer, err := net.ResolveUDPAddr("udp", arguments[0])
 	if err != nil {
 		fail(2, err)
 	}
 	// Not connected: the answer to multicast comes from a unicast address.
-	connection, err := net.ListenUDP("udp4", nil)
+	connection, err := net.ListenUDP("udp"+family(peer.IP), nil)
 	if err != nil {
 		fail(3, err)
 	}
-	if *whole {
+	ipv6 := peer.IP.To4() == nil
+	if *whole && ipv6 {
+		set(connection, syscall.IPPROTO_IPV6, syscall.IPV6_MTU_DISCOVER, syscall.IPV6_PMTUDISC_DO)
+	} else if *whole {
 		set(connection, syscall.IPPROTO_IP, syscall.IP_MTU_DISCOVER, syscall.IP_PMTUDISC_DO)
 	}
-	if *quiet {
+	if *quiet && ipv6 {
+		set(connection, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_LOOP, 0)
+	} else if *quiet {
 		set(connection, syscall.IPPROTO_IP, syscall.IP_MULTICAST_LOOP, 0)
 	}
 	if *out != "" {
@@ -144,15 +165,19 @@ func ask(arguments []string) {
 		if err != nil {
 			fail(2, err)
 		}
-		raw, err := connection.SyscallConn()
-		if err != nil {
-			fail(3, err)
-		}
-		request := &syscall.IPMreqn{Ifindex: int32(link.Index)}
-		if err := raw.Control(func(fd uintptr) {
-			_ = syscall.SetsockoptIPMreqn(int(fd), syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, request)
-		}); err != nil {
-			fail(3, err)
+		if ipv6 {
+			set(connection, syscall.IPPROTO_IPV6, syscall.IPV6_MULTICAST_IF, link.Index)
+		} else {
+			raw, err := connection.SyscallConn()
+			if err != nil {
+				fail(3, err)
+			}
+			request := &syscall.IPMreqn{Ifindex: int32(link.Index)}
+			if err := raw.Control(func(fd uintptr) {
+				_ = syscall.SetsockoptIPMreqn(int(fd), syscall.IPPROTO_IP, syscall.IP_MULTICAST_IF, request)
+			}); err != nil {
+				fail(3, err)
+			}
 		}
 	}
 	end := time.Now().Add(time.Duration(*timeout * float64(time.Second)))

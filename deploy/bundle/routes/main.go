@@ -1,9 +1,10 @@
 // k8sdds-routes: the agent of the networks `host` and `macvlan`. On its node it writes the CNI configuration with the
-// node's own range of pod addresses, one route for every other node's range, and a masquerade rule; and follows nodes as
+// node's own ranges of pod addresses, one route for every other node's ranges, and masquerade rules; and follows nodes as
 // they come and go.
 //
 //	NODE_NAME=node1 k8sdds-routes --template FILE --configuration FILE --pods 10.244.0.0/16 [--second 10.245.0.0/16]
 //
+// With two IP families, --pods has a range of each, separated by a comma.
 // With --second, the plugin after the first in the configuration gets the node's link and its range of addresses for the
 // second interfaces of pods.
 // It reads Node objects and changes nothing in the cluster.
@@ -29,6 +30,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -41,23 +43,53 @@ const (
 
 type node struct {
 	Metadata struct{ Name string }
-	Spec     struct{ PodCIDR string }
+	Spec     struct{ PodCIDRs []string }
 	Status   struct {
 		Addresses []struct{ Type, Address string }
 	}
 }
 
-func (n node) address() string {
-	for _, one := range n.Status.Addresses {
-		if one.Type == "InternalIP" {
-			return one.Address
-		}
+// An ipFamily is 4 or 6.
+type ipFamily int
+
+func familyOf(address netip.Addr) ipFamily {
+	if address.Is4() {
+		return 4
 	}
-	return ""
+	return 6
 }
 
-// A place is where a node's pods are.
-type place struct{ pods, address string }
+// option returns the option of `ip` that selects the family.
+func (f ipFamily) option() string { return fmt.Sprintf("-%d", f) }
+
+// A place is where a node's pods are: their range and the node's address in each family.
+type place struct{ pods, address [7]string }
+
+func placeOf(n node) place {
+	var found place
+	for _, one := range n.Spec.PodCIDRs {
+		if prefix, err := netip.ParsePrefix(one); err == nil {
+			found.pods[familyOf(prefix.Addr())] = one
+		}
+	}
+	for _, one := range n.Status.Addresses {
+		address, err := netip.ParseAddr(one.Address)
+		if err == nil && one.Type == "InternalIP" && found.address[familyOf(address)] == "" {
+			found.address[familyOf(address)] = one.Address
+		}
+	}
+	return found
+}
+
+// complete returns whether the node has a range for the pods of each family.
+func (p place) complete(all []netip.Prefix) bool {
+	for _, one := range all {
+		if p.pods[familyOf(one.Addr())] == "" {
+			return false
+		}
+	}
+	return true
+}
 
 func run(input string, words ...string) (string, error) {
 	command := exec.Command(words[0], words[1:]...)
@@ -113,19 +145,19 @@ func linkOf(address string) (string, error) {
 // attach completes the configuration of pods' second interfaces.
 func attach(plugin map[string]any, second, all netip.Prefix, at place) error {
 	delegate := plugin["delegate"].(map[string]any)
-	found, err := secondRange(second, all, at.pods)
+	found, err := secondRange(second, all, at.pods[4])
 	if err != nil {
 		return err
 	}
 	delegate["ipam"].(map[string]any)["ranges"] = []any{[]any{found}}
 	if delegate["master"] == nil {
-		delegate["master"], err = linkOf(at.address)
+		delegate["master"], err = linkOf(at.address[4])
 	}
 	return err
 }
 
 // configure writes the template with the node's range in it, at once whole, where it is not so already.
-func configure(template, configuration string, second, all netip.Prefix, at place) error {
+func configure(template, configuration string, second netip.Prefix, all []netip.Prefix, at place) error {
 	text, err := os.ReadFile(template)
 	if err != nil {
 		return err
@@ -136,9 +168,13 @@ func configure(template, configuration string, second, all netip.Prefix, at plac
 	}
 	plugins := wanted["plugins"].([]any)
 	bridge := plugins[0].(map[string]any)
-	bridge["ipam"].(map[string]any)["ranges"] = []any{[]any{map[string]any{"subnet": at.pods}}}
+	ranges := []any{}
+	for _, one := range all {
+		ranges = append(ranges, []any{map[string]any{"subnet": at.pods[familyOf(one.Addr())]}})
+	}
+	bridge["ipam"].(map[string]any)["ranges"] = ranges
 	if second.IsValid() {
-		if err := attach(plugins[1].(map[string]any), second, all, at); err != nil {
+		if err := attach(plugins[1].(map[string]any), second, all[0], at); err != nil {
 			return err
 		}
 	}
@@ -158,28 +194,37 @@ func configure(template, configuration string, second, all netip.Prefix, at plac
 }
 
 // masquerade hides pods' addresses from everything outside of the cluster.
-func masquerade(pods string) error {
-	_, err := run(fmt.Sprintf(`table ip %[1]s
-delete table ip %[1]s
-table ip %[1]s {
+func masquerade(all []netip.Prefix) error {
+	for _, pods := range all {
+		family, multicast := "ip", "224.0.0.0/4"
+		if pods.Addr().Is6() {
+			family, multicast = "ip6", "ff00::/8"
+		}
+		_, err := run(fmt.Sprintf(`table %[1]s %[2]s
+delete table %[1]s %[2]s
+table %[1]s %[2]s {
   chain postrouting {
     type nat hook postrouting priority srcnat; policy accept;
-    ip saddr %[2]s ip daddr != %[2]s ip daddr != 224.0.0.0/4 masquerade fully-random
+    %[1]s saddr %[3]s %[1]s daddr != %[3]s %[1]s daddr != %[4]s masquerade fully-random
   }
 }
-`, table, pods), "nft", "-f", "-")
-	return err
-}
-
-// route makes our routes those to the other nodes, and no others.
-func route(own string, places map[string]place) error {
-	wanted := map[string]string{}
-	for name, one := range places {
-		if name != own && one.pods != "" && one.address != "" {
-			wanted[one.pods] = one.address
+`, family, table, pods, multicast), "nft", "-f", "-")
+		if err != nil {
+			return err
 		}
 	}
-	text, err := run("", "ip", "-j", "-4", "route", "show", "proto", protocol)
+	return nil
+}
+
+// route makes our routes in a family those to the other nodes, and no others.
+func route(own string, places map[string]place, family ipFamily) error {
+	wanted := map[string]string{}
+	for name, one := range places {
+		if name != own && one.pods[family] != "" && one.address[family] != "" {
+			wanted[one.pods[family]] = one.address[family]
+		}
+	}
+	text, err := run("", "ip", "-j", family.option(), "route", "show", "proto", protocol)
 	if err != nil {
 		return err
 	}
@@ -189,14 +234,14 @@ func route(own string, places map[string]place) error {
 	}
 	for _, one := range present {
 		if wanted[one.Dst] == "" {
-			if _, err := run("", "ip", "route", "del", one.Dst, "proto", protocol); err != nil {
+			if _, err := run("", "ip", family.option(), "route", "del", one.Dst, "proto", protocol); err != nil {
 				return err
 			}
 		}
 	}
 	var last error
 	for pods, address := range wanted {
-		if _, err := run("", "ip", "route", "replace", pods, "via", address, "proto", protocol); err != nil {
+		if _, err := run("", "ip", family.option(), "route", "replace", pods, "via", address, "proto", protocol); err != nil {
 			last = err // a node on another network; the others get theirs
 		}
 	}
@@ -264,7 +309,7 @@ func (a *api) follow(ctx context.Context, changed func(map[string]place) error) 
 	}
 	places := map[string]place{}
 	for _, one := range list.Items {
-		places[one.Metadata.Name] = place{one.Spec.PodCIDR, one.address()}
+		places[one.Metadata.Name] = placeOf(one)
 	}
 	if err := changed(places); err != nil {
 		return err
@@ -292,7 +337,7 @@ func (a *api) follow(ctx context.Context, changed func(map[string]place) error) 
 			return nil // too old a version: list again
 		}
 		before := maps.Clone(places)
-		places[event.Object.Metadata.Name] = place{event.Object.Spec.PodCIDR, event.Object.address()}
+		places[event.Object.Metadata.Name] = placeOf(event.Object)
 		if event.Type == "DELETED" {
 			delete(places, event.Object.Metadata.Name)
 		}
@@ -307,15 +352,20 @@ func (a *api) follow(ctx context.Context, changed func(map[string]place) error) 
 func main() {
 	template := flag.String("template", "/etc/k8sdds-host/cni.json", "CNI configuration without addresses")
 	configuration := flag.String("configuration", "/etc/cni/net.d/10-k8sdds-host.conflist", "where it goes")
-	pods := flag.String("pods", "", "range of all pods of the cluster")
+	pods := flag.String("pods", "", "ranges of all pods of the cluster, separated by commas")
 	secondText := flag.String("second", "", "subnet of the pods' second interfaces, as large as that of all pods")
 	flag.Parse()
 	own := os.Getenv("NODE_NAME")
-	all, err := netip.ParsePrefix(*pods)
-	if err != nil || own == "" {
-		log.Fatalf("--pods %q and NODE_NAME %q: a range and a node's name are needed", *pods, own)
+	var all []netip.Prefix
+	for _, text := range strings.Split(*pods, ",") {
+		one, err := netip.ParsePrefix(text)
+		if err != nil || own == "" {
+			log.Fatalf("--pods %q and NODE_NAME %q: ranges and a node's name are needed", *pods, own)
+		}
+		all = append(all, one)
 	}
 	var second netip.Prefix
+	var err error
 	if *secondText != "" {
 		if second, err = netip.ParsePrefix(*secondText); err != nil {
 			log.Fatalf("--second %q: a range is needed", *secondText)
@@ -330,23 +380,26 @@ func main() {
 	settled := false
 	for ctx.Err() == nil {
 		err := server.follow(ctx, func(places map[string]place) error {
-			if places[own].pods == "" {
+			if !places[own].complete(all) {
 				log.Printf("%s has no range for pods yet", own)
 				return nil
 			}
 			if !settled {
-				if err := masquerade(*pods); err != nil {
+				if err := masquerade(all); err != nil {
 					return err
 				}
 			}
-			if err := route(own, places); err != nil {
-				return err
+			for _, one := range all {
+				if err := route(own, places, familyOf(one.Addr())); err != nil {
+					return err
+				}
 			}
 			if err := configure(*template, *configuration, second, all, places[own]); err != nil {
 				return err
 			}
 			settled = true
-			log.Printf("%s has pods %s; routes to %d other nodes", own, places[own].pods, len(places)-1)
+			here := places[own]
+			log.Printf("%s has pods%s; routes to %d other nodes", own, strings.Join(here.pods[:], " "), len(places)-1)
 			return nil
 		})
 		if err != nil && ctx.Err() == nil {

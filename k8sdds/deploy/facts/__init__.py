@@ -12,6 +12,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.deploy.actions import LOCK
 from k8sdds.deploy.facts import probe
+from k8sdds.model.ip_families import IpFamily, address_of
 from k8sdds.system.errors import K8sddsError
 from k8sdds.system.ssh import Connections, Host, HostError
 
@@ -22,6 +23,9 @@ BUSY_EXIT_CODE = 75
 
 ETCD_DATA = "/var/lib/etcd/member"
 """Folder of etcd's data, which is the state of the cluster, on the control plane."""
+
+DEFAULT_ROUTES: dict[IpFamily, str] = {"ipv4": "route", "ipv6": "route_ipv6"}
+"""Facts with the default route of each family."""
 
 _DPKG_ARCHITECTURES = {"armhf": "arm", "armel": "arm"}
 
@@ -64,6 +68,19 @@ class Facts:
         """Return a fact whose values have the form `name rest`, as a mapping from name to rest."""
         return {name: rest for name, _, rest in (value.partition(" ") for value in self.all(key))}
 
+    def default_interface(self, family: IpFamily) -> str:
+        """Return the interface of the default route; empty: there is no default route."""
+        found = re.search(r"\bdev (\S+)", self.values.get(DEFAULT_ROUTES[family], ""))
+        return found[1] if found else ""
+
+    def address(self, family: IpFamily, interface: str | None) -> str:
+        """Return the address of an interface, by default that of the default route; empty: it has none."""
+        name = interface or self.default_interface(family)
+        addresses = [
+            line.split()[1].partition("/")[0] for line in self.all("address") if line.split()[0] == name
+        ]
+        return address_of(family, addresses)
+
     def to_json(self) -> dict[str, Any]:
         """Return the facts as JSON data, with the keys that `k8sdds status --json` prints.
 
@@ -87,7 +104,7 @@ LIST_KEYS = (
     "kube.taints",
 )  # fmt: skip
 """Facts that may have several values."""
-_LINE = re.compile(r"^([A-Za-z_.]+)\t(.*)$")
+_LINE = re.compile(r"^([A-Za-z0-9_.]+)\t(.*)$")
 
 
 def parse(text: str, sent_s: float | None = None, received_s: float | None = None) -> Facts:

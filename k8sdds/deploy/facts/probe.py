@@ -95,7 +95,17 @@ for link in /sys/class/net/*; do say link "${link##*/}"; done
 fixed=/proc/sys/net/netfilter/nf_conntrack_max
 [ -e $fixed ] && [ ! -w $fixed ] && say conntrack fixed
 say route "$(ip -4 route show default 2>/dev/null | head -n 1)"
-ip -4 -o addr show scope global 2>/dev/null | awk '{ print "address\t" $2 " " $4 }'
+route=$(ip -6 route show default 2>/dev/null | head -n 1)
+say route_ipv6 "$route"
+link=$(echo "$route" | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+[ -n "$link" ] && say accept_ra "$(cat /proc/sys/net/ipv6/conf/$link/accept_ra 2>/dev/null)"
+# Without addresses that change: those of privacy extensions, and those that are not valid for long.
+for family in 4 6; do
+  ip -$family -o addr show scope global 2>/dev/null | awk '
+    !/ (temporary|deprecated|tentative|dadfailed) / { print "address\t" $2 " " $4 }'
+done
+file=/etc/k8sdds/kubeadm.yaml
+[ -f $file ] && sed -n 's/^ *"podSubnet": "\([^"]*\)".*/pod_subnets\t\1/p' $file 2>/dev/null
 say capabilities "$(awk '/^CapBnd/ { print $2 }' /proc/1/status)"
 if [ -d /proc/sys/net/bridge ] || modprobe -n br_netfilter 2>/dev/null; then say feature br_netfilter; fi
 if grep -qw overlay /proc/filesystems || modprobe -n overlay 2>/dev/null; then say feature overlay; fi

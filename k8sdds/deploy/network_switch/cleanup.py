@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
+from k8sdds.model.ip_families import Subnet
 from k8sdds.system.ssh import Host
 
 ATTEMPTS = 4
@@ -27,13 +27,13 @@ class Cleanup:
     """Last lines that the removal printed to stderr."""
 
 
-def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidr: IPv4Network) -> Cleanup:
+def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidrs: Sequence[Subnet]) -> Cleanup:
     """Remove everything that networks left on a node where agents have been stopped.
 
     Args:
         host: The node.
         addresses: IP addresses of the cluster's nodes.
-        pod_cidr: The cluster's pod range.
+        pod_cidrs: The cluster's ranges of pods.
 
     Raises:
         HostError: The node cannot be reached.
@@ -41,7 +41,7 @@ def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidr: IPv4Network
 
     def probe() -> list[NetworkLeftover]:
         state = node_state.parse(host.run(footprint.probe_script()).out)
-        return footprint.leftovers(state, addresses, pod_cidr)
+        return footprint.leftovers(state, addresses, pod_cidrs)
 
     found: dict[NetworkLeftover, None] = {}
     errors: list[str] = []

@@ -7,13 +7,14 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 from itertools import pairwise
 from typing import Any
 
 from k8sdds import networks
 from k8sdds.deploy.network_switch import node_state
 from k8sdds.deploy.network_switch.node_state import NodeState
+from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import Footprint
 
 SHARED = Footprint(iptables_chains=("CNI-*",))
@@ -46,16 +47,19 @@ def probe_script() -> str:
 
 
 def leftovers(
-    state: NodeState, addresses: Iterable[str], pod_cidr: IPv4Network, names: Sequence[str] | None = None
+    state: NodeState,
+    addresses: Iterable[str],
+    pod_cidrs: Sequence[Subnet],
+    names: Sequence[str] | None = None,
 ) -> list[NetworkLeftover]:
     """Return what networks created on a node.
 
-    Routes into the pod range are always included, because every network creates them.
+    Routes into the ranges of pods are always included, because every network creates them.
 
     Args:
         state: The state of the node.
         addresses: IP addresses of the cluster's nodes.
-        pod_cidr: The cluster's pod range.
+        pod_cidrs: The cluster's ranges of pods.
         names: The networks to look for; by default all.
     """
     found: set[NetworkLeftover] = set()
@@ -65,11 +69,11 @@ def leftovers(
         found |= _files_tables_sets_and_ports(state, footprint)
         found |= _iptables(state, footprint)
         found |= _routing(state, footprint)
-        found |= _tunnel_addresses(state, footprint, pod_cidr)
+        found |= _tunnel_addresses(state, footprint, pod_cidrs)
         if footprint.xfrm:
-            found |= _xfrm(state, footprint, nodes, pod_cidr)
+            found |= _xfrm(state, footprint, nodes, pod_cidrs)
     for route in state.routes:
-        if route.get("type", "unicast") in ("unicast", "blackhole") and _is_subnet(route["dst"], pod_cidr):
+        if route.get("type", "unicast") in ("unicast", "blackhole") and _is_subnet(route["dst"], pod_cidrs):
             found.add(_route(route))
     return sorted(found)
 
@@ -104,6 +108,7 @@ def removal_script(items: Sequence[NetworkLeftover]) -> str:
         ("nft table", "nft delete table"),
         ("set", "ipset destroy"),
         ("routing rule", "ip rule delete"),
+        ("IPv6 routing rule", "ip -6 rule delete"),
         ("tunnel address", "ip address delete"),
         ("route", "ip route delete"),
         ("IPsec policy", "ip xfrm policy delete"),
@@ -214,10 +219,12 @@ def _routing(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
         protocol, table = _number(route.get("protocol")), _number(route.get("table"))
         if protocol in footprint.route_protocols or table in footprint.route_tables:
             found.add(_route(route))
+    for kind, rules in (("routing rule", state.policy_rules), ("IPv6 routing rule", state.policy_rules_ipv6)):
+        for rule in rules:
+            if _number(rule.get("table")) in footprint.route_tables:
+                name = f"{rule['priority']} to table {rule['table']}"
+                found.add(NetworkLeftover(kind, name, ("priority", str(rule["priority"]))))
     for rule in state.policy_rules:
-        if _number(rule.get("table")) in footprint.route_tables:
-            name = f"{rule['priority']} to table {rule['table']}"
-            found.add(NetworkLeftover("routing rule", name, ("priority", str(rule["priority"]))))
         if (
             rule["priority"] == footprint.local_rule_priority
             and rule.get("table") == "local"
@@ -229,28 +236,30 @@ def _routing(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
     return found
 
 
-def _tunnel_addresses(state: NodeState, footprint: Footprint, pod_cidr: IPv4Network) -> set[NetworkLeftover]:
-    """Find addresses in the pod range on tunnels that no network owns. The kernel has a route to each address."""
+def _tunnel_addresses(
+    state: NodeState, footprint: Footprint, pod_cidrs: Sequence[Subnet]
+) -> set[NetworkLeftover]:
+    """Find addresses in the ranges of pods on tunnels that no network owns. The kernel has a route to each address."""
     found = set()
     for route in state.routes:
         address, link = route["dst"], route.get("dev", "")
         if (
             route.get("type") == "local"
             and link in footprint.shared_tunnels
-            and _is_subnet(address, pod_cidr)
+            and _is_subnet(address, pod_cidrs)
         ):
             found.add(
-                NetworkLeftover("tunnel address", f"{address} on {link}", (f"{address}/32", "dev", link))
+                NetworkLeftover("tunnel address", f"{address} on {link}", (_single(address), "dev", link))
             )
     return found
 
 
 def _xfrm(
-    state: NodeState, footprint: Footprint, nodes: set[str], pod_cidr: IPv4Network
+    state: NodeState, footprint: Footprint, nodes: set[str], pod_cidrs: Sequence[Subnet]
 ) -> set[NetworkLeftover]:
     found = set()
     for policy in state.xfrm_policies:
-        between_pods = _is_subnet(policy.source, pod_cidr) and _is_subnet(policy.destination, pod_cidr)
+        between_pods = _is_subnet(policy.source, pod_cidrs) and _is_subnet(policy.destination, pod_cidrs)
         if between_pods or (footprint.xfrm_port is not None and policy.port == footprint.xfrm_port):
             found.add(NetworkLeftover("IPsec policy", " ".join(policy.selector), policy.selector))
     for sa in state.xfrm_states:
@@ -268,16 +277,21 @@ def _route(route: dict[str, Any]) -> NetworkLeftover:
     return NetworkLeftover("route", " ".join(arguments), tuple(arguments))
 
 
+def _single(address: str) -> str:
+    return str(ip_network(address))
+
+
 def _number(value: object) -> int | None:
     return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdigit()) else None
 
 
-def _is_subnet(text: str, network: IPv4Network) -> bool:
-    """Return whether an IPv4 address or subnet is inside a network; False for `default` and for IPv6."""
+def _is_subnet(text: str, networks: Sequence[Subnet]) -> bool:
+    """Return whether an address or subnet is inside one of these networks; False for `default`."""
     try:
-        return IPv4Network(text, strict=False).subnet_of(network)
+        subnet = ip_network(text, strict=False)
     except ValueError:
         return False
+    return any(is_inside(subnet, network) for network in networks)
 
 
 # -- removing ------------------------------------------------------------------------------------------------

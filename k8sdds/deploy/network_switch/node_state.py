@@ -41,6 +41,7 @@ class NodeState:
     """As `ip -json route show table all` prints them."""
     policy_rules: tuple[dict[str, Any], ...] = ()
     """As `ip -json rule` prints them."""
+    policy_rules_ipv6: tuple[dict[str, Any], ...] = ()
     xfrm_states: tuple[Xfrm, ...] = ()
     xfrm_policies: tuple[Xfrm, ...] = ()
     iptables: dict[tuple[str, str], IptablesTable] = field(default_factory=dict)
@@ -71,6 +72,7 @@ has() {{ command -v "$1" >/dev/null 2>&1 || {{ print missing_program "$1"; false
 print links "$(ip -j -d link show)"
 print routes "$(ip -j route show table all)"
 print policy_rules "$(ip -j rule show)"
+print policy_rules_ipv6 "$(ip -6 -j rule show 2>/dev/null)"
 ip -o xfrm state 2>/dev/null | sed 's/^/xfrm_state\t/'
 ip -o xfrm policy 2>/dev/null | sed 's/^/xfrm_policy\t/'
 for variant in {" ".join(IPTABLES_VARIANTS)}; do
@@ -111,6 +113,7 @@ def parse(text: str) -> NodeState:
         links=objects("links"),
         routes=objects("routes"),
         policy_rules=objects("policy_rules"),
+        policy_rules_ipv6=objects("policy_rules_ipv6"),
         xfrm_states=tuple(_xfrm_state(line) for line in values.get("xfrm_state", [])),
         xfrm_policies=tuple(_xfrm_policy(line) for line in values.get("xfrm_policy", [])),
         iptables=iptables,

@@ -6,12 +6,14 @@ import copy
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from ipaddress import IPv4Address, IPv4Network
+from fnmatch import fnmatchcase
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import ClusterNode
+from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import AgentConnections, ReadyCondition
 from k8sdds.versions import KUBE_SYSTEM_NAMESPACE
 
@@ -24,22 +26,30 @@ def missing(
 ) -> list[str]:
     """Return a message for each part of a network that a node does not have yet."""
     messages = []
-    links = {link["ifname"] for link in state.links}
-    messages += [f"link {name}" for name in condition.links if name not in links]
+    links = [link["ifname"] for link in state.links]
+    messages += [
+        f"link {pattern}"
+        for pattern in condition.links
+        if not any(fnmatchcase(name, pattern) for name in links)
+    ]
     for peer in nodes:
         if peer.name == node.name:
             continue
-        if condition.routes_to_peers and not _has_route(state, peer.pods):
-            messages.append(f"route to the pods of {peer.name} ({peer.pods})")
+        pods, addresses = " and ".join(map(str, peer.pods)) or "no range", " or ".join(peer.addresses)
+        if condition.routes_to_peers and not (
+            peer.pods and all(_has_route(state, each) for each in peer.pods)
+        ):
+            messages.append(f"route to the pods of {peer.name} ({pods})")
         port = condition.sessions_to_peers
-        if port is not None and (peer.address, port) not in state.sessions:
-            messages.append(f"session with {peer.name} ({peer.address}, TCP port {port})")
+        if port is not None and not any((address, port) in state.sessions for address in peer.addresses):
+            messages.append(f"session with {peer.name} ({addresses}, TCP port {port})")
         if condition.xfrm_to_peers:
-            if not any(policy.destination == str(peer.pods) for policy in state.xfrm_policies):
-                messages.append(f"IPsec policy for the pods of {peer.name} ({peer.pods})")
-            if not any(sa.destination == peer.address for sa in state.xfrm_states):
+            destinations = {policy.destination for policy in state.xfrm_policies}
+            if not destinations & set(map(str, peer.pods)):
+                messages.append(f"IPsec policy for the pods of {peer.name} ({pods})")
+            if not any(sa.destination in peer.addresses for sa in state.xfrm_states):
                 messages.append(
-                    f"IPsec state for {peer.name} ({peer.address}): the key exchange is not complete"
+                    f"IPsec state for {peer.name} ({addresses}): the key exchange is not complete"
                 )
     return messages
 
@@ -60,12 +70,12 @@ def missing_connections(expected: AgentConnections, output: str, peers: int) -> 
     return [f"{len(lines) - len(other)} of {peers} connections match {expected.expected!r}: {shown}"]
 
 
-def _has_route(state: NodeState, pods: IPv4Network | None) -> bool:
+def _has_route(state: NodeState, pods: Subnet) -> bool:
     """Return whether a route other than the default route leads to all these pods."""
     for route in state.routes:
-        if route.get("type", "unicast") != "unicast" or route["dst"] == "default" or ":" in route["dst"]:
+        if route.get("type", "unicast") != "unicast" or route["dst"] == "default":
             continue
-        if pods is not None and pods.subnet_of(IPv4Network(route["dst"], strict=False)):
+        if is_inside(pods, ip_network(route["dst"], strict=False)):
             return True
     return False
 
@@ -98,15 +108,18 @@ def _joined_network_at(pod: Object) -> str | None:
     return status.get("startTime") if status.get("podIP") else None
 
 
-def pods_without_address(pods: Sequence[Object], pod_cidr: IPv4Network) -> list[str]:
-    """Return a message for each scheduled pod that has no address in the pod range."""
+def pods_without_address(pods: Sequence[Object], pod_cidrs: Sequence[Subnet]) -> list[str]:
+    """Return a message for each scheduled pod that does not have an address in each range of pods."""
     messages = []
     for pod in pods:
         if uses_pod_network(pod) and pod["spec"].get("nodeName"):
-            address = pod.get("status", {}).get("podIP")
-            if not address or IPv4Address(address) not in pod_cidr:
+            status = pod.get("status", {})
+            addresses = [entry["ip"] for entry in status.get("podIPs", ())] or [status.get("podIP")]
+            addresses = [address for address in addresses if address]
+            if not all(any(ip_address(address) in subnet for address in addresses) for subnet in pod_cidrs):
                 name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                messages.append(f"{name} on {pod['spec']['nodeName']} has {address or 'no address'}")
+                found = " and ".join(addresses) or "no address"
+                messages.append(f"{name} on {pod['spec']['nodeName']} has {found}")
     return messages
 
 

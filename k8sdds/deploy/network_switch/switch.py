@@ -104,7 +104,7 @@ def run_smoke_test(profile: Profile, connections: Connections) -> None:
     names = sorted(node.name for node in profile.nodes)
     host = connections.hosts[profile.control_plane.name]
     proof = smoke_test.proof(install.name, install.manifests, names)
-    script = actions.PRELUDE + smoke_test.script(names, install.name, proof)
+    script = actions.PRELUDE + smoke_test.script(names, install.name, proof, profile.kubernetes.ip_families)
     done = host.run(script, timeout_s=PODS_S)
     if done.code:
         raise PrerequisiteError(
@@ -201,11 +201,14 @@ class _Switch:
     def _on_all_nodes(self, work: Callable[[Host], Result]) -> dict[str, Result]:
         return self.connections.all(work, [node.name for node in self.nodes])
 
+    def _addresses(self) -> list[str]:
+        return [address for node in self.nodes for address in node.addresses]
+
     def _leftovers(
         self, states: Mapping[str, NodeState], names: Sequence[str] | None = None
     ) -> dict[str, list[NetworkLeftover]]:
-        addresses = [node.address for node in self.nodes]
-        pods = self.profile.kubernetes.pod_cidr
+        addresses = self._addresses()
+        pods = self.profile.kubernetes.pod_cidrs
         return {node: footprint.leftovers(state, addresses, pods, names) for node, state in states.items()}
 
     def _foreign_leftovers(self) -> dict[str, list[str]]:
@@ -247,7 +250,7 @@ class _Switch:
             self.progress(f"removing {name}")
             self.kubectl.stop_agents(name, REMOVE_S)
         removed = self._leftovers(before)
-        addresses, pods = [node.address for node in self.nodes], self.profile.kubernetes.pod_cidr
+        addresses, pods = self._addresses(), self.profile.kubernetes.pod_cidrs
         # Without agents, what the API server has and what the nodes have are independent.
         with ThreadPoolExecutor(max_workers=1) as pool:
             deleted = pool.submit(self._delete_objects, names)
@@ -411,7 +414,7 @@ class _Switch:
         """Return a message for each pod that has no address yet, and for each that is not yet replaced."""
         pods = self.kubectl.get("pods --all-namespaces")
         return [
-            *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidr),
+            *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidrs),
             *readiness.missing_replacements(deleted, pods),
         ]
 

@@ -14,7 +14,8 @@ from k8sdds.deploy.phases import proxy as proxy_phase
 from k8sdds.deploy.phases.phase import ControlPlanePhase
 from k8sdds.deploy.phases.runtime import CONTAINERD_SOCKET
 from k8sdds.kubernetes.kubectl import KUBECONFIG
-from k8sdds.model.profile import Kubernetes, Node
+from k8sdds.model.kubernetes import Kubernetes
+from k8sdds.model.profile import Node
 
 CONFIG_FILE = f"{STATE}/kubeadm.yaml"
 CRI_SOCKET = f"unix://{CONTAINERD_SOCKET}"
@@ -123,9 +124,12 @@ def configuration(state: DesiredState) -> str:
         "kind": "ClusterConfiguration",
         "clusterName": state.profile.name,
         "kubernetesVersion": f"v{kubernetes.version}",
-        "networking": {"podSubnet": str(kubernetes.pod_cidr), "serviceSubnet": str(kubernetes.service_cidr)},
+        "networking": {
+            "podSubnet": ",".join(map(str, kubernetes.pod_cidrs)),
+            "serviceSubnet": ",".join(map(str, kubernetes.service_cidrs)),
+        },
         # The API server is also reached through a forwarded local port.
-        "apiServer": {"certSANs": ["127.0.0.1", "localhost", address]},
+        "apiServer": {"certSANs": ["127.0.0.1", "localhost", *state.addresses(node.name)]},
     }
     kubelet: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -155,7 +159,7 @@ def configuration(state: DesiredState) -> str:
 
 def node_registration(state: DesiredState, node: Node) -> dict[str, Any]:
     """Return how kubeadm registers a node."""
-    arguments = {"node-ip": state.address(node.name)}
+    arguments = {"node-ip": ",".join(state.addresses(node.name))}
     as_list = [{"name": key, "value": value} for key, value in arguments.items()]
     registration: dict[str, Any] = {
         "name": node.name,

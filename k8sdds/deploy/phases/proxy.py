@@ -75,11 +75,16 @@ def no_proxy(state: DesiredState) -> list[str]:
     kubernetes = state.profile.kubernetes
     # Nodes that --limit left out are also in the list: it must not depend on which machines are down.
     nodes = [*state.profile.nodes, *state.left_out]
-    addresses = {state.address(node.name) for node in state.profile.nodes if node.name in state.facts}
+    addresses = {
+        address
+        for node in state.profile.nodes
+        if node.name in state.facts
+        for address in state.addresses(node.name)
+    }
     # A zone index means nothing on another machine.
     addresses |= {node.address for node in nodes if node.address and "%" not in node.address}
     entries = [
-        *LOCAL, str(kubernetes.pod_cidr), str(kubernetes.service_cidr),
+        *LOCAL, *map(str, kubernetes.pod_cidrs), *map(str, kubernetes.service_cidrs),
         *sorted(addresses), *sorted(node.name for node in nodes),
         *(state.profile.proxy.no_proxy if state.profile.proxy else ()),
     ]  # fmt: skip

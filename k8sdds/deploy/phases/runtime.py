@@ -10,7 +10,7 @@ from k8sdds.deploy.actions import STATE, Action, Effect, Upload, file_hashes, fi
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases.phase import Phase
 from k8sdds.deploy.software import PACKAGES
-from k8sdds.model.profile import Node
+from k8sdds.model.profile import Node, Profile
 
 MODULES = ("overlay", "br_netfilter")
 MODULES_FILE = "/etc/modules-load.d/k8sdds.conf"
@@ -19,6 +19,8 @@ SYSCTLS = {
     "net.bridge.bridge-nf-call-iptables": "1",
     "net.bridge.bridge-nf-call-ip6tables": "1",
 }
+IPV6_SYSCTLS = {"net.ipv6.conf.all.forwarding": "1"}
+"""In addition, for nodes with IPv6 addresses."""
 KUBERNETES_SYSCTLS = (
     "kernel.keys.root_maxbytes", "kernel.keys.root_maxkeys", "kernel.panic", "kernel.panic_on_oops",
     "vm.overcommit_memory", "vm.panic_on_oom",
@@ -42,10 +44,6 @@ DEBIAN_PACKAGES = (
 
 CAP_SYS_RESOURCE = 24
 
-_KERNEL_FILES = {
-    MODULES_FILE: "".join(f"{name}\n" for name in MODULES),
-    SYSCTLS_FILE: "".join(f"{key} = {value}\n" for key, value in SYSCTLS.items()),
-}
 # Local nodes share the host's kernel: a module may be loaded although modprobe fails.
 _LOAD_MODULES = (
     f"for module in {' '.join(MODULES)}; do\n"
@@ -63,9 +61,10 @@ class Runtime(Phase):
         """Plan kernel settings, then the installation of containerd, then its configuration."""
         facts = state.facts[node.name]
         actions = []
-        sysctls = facts.pairs("sysctl")
-        if _differ(state, node, _KERNEL_FILES) or any(sysctls.get(k) != v for k, v in SYSCTLS.items()):
-            actions.append(self._configure_kernel(node))
+        current, sysctls = facts.pairs("sysctl"), desired_sysctls(state.profile)
+        differ = any(current.get(key) != value for key, value in sysctls.items())
+        if differ or _differ(state, node, _kernel_files(sysctls)):
+            actions.append(self._configure_kernel(node, sysctls))
         if not facts.values.get("containerd"):
             actions.append(self._install(state, node))
         files = {CONFIG_FILE: containerd_config(state, node)}
@@ -73,18 +72,18 @@ class Runtime(Phase):
             actions.append(self._configure_containerd(node, files))
         return actions
 
-    def _configure_kernel(self, node: Node) -> Action:
-        saved = " ".join((*SYSCTLS, *KUBERNETES_SYSCTLS))
+    def _configure_kernel(self, node: Node, sysctls: Mapping[str, str]) -> Action:
+        saved, files = " ".join((*sysctls, *KUBERNETES_SYSCTLS)), _kernel_files(sysctls)
         script = (
             _LOAD_MODULES
             + f"[ -e {STATE}/sysctls ] || sysctl {saved} 2>/dev/null >{STATE}/sysctls || :\n"
-            + "".join(file_script(path, text) for path, text in _KERNEL_FILES.items())
-            + "".join(f"sysctl -qw {key}={value}\n" for key, value in SYSCTLS.items())
+            + "".join(file_script(path, text) for path, text in files.items())
+            + "".join(f"sysctl -qw {key}={value}\n" for key, value in sysctls.items())
         )
         return Action(
             node.name, self.title, "let the kernel forward and filter bridged packets", script,
             remedy="install the kernel's extra modules: overlay, br_netfilter",
-            effect=Effect(files=file_hashes(_KERNEL_FILES), sysctls=SYSCTLS),
+            effect=Effect(files=file_hashes(files), sysctls=sysctls),
         )  # fmt: skip
 
     def _install(self, state: DesiredState, node: Node) -> Action:
@@ -119,6 +118,18 @@ rm {STATE}/packages.now
         )
         effect = Effect(files=file_hashes(files), active_units=("containerd",))
         return Action(node.name, self.title, "configure containerd", script, effect=effect)
+
+
+def desired_sysctls(profile: Profile) -> dict[str, str]:
+    """Return the sysctls that pods need on every node of a profile."""
+    return SYSCTLS | (IPV6_SYSCTLS if "ipv6" in profile.kubernetes.ip_families else {})
+
+
+def _kernel_files(sysctls: Mapping[str, str]) -> dict[str, str]:
+    return {
+        MODULES_FILE: "".join(f"{name}\n" for name in MODULES),
+        SYSCTLS_FILE: "".join(f"{key} = {value}\n" for key, value in sysctls.items()),
+    }
 
 
 def _differ(state: DesiredState, node: Node, files: Mapping[str, str]) -> bool:

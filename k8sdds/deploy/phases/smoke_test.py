@@ -30,7 +30,7 @@ class SmokeTest(ControlPlanePhase):
             Action(
                 node.name, self.title,
                 f"exchange datagrams between {len(names)} nodes" if len(names) > 1 else "run a pod",
-                smoke_test.script(names, state.network.name, proof),
+                smoke_test.script(names, state.network.name, proof, state.profile.kubernetes.ip_families),
                 needs=steps(state.workers(), Join, Images), timeout_s=300,
                 remedy="check the firewalls between the machines (docs/how-to/troubleshooting.md),"
                 " and collect logs with `k8sdds logs`",

@@ -117,6 +117,7 @@ def _cluster_install(
         daemonset="calico",
         path=PathEvidence(bridge="cali*", tunnels=tunnels, varies=True),
         node_features=node_features,
+        ipv4_only="k8sdds configures Calico's pool for IPv4 alone",
     )
 
 

@@ -90,6 +90,7 @@ def _cluster_install(
         daemonset="cilium",
         path=PathEvidence(bridge="cilium_host", tunnels=tunnels, varies=True),
         node_features=(_BPF_FEATURE, *node_features),
+        ipv4_only="k8sdds configures Cilium for IPv4 alone",
     )
 
 

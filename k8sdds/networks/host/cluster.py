@@ -40,7 +40,7 @@ def configure(
     """Set the CNI configuration and the agent's arguments, and return the agent's DaemonSet."""
     find(manifests, "ConfigMap", "host-cni")["data"]["cni.json"] = json.dumps(cni, indent=1)
     daemonset = find(manifests, "DaemonSet", "host")
-    container(daemonset, "routes")["args"] = [f"--pods={options.pod_cidr}", *arguments]
+    container(daemonset, "routes")["args"] = [f"--pods={','.join(map(str, options.pod_cidrs))}", *arguments]
     return daemonset
 
 
@@ -61,7 +61,7 @@ CLUSTER_INSTALL = ClusterInstall(
             f"/var/lib/cni/networks/{CNI_NAME}",
             f"/var/lib/cni/results/{CNI_NAME}-*",
         ),
-        nft_tables=(f"ip {CNI_NAME}",),
+        nft_tables=(f"ip {CNI_NAME}", f"ip6 {CNI_NAME}"),
         route_protocols=(ROUTE_PROTOCOL,),
     ),
     ready=ReadyCondition(routes_to_peers=True),

@@ -29,7 +29,15 @@ NODE_INTERFACE_RULE = "allow outbound node port traffic on node interface with w
 
 def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
     agent = container(find(manifests, "DaemonSet", "kube-router"), "kube-router")
-    agent["args"].append(f"--service-cluster-ip-range={options.service_cidr}")
+    agent["args"].append(f"--service-cluster-ip-range={','.join(map(str, options.service_cidrs))}")
+    if "ipv6" in options.pods_by_family:
+        agent["args"] += [
+            "--enable-ipv6=true",
+            f"--enable-ipv4={str('ipv4' in options.pods_by_family).lower()}",
+        ]
+    if options.pod_cidr.version == 6:
+        # BGP identifies routers by 32 bits, and a node's first address has more.
+        agent["args"].append("--router-id=generate")
     if options.mtu_bytes is not None:
         agent["args"].append("--auto-mtu=false")
     cni = bridge_cni_config(CNI_NAME, "kube-bridge", options.mtu_bytes)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import Any
 
+from k8sdds.model.ip_families import Subnet
 from k8sdds.networks.cluster_install import (
     MACVLAN_FEATURE,
     ClusterInstall,
@@ -22,8 +23,9 @@ from k8sdds.networks.host import cluster as host
 from k8sdds.networks.network import SECOND_INTERFACE
 
 
-def subnet(pods: IPv4Network, services: IPv4Network) -> IPv4Network:
+def subnet(pods: Subnet, services: Subnet) -> IPv4Network:
     """Return the subnet of the second interfaces: the next one after that of all pods that overlaps with no Service."""
+    assert isinstance(pods, IPv4Network)
     found, highest = pods, 2**32
     while found == pods or found.overlaps(services):
         start = (int(found.network_address) + found.num_addresses) % highest
@@ -40,7 +42,7 @@ def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest
         delegate["master"] = options.interface
     cni = host.cni_config(None)
     cni["plugins"].insert(1, {"type": "k8sdds-attach", "interface": SECOND_INTERFACE, "delegate": delegate})
-    second = subnet(options.pod_cidr, options.service_cidr)
+    second = subnet(options.pod_cidr, options.service_cidrs[0])
     host.configure(manifests, options, cni, (f"--second={second}",))
     return manifests
 
@@ -60,4 +62,5 @@ CLUSTER_INSTALL: ClusterInstall = replace(
     ),
     path=PathEvidence(on_node_link=True, unused=(host.BRIDGE,)),
     node_features=(*host.CLUSTER_INSTALL.node_features, MACVLAN_FEATURE),
+    ipv4_only="k8sdds assigns only IPv4 addresses to the pods' second interfaces",
 )  # fmt: skip

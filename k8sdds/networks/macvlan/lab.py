@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 
-from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.ip_families import IpFamily, Subnet
 from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
-from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Subnet, Topology
+from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import SECOND_INTERFACE, Engine
 
 SUBNETS: dict[IpFamily, Subnet] = {

@@ -108,4 +108,5 @@ def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FAS
         ),
         min_password_characters=1 if encrypted else None,
         bundle_images=("*/weave-kube:*", "*/weave-npc:*"),
+        ipv4_only="WeaveNet has no IPv6",
     )

@@ -13,8 +13,11 @@ HOST = "host"
 
 
 def pod_network(cell: Cell) -> NetworkMode | None:
-    """Return the pod network that a cell needs; None: it uses the nodes' own network, or none."""
-    return None if cell.network == HOST else cell.network_mode
+    """Return the pod network that a cell needs; None: it uses the nodes' own network, or none.
+
+    IP families are not an option of it: pods have addresses of all families of the cluster.
+    """
+    return None if cell.network == HOST else (cell.network, tuple(sorted(cell.network_options.items())))
 
 
 def on_host(cell: Cell) -> bool:

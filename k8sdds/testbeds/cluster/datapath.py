@@ -81,9 +81,11 @@ class PathEnd:
 
 def path_links(evidence: PathEvidence, counters: LinkCounters, peer: str) -> tuple[str, ...]:
     """Return the links of a node that carry a network's packets to and from a participant on another node."""
-    if evidence.tunnels:
-        return tuple(name for name in counters.links if _matches(name, evidence.tunnels))
     device = counters.routes.get(peer)
+    tunnels = tuple(name for name in counters.links if _matches(name, evidence.tunnels))
+    if evidence.tunnels and device not in tunnels:
+        # The route leads to a bridge, behind which the tunnel is.
+        return tunnels
     return (device,) if device else ()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import Cell, host_and_port
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
@@ -97,7 +97,7 @@ class DiscoveryServers:
         service = _service(cell)
         ready = self._wait_ready(service)
         return tuple(
-            f"{ready[pod]}:{service.port}" if (pod := server.partition(".")[0]) in ready else server
+            host_and_port(ready[pod], service.port) if (pod := server.partition(".")[0]) in ready else server
             for server in service.servers(self._namespace.name)
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.model.ip_families import IpFamily, family_of
 from k8sdds.model.placement import numbered
 from k8sdds.model.profile import toleration
 from k8sdds.model.trial import Cell, Participant
@@ -26,6 +27,8 @@ class NodeInfo:
     boot_id: str
     info: dict[str, Any]
     """`status.nodeInfo` of the Node object."""
+    ip_families: frozenset[IpFamily]
+    """IP families of pods on the node."""
     images: frozenset[str]
     network_reason: str
     """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty: unknown."""
@@ -50,10 +53,11 @@ class NodeInfo:
             arch=info.get("architecture", ""),
             boot_id=info.get("bootID", ""),
             info=info,
+            ip_families=_ip_families(spec, status),
             images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
             network_reason=_network_reason(status),
             own_taints=own_taints,
-            address=_internal_address(status),
+            address=next(iter(_internal_addresses(status)), ""),
             unusable=_unusable(spec, status, own_taints),
         )
 
@@ -64,16 +68,14 @@ def _network_reason(status: dict[str, Any]) -> str:
     return str(next(reasons, None) or "")
 
 
-def _primary_address(spec: dict[str, Any], status: dict[str, Any]) -> str:
-    """Return an address of the family that pods use first; empty: unknown."""
-    return str(spec.get("podCIDR") or _internal_address(status))
+def _internal_addresses(status: dict[str, Any]) -> list[str]:
+    return [entry["address"] for entry in status.get("addresses", []) if entry.get("type") == "InternalIP"]
 
 
-def _internal_address(status: dict[str, Any]) -> str:
-    internal = (
-        entry["address"] for entry in status.get("addresses", []) if entry.get("type") == "InternalIP"
-    )
-    return str(next(internal, ""))
+def _ip_families(spec: dict[str, Any], status: dict[str, Any]) -> frozenset[IpFamily]:
+    """Return the families of the node's ranges of pods; without ranges, those of its addresses."""
+    ranges = [text.partition("/")[0] for text in spec.get("podCIDRs") or [spec.get("podCIDR")] if text]
+    return frozenset(map(family_of, ranges or _internal_addresses(status)))
 
 
 def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:
@@ -83,8 +85,6 @@ def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset
         return f"not ready: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
     if spec.get("unschedulable"):
         return "cordoned"
-    if ":" in _primary_address(spec, status):
-        return "its primary IP family is IPv6, which k8sdds measures only in the lab"
     for taint in spec.get("taints", []):
         if f"{taint['key']}:{taint.get('effect')}" in tolerated:
             continue

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.model.ip_families import TITLES, IpFamily, address_of
 from k8sdds.system import reading
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
@@ -191,22 +192,29 @@ class PodPool:
             )
         try:
             facts = reading.json_object(result.stdout, f"pod {name}: {SUPERVISOR} facts")
-            interfaces = {key: (str(value["address"]), int(value["mtu_bytes"]))
+            interfaces = {key: ([str(address) for address in value["addresses"]], int(value["mtu_bytes"]))
                           for key, value in facts["interfaces"].items()}  # fmt: skip
         except (reading.UnreadableError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise PrerequisiteError(
                 f"pod {name}: {SUPERVISOR} facts printed something else: {error!r}", remedy
             ) from error
         pod = self.watch.pod(name) or {"spec": {}, "status": {}}
-        address = pod["status"].get("podIP", "")
-        for interface, (own_address, mtu_bytes) in interfaces.items():
-            if interface == slot.interface or (not slot.interface and own_address == address):
+        reported = pods.addresses(pod)
+        address = _select(slot.ip_family, reported)
+        for interface, (own, mtu_bytes) in interfaces.items():
+            if interface == slot.interface:
+                address = _select(slot.ip_family, own)
+            elif slot.interface or address not in own:
+                continue
+            if address:
                 node = pod["spec"].get("nodeName", slot.node)
-                node_address = pod["status"].get("hostIP", "")
-                return ReadyPod(name, own_address, interface, mtu_bytes, node, facts, node_address)
+                node_address = _select(slot.ip_family, pods.node_addresses(pod))
+                return ReadyPod(name, address, interface, mtu_bytes, node, facts, node_address)
+        family = f"{TITLES[slot.ip_family]} " if slot.ip_family else ""
+        where = f" on {slot.interface}" if slot.interface else f", only {', '.join(reported) or 'none'}"
         raise PrerequisiteError(
-            f"pod {name} has no interface {slot.interface or f'with its address {address}'}",
-            "inspect it: kubectl get pod -o wide",
+            f"pod {name} has no interface with an {family}address{where}",
+            "inspect it: kubectl get pod -o yaml; and select the cluster's ip_families in the experiment",
         )
 
     def _failure(self, name: str) -> str:
@@ -252,6 +260,11 @@ class PodPool:
         finally:
             for stream in streams:
                 stream.close()
+
+
+def _select(family: IpFamily | None, addresses: Sequence[str]) -> str:
+    """Return the first address of a family, or of any; empty: there is none."""
+    return address_of(family, addresses) if family else next(iter(addresses), "")
 
 
 def _parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:

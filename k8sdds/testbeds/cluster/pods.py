@@ -10,6 +10,7 @@ from typing import Any
 
 from k8sdds import versions
 from k8sdds.model.experiment import SHARED_MEMORY
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 from k8sdds.networks import find
 from k8sdds.system import processes
@@ -44,6 +45,8 @@ class Slot:
     """Participants that share memory, which only containers of one pod can; empty: the pod has one container."""
     interface: str = ""
     """Interface of the pod that is measured; empty: the one with the pod's address."""
+    ip_family: IpFamily | None = None
+    """Family of the pod's address; None: its first one."""
     attachment: str = ""
     """NetworkAttachmentDefinition of this interface, as NAMESPACE/NAME; empty: the pod need not request it."""
 
@@ -54,12 +57,38 @@ class Slot:
         if not cell.uses_network:
             name, role, sharing = SHARED_MEMORY, "all", tuple(member.name for member in cell.participants)
         interface, attachment = find(cell.network).pod_interface, cell.network_options.get("attachment", "")
-        return cls(name, role, node, host, cell.cpu_quota, cell.capabilities, sharing, interface, attachment)
+        return cls(
+            name,
+            role,
+            node,
+            host,
+            cell.cpu_quota,
+            cell.capabilities,
+            sharing,
+            interface,
+            cell.ip_family,
+            attachment,
+        )
 
     @property
     def containers(self) -> tuple[str, ...]:
         """The names of the pod's containers: those of its participants."""
         return self.sharing or (self.participant,)
+
+
+def addresses(pod: dict[str, Any]) -> list[str]:
+    """Return the IP addresses of a pod: those of the cluster's first family first."""
+    return _ips(pod["status"], "podIP")
+
+
+def node_addresses(pod: dict[str, Any]) -> list[str]:
+    """Return the IP addresses of a pod's node."""
+    return _ips(pod["status"], "hostIP")
+
+
+def _ips(status: dict[str, Any], key: str) -> list[str]:
+    several = [entry.get("ip") for entry in status.get(f"{key}s") or ()]
+    return list(filter(None, several or [status.get(key)]))
 
 
 def memory_bytes(cells: Iterable[Cell]) -> tuple[int, int]:

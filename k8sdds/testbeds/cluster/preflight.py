@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.experiment import SAME_NODE, Experiment, NetworkChoice
+from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.placement import same_node
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
@@ -52,11 +53,6 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
         if cell.services:
             for what, remedy in middleware.find(cell.middleware).service_problems():
                 add(what, remedy)
-        if "ipv6" in cell.ip_families:
-            add(
-                f"ip_families {', '.join(cell.ip_families)}: k8sdds measures IPv6 only in the lab",
-                "remove it, or use --testbed lab",
-            )
         if "mtu" in cell.network_options and not can_switch:
             add(
                 f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",
@@ -153,6 +149,30 @@ def attachment_problems(cells: Sequence[Cell], client: KubernetesClient) -> list
                 )
             )
     return problems
+
+
+def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
+    """Return problems for IP families that pods on the cluster's nodes do not have.
+
+    Nothing is checked if this user may not list nodes, or no node can run participants.
+    """
+    candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
+    if not candidates:
+        return []
+    carried = frozenset[IpFamily](TITLES).intersection(*(node.ip_families for node in candidates))
+    problems = {}
+    for cell in cells:
+        missing = [family for family in cell.ip_families if family not in carried]
+        if missing and cell.uses_network:
+            what = (
+                f"ip_families [{', '.join(cell.ip_families)}]: pods of this cluster have no"
+                f" {' and no '.join(TITLES[family] for family in missing)} address"
+            )
+            remedy = f"select what it has: --set ip_families={','.join(sorted(carried))}"
+            problems[what] = Problem(
+                what, f"{remedy}; or deploy a profile with these kubernetes.ip_families", True
+            )
+    return list(problems.values())
 
 
 def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: str) -> list[Problem]:

@@ -13,6 +13,7 @@ from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
+from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
@@ -96,7 +97,7 @@ class ClusterSession:
             deployed=switch is not None,
             nodes=nodes or (),
         )
-        self._fingerprints: dict[NetworkMode | None, Fingerprint] = {}
+        self._fingerprints: dict[tuple[NetworkMode | None, IpFamily], Fingerprint] = {}
         """By pod network; None: the nodes' own network."""
         self._metrics: MetricsCollector | None = None
         if selected.meter:
@@ -198,7 +199,7 @@ class ClusterSession:
 
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
-        key, slots = pod_network(cell), self._slots(cell)
+        key, slots = _observed(cell), self._slots(cell)
         if key in self._fingerprints or not cell.crosses_links:
             return
         sender = slots[FIRST_PUBLISHER.name]
@@ -221,7 +222,7 @@ class ClusterSession:
 
     def _is_encrypted(self, cell: Cell) -> bool:
         """Return whether the fingerprint of a cell's network shows that its packets cannot be read."""
-        observed = self._fingerprints.get(pod_network(cell))
+        observed = self._fingerprints.get(_observed(cell))
         return observed is not None and observed.cleartext is False
 
     def _observe_between(self, sender: Slot, receiver: Slot) -> Fingerprint:
@@ -258,7 +259,7 @@ class ClusterSession:
         network, options = find(trial.cell.network), trial.cell.network_options
         engine = network.engine_for(options)
         slots = self._slots(trial.cell)
-        observed = self._fingerprints.get(pod_network(trial.cell))
+        observed = self._fingerprints.get(_observed(trial.cell))
         # For networks of later blocks, only facts of the network itself are known.
         if all(map(self._pods.is_ready, slots.values())):
             pods = self._cell_pods(trial.cell)
@@ -397,6 +398,11 @@ class ClusterSession:
         """Stop watching pods, and delete the node probes' namespace. Safe to call twice."""
         self._pods.close()
         self._probes.close()
+
+
+def _observed(cell: Cell) -> tuple[NetworkMode | None, IpFamily]:
+    """Return what one fingerprint describes: the packets of a family on the pod network of a cell."""
+    return pod_network(cell), cell.ip_family
 
 
 def _is_by_lost_host(error: BaseException) -> bool:

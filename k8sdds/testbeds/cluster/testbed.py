@@ -127,6 +127,7 @@ class ClusterTestbed:
                 cells, self.networks(), *([self.switch.obstacle] if self.switch else [])
             ),
             *preflight.attachment_problems(cells, self.client),
+            *preflight.family_problems(cells, self.nodes),
             *preflight.placement_problems(cells, self.nodes, self._image(trials)),
         ]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from k8sdds.kubernetes.exec_stream import CommandResult
-from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell
+from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, IpFamily
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, host_and_port
 from k8sdds.networks import find
 from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.system import reading
@@ -27,7 +27,7 @@ from k8sdds.testbeds.cluster.pods import Slot
 
 PROBE = "/usr/local/bin/k8sdds-probe"
 FIRST_PORT = 17000
-GROUP = "239.255.77.1"
+GROUPS: dict[IpFamily, str] = {"ipv4": "239.255.77.1", "ipv6": "ff05::7701"}
 WHOLE_PACKETS = 40
 """Packets in each direction, so that their bytes stand out from other traffic in a link's counters."""
 MULTICAST_PACKETS = 3
@@ -35,7 +35,7 @@ LISTEN_S = 20
 LISTEN_PER_PAIR_S = 0.2
 """Added to `LISTEN_S` for each pair, because not all pairs are probed at the same time."""
 REPLY_TIMEOUT_S = 8
-ELSEWHERE = "192.0.2.1"
+ELSEWHERE: dict[IpFamily, str] = {"ipv4": "192.0.2.1", "ipv6": "2001:db8::1"}
 """An address for documentation (RFC 5737), whose route shows the link to other machines. No packet is sent there."""
 ENCRYPTED = "encrypted: the content of captured packets cannot be read"
 UNPROVEN = "unproven"
@@ -195,9 +195,8 @@ class PathVerifier:
             )
         self._exchange_packets(cell, slots, ready_pods, multicast)
         exchanged = f"whole packets of {ready_pods[FIRST_PUBLISHER.name].mtu_bytes} bytes pass on one node"
-        other = next(
-            (other.address for other in self._nodes if other.name != node and other.address), ELSEWHERE
-        )
+        others = (other.address for other in self._nodes if other.name != node and other.address)
+        other = next(others, ELSEWHERE[cell.ip_family])
         addresses = list(dict.fromkeys(pod.address for pod in ready_pods.values()))
         counters = self._probes.read_counters([node], [other, *addresses]).get(node)
         if counters is None:
@@ -267,8 +266,9 @@ class PathVerifier:
             if participant.subscribes
         }
         listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(publishers) * len(ports))
+        group = GROUPS[cell.ip_family]
         listeners = [
-            (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", GROUP])
+            (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", group])
             for name, port in ports.items()
         ]
         headers = IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
@@ -278,12 +278,14 @@ class PathVerifier:
         for pub in publishers:
             for sub, port in ports.items():
                 options = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE_PACKETS), *timeout]
-                argv = [PROBE, "ask", f"{ready_pods[sub].address}:{port}", *options]
+                argv = [PROBE, "ask", host_and_port(ready_pods[sub].address, port), *options]
                 requests.append((pub, sub, argv, f"whole packets of {sizes[pub] + headers} bytes"))
                 if multicast:
                     options = ["--count", str(MULTICAST_PACKETS), *timeout]
                     options += ["--interface", ready_pods[pub].interface]
-                    requests.append((pub, sub, [PROBE, "ask", f"{GROUP}:{port}", *options], "multicast"))
+                    requests.append(
+                        (pub, sub, [PROBE, "ask", host_and_port(group, port), *options], "multicast")
+                    )
         with self._pods.background(listeners):
             results = self._pods.run_all(
                 [(slots[pub], argv) for pub, _, argv, _ in requests], REPLY_TIMEOUT_S + 10

@@ -11,6 +11,8 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "json.h"
@@ -46,17 +48,22 @@ std::string cpu_model() {
     return "";
 }
 
-// Returns the first IPv4 address of each interface that is up.
-std::map<std::string, std::string> addresses() {
-    std::map<std::string, std::string> by_name;
+// Returns the addresses of each interface that is up, those of IPv4 first. Link-local addresses of IPv6 are left out.
+std::map<std::string, std::vector<std::string>> addresses() {
+    std::map<std::string, std::vector<std::string>> by_name;
     ifaddrs* list = nullptr;
     if (getifaddrs(&list) != 0) return by_name;
-    for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
-        if (!entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET || !(entry->ifa_flags & IFF_UP)) continue;
-        std::array<char, INET_ADDRSTRLEN> address;
-        const auto* in = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-        if (inet_ntop(AF_INET, &in->sin_addr, address.data(), address.size()))
-            by_name.emplace(entry->ifa_name, address.data());
+    for (const int family : {AF_INET, AF_INET6}) {
+        for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
+            if (!entry->ifa_addr || entry->ifa_addr->sa_family != family || !(entry->ifa_flags & IFF_UP)) continue;
+            const auto* v6 = &reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
+            if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(v6)) continue;
+            const void* binary = v6;
+            if (family == AF_INET) binary = &reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
+            std::array<char, INET6_ADDRSTRLEN> address;
+            if (inet_ntop(family, binary, address.data(), address.size()))
+                by_name[entry->ifa_name].push_back(address.data());
+        }
     }
     freeifaddrs(list);
     return by_name;
@@ -64,8 +71,8 @@ std::map<std::string, std::string> addresses() {
 
 Json interfaces() {
     Json all = Json::object();
-    for (const auto& [name, address] : addresses())
-        all[name] = {{"address", address},
+    for (const auto& [name, own] : addresses())
+        all[name] = {{"addresses", own},
                      {"mtu_bytes", json_or_null(to_integer(one_line("/sys/class/net/" + name + "/mtu")))}};
     return all;
 }

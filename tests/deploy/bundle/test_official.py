@@ -213,18 +213,16 @@ def test_everything_is_downloaded_and_verified(
     assert created.verify() == []
     assert created.built_and_downloaded[0] == []
     targets = {item.target: item for item in created.binaries(HOST_ARCH)}
+    plugin = targets.pop("/opt/cni/bin/flannel")
+    assert (plugin.version, plugin.source) == (versions.TOOLS, "")
     assert set(targets) == {
         *(f"/usr/local/bin/{name}" for name in ("kubeadm", "kubelet", "kubectl")),
-        *(
-            f"/opt/cni/bin/{name}"
-            for name in ("bridge", "loopback", "macvlan", "host-local", "portmap", "flannel")
-        ),
+        *(f"/opt/cni/bin/{name}" for name in ("bridge", "loopback", "macvlan", "host-local", "portmap")),
     }
     for target, item in targets.items():
         assert created.file(item).read_bytes() == program(target.rpartition("/")[2])
         url, _, digest = item.source.partition("#sha256=")
         assert pins[url] == digest and item.verified == "pinned"
-    assert targets["/opt/cni/bin/flannel"].version == versions.FLANNEL_CNI_PLUGIN
     images = {item.name: item for item in created.images(HOST_ARCH)}
     for release in official.RELEASES:
         for name in release.images:
@@ -244,7 +242,7 @@ def test_everything_is_downloaded_and_verified(
 
 
 def test_an_unpinned_file_is_compared_with_the_published_checksum(internet: Internet, tmp_path: Path) -> None:
-    (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-flannel"].downloads)
+    (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-plugins"].downloads)
     published = internet.file(f"{url}.sha256")
     text = published.read_text()
     done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none")
@@ -253,7 +251,7 @@ def test_an_unpinned_file_is_compared_with_the_published_checksum(internet: Inte
     assert {item.get("verified") for item in items if item["source"]} == {"published", "registry"}
     try:
         published.write_text(f"{'0' * 64}\n")
-        for path in internet.cache.glob("official/cni-flannel-*[!k]"):
+        for path in internet.cache.glob("official/cni-plugins-*[!k]"):
             path.rename(tmp_path / path.name)
         done = internet.run("bundle", "create", tmp_path / "other", "--suite", "none")
     finally:
@@ -300,7 +298,7 @@ def test_what_is_missing_is_built_from_modules(
     internet: Internet, pins: dict[str, str], tmp_path: Path
 ) -> None:
     (internet.cache / "go").symlink_to(cache_folder() / "go")
-    (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-flannel"].downloads)
+    (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-plugins"].downloads)
     path = internet.file(url)
     hidden = path.with_name("hidden")
     path.rename(hidden)
@@ -311,12 +309,13 @@ def test_what_is_missing_is_built_from_modules(
         done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none", pinned=pins)
     finally:
         hidden.rename(path)
-    assert strict.returncode == 3 and f"no official builds of cni-flannel: {url}: HTTP 404" in strict.stderr
+    assert strict.returncode == 3 and f"no official builds of cni-plugins: {url}: HTTP 404" in strict.stderr
     assert done.returncode == 0, done.stderr
-    assert f"no official builds of cni-flannel: {url}: HTTP 404; building from Go modules" in done.stderr
-    assert "official builds; built from Go modules: flannel" in done.stderr
+    assert f"no official builds of cni-plugins: {url}: HTTP 404; building from Go modules" in done.stderr
+    names = "bridge, host-local, loopback, macvlan, portmap"
+    assert f"official builds; built from Go modules: {names}" in done.stderr
     created = Bundle.open(tmp_path / "bundle")
-    assert created.built_and_downloaded[0] == ["flannel"] and created.verify() == []
+    assert created.built_and_downloaded[0] == names.split(", ") and created.verify() == []
 
 
 def test_built_programs_in_the_cache_are_used_without_contacting_a_server(

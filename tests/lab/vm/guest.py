@@ -63,7 +63,7 @@ def encrypts(network: str) -> dict[str, object]:
 def removed(lab_network: LabNetwork, network: str) -> dict[str, object]:
     """Return the footprint of a network on a node, and what remains after its removal."""
     addresses = [node.address for node in lab_network.plan.topology.nodes]
-    pods = IPv4Network(POD_CIDR)
+    pods = [IPv4Network(POD_CIDR)]
 
     def left() -> list[footprint.NetworkLeftover]:
         observed = node_state.parse(output_of(lab_network, "node0", "sh", "-c", footprint.probe_script()))

@@ -155,7 +155,7 @@ def removed(node: str) -> dict[str, list[str]]:
 
     def left() -> list[footprint.NetworkLeftover]:
         state = node_state.parse(run("ip", "netns", "exec", node, "sh", stdin=footprint.probe_script()))
-        return footprint.leftovers(state, ADDRESSES.values(), PODS, ["weavenet"])
+        return footprint.leftovers(state, ADDRESSES.values(), [PODS], ["weavenet"])
 
     made = left()
     (device,) = (item for item in made if item.kind == "device")
