@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
-from k8sdds.model.experiment import Experiment, Link, Sweep
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.kubernetes import Kubernetes
+from k8sdds.model.link import LinkChoice
 from k8sdds.model.profile import (
     Access,
     MetricsServer,
@@ -62,9 +63,9 @@ def test_the_template_has_every_key_with_its_default(tmp_path: Path) -> None:
     enabled = load_experiment(all_keys_enabled(text), tmp_path)
     # An override of None has no effect, and is not a value of its own.
     assert enabled == written
-    for model in (Experiment, Sweep, Link):
+    for model in (Experiment, Sweep, LinkChoice):
         assert set(model.model_fields) <= keys(text)
-    assert "28 to 67108864" in text and "one of reliable, best-effort" in text
+    assert "1 to 67108864" in text and "one of reliable, best-effort" in text
 
 
 @pytest.mark.parametrize("like", experiments.names())
