@@ -24,7 +24,10 @@ class Expansion:
     """cell_id to `FILE:LINE: ` of the sweep that the cell comes from, for messages."""
 
     def trials(self, testbed: str) -> list[Trial]:
-        """Return a trial for every cell and repetition, repetition by repetition."""
+        """Return a trial for every cell and repetition, repetition by repetition, and then the profiles."""
+        repetitions = [
+            (cell, repetition) for repetition in range(self.experiment.repetitions) for cell in self.cells
+        ]
         return [
             Trial(
                 cell=cell,
@@ -34,9 +37,22 @@ class Expansion:
                 warmup_s=self.experiment.warmup_s,
                 max_loss_percent=self.experiment.max_loss_percent,
             )
-            for repetition in range(self.experiment.repetitions)
-            for cell in self.cells
+            # A repetition of their own, so that no testbed runs a profile before or between measured trials.
+            for cell, repetition in [
+                *repetitions,
+                *((cell, self.experiment.repetitions) for cell in self._profiled),
+            ]
         ]
+
+    @property
+    def _profiled(self) -> list[Cell]:
+        """The first cell of each network and test, if the experiment has profiles."""
+        if not self.experiment.profile:
+            return []
+        first: dict[tuple[str, str], Cell] = {}
+        for cell in self.cells:
+            first.setdefault((cell.network_label, cell.test), cell)
+        return [cell.model_copy(update={"profile": True}) for cell in first.values()]
 
 
 def expand(experiment: Experiment) -> Expansion:

@@ -75,6 +75,7 @@ def changed(
     repetitions: int | None = None,
     duration_s: float | None = None,
     paper: bool = False,
+    profile: bool = False,
 ) -> Experiment:
     """Return the experiment with the changes of the command line.
 
@@ -86,6 +87,7 @@ def changed(
         repetitions: Number of repetitions; None: unchanged.
         duration_s: Length of the measured interval; None: unchanged.
         paper: Whether to measure as long as the study did.
+        profile: Whether to profile a trial of each network and test.
 
     Raises:
         InputError: A change is not valid.
@@ -96,6 +98,8 @@ def changed(
         options[_set(data, setting)] = f"--set {setting}"
     if paper:
         data["duration_s"], options["duration_s"] = PAPER_DURATION_S, "--paper"
+    if profile:
+        data["profile"], options["profile"] = True, "--profile"
     if repetitions is not None:
         data["repetitions"], options["repetitions"] = repetitions, f"--repeat {repetitions}"
     if duration_s is not None:

@@ -244,7 +244,7 @@ def estimate_s(expansion: Expansion) -> float:
     """Return the expected duration of the whole campaign in seconds."""
     experiment = expansion.experiment
     trial_s = experiment.warmup_s + experiment.duration_s + OVERHEAD_S
-    return len(expansion.cells) * experiment.repetitions * trial_s
+    return len(expansion.trials("")) * trial_s
 
 
 def protection_of(cell: Cell) -> Protection | None:

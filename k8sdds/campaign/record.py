@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
+from k8sdds.analysis import profile as profiles
 from k8sdds.campaign import execution, trial_outputs, validity
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.results import aggregate
-from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
+from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, GROUPS, METRICS
 from k8sdds.results.record import DAMAGED, TrialRecord, impossible_value
+from k8sdds.system import reading
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
 
@@ -66,6 +68,8 @@ def record(
         record.execution = execution.observed(outputs)
     if cell.capture:
         _set_fragments(record, measurement)
+    if cell.profile:
+        _set_profile(record, outputs)
     if record.valid and (why := impossible_value(record.values())):
         record.valid, record.reason = False, f"{DAMAGED}: {why}"
     return record
@@ -107,6 +111,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
         **execution.settings(cell),
+        **({"profiled": True} if cell.profile else {}),
         "repetition": trial.repetition,
         "duration_s": trial.duration_s,
         "warmup_s": trial.warmup_s,
@@ -316,9 +321,41 @@ def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
         "no-fragments: the capture holds no whole sample" if not counts
         else f"fragments: samples became {counts} IP fragments in one trial" if len(counts) > 1 else None
     )  # fmt: skip
-    for metric in METRICS.values():
-        if metric.group in DISTURBED_BY_CAPTURE:
-            setattr(record, metric.name, None)
+    _remove_metrics(record, DISTURBED_BY_CAPTURE)
     record.ip_fragments_per_sample = None if reason else counts[0]
     record.valid = record.valid and reason is None
     record.reason = record.reason or reason
+
+
+def _set_profile(record: TrialRecord, outputs: TrialOutputs) -> None:
+    """Set where the CPU time went, and remove all metrics, which the profile disturbed."""
+    _remove_metrics(record, GROUPS)
+    try:
+        profile = profiles.read(outputs.folder)
+    except (OSError, reading.UnreadableError) as error:
+        record.valid, record.reason = (
+            False,
+            record.reason or f"no-profile: {reading.one_line(str(error), 300)}",
+        )
+        return
+    counters = [
+        outputs.pod_bytes(participant, f"{direction}_packets")
+        for participant in outputs.trial.cell.participants
+        for direction in ("tx", "rx")
+        if participant.publishes and participant.name in outputs.measurement.outcomes
+    ]
+    record.profile = profiles.summary(profile, aggregate.count(counters) or None).model_dump()
+    if profile.samples < profiles.MIN_SAMPLES:
+        why = f"no-profile: {profile.samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer"
+        record.valid, record.reason = False, record.reason or why
+    attributed = record.profile["attributed_percent"]
+    if attributed is not None and attributed < profiles.MIN_ATTRIBUTED_PERCENT:
+        unattributed = f"profile: {100 - attributed:.1f} % of the samples belong to no component, more than"
+        limit = 100 - profiles.MIN_ATTRIBUTED_PERCENT
+        record.warnings = [*(record.warnings or []), f"{unattributed} {limit} %"]
+
+
+def _remove_metrics(record: TrialRecord, groups: Sequence[str]) -> None:
+    for metric in METRICS.values():
+        if metric.group in groups:
+            setattr(record, metric.name, None)

@@ -146,8 +146,7 @@ def _require_free_folder(folder: Path) -> None:
 
 
 def _expected_trial_s(expansion: Expansion) -> float:
-    trials = len(expansion.cells) * expansion.experiment.repetitions
-    return preflight.estimate_s(expansion) / trials
+    return preflight.estimate_s(expansion) / len(expansion.trials(""))
 
 
 def _execute(campaign: Campaign) -> InvalidTrials | None:

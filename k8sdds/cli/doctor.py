@@ -115,13 +115,14 @@ def _kernel() -> Iterator[Diagnosis]:
     )
     if obstacle:
         return
-    capabilities = kernel_features.probe(features())
+    optional = (*features(), kernel_features.PERF)
+    capabilities = kernel_features.probe(optional)
     # The lab is useful without the other networks, and without features that only one of a network's engines requires.
     required = {
         choice.name for sweep in experiments.load(_FIRST_EXPERIMENT).sweeps for choice in sweep.networks
     }
     required_features = {kernel_features.VETH, *(need for name in required for need in find(name).requires)}
-    for feature in features():
+    for feature in optional:
         kind = "kernel" if feature.modules else "programs"
         yield Diagnosis(
             f"{kind}: {feature.name} ({feature.purpose})",

@@ -135,6 +135,14 @@ Paper = Annotated[
         "--paper", help="Use the durations of the paper: 120 s per trial.", rich_help_panel=SELECTION
     ),
 ]
+Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
+        rich_help_panel=SELECTION,
+    ),
+]
 PskFile = Annotated[
     Path | None,
     typer.Option(

@@ -27,6 +27,7 @@ from k8sdds.cli.options import (
     Networks,
     Paper,
     PodNetwork,
+    Profile,
     PskFile,
     Repeat,
     Seed,
@@ -61,6 +62,7 @@ def run(
     duration: Duration = None,
     settings: Settings = None,
     paper: Paper = False,
+    profile: Profile = False,
     seed: Seed = None,
     resume: Annotated[
         Path | None,
@@ -100,7 +102,13 @@ def run(
     """
     changes = (network, repeat, duration, settings, seed, output)
     if resume is not None:
-        if experiment is not None or paper or dry_run or any(change is not None for change in changes):
+        if (
+            experiment is not None
+            or paper
+            or profile
+            or dry_run
+            or any(change is not None for change in changes)
+        ):
             raise InputError(
                 "--resume continues a campaign unchanged",
                 "give no experiment and no changes; testbed options are allowed",
@@ -118,7 +126,7 @@ def run(
     from k8sdds.campaign import experiments
 
     loaded = experiments.load(experiment)
-    changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper)
+    changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper, profile)
     if network and changed.baseline not in network:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)

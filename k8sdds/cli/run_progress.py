@@ -11,6 +11,7 @@ from typing import Any
 from k8sdds import workloads
 from k8sdds.cli.terminal import console, format_duration, print_step, quiet
 from k8sdds.model.trial import Trial
+from k8sdds.results.profile import ProfileSummary
 from k8sdds.results.record import TrialRecord
 
 SMOOTHING = 0.2
@@ -85,4 +86,6 @@ class Progress:
 def _result(record: TrialRecord) -> str:
     if record.ip_fragments_per_sample is not None:
         return f"{record.ip_fragments_per_sample} IP fragments for each sample"
+    if record.profile:
+        return ProfileSummary.model_validate(record.profile).describe()
     return workloads.find(str(record.test)).describe(record)

@@ -424,6 +424,11 @@ class Experiment(Strict):
         " cross no link between nodes; or a mapping such as `{pub0: 0, sub0: 1}`"
         " (participant: node; on a cluster also the name or a label of a node)",
     )
+    profile: bool = Field(
+        default=False,
+        description="after all repetitions, run the first cell of each network and test once more with `perf`, and"
+        " divide its CPU time by component; these trials never enter statistics (`--profile`)",
+    )
     sweeps: list[Sweep] = Field(min_length=1, description="combinations to measure")
 
     @model_validator(mode="after")

@@ -152,6 +152,7 @@ class Cell(Strict):
     nodes: int | None = None
     cpu_quota: float | None = None
     capture: bool = False
+    profile: bool = False
 
     @property
     def network_label(self) -> str:
@@ -287,6 +288,8 @@ class Cell(Strict):
             parts.append(f"{self.instances} instances")
         if self.has_several_writers:
             parts.append(f"{self.topics} topics × {self.writers} writers")
+        if self.profile:
+            parts.append("profile")
         return " ".join(parts)
 
 

@@ -122,6 +122,7 @@ class Summary(Shape):
 class MeteredInterval(Shape):
     """`interval` of the readings of a supervisor."""
 
+    start_monotonic_ns: Count = None
     duration_s: Number = None
 
 

@@ -6,7 +6,6 @@ the same transport, reliability and so on (see `k8sdds.analysis.conditions`).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -216,18 +215,25 @@ class Content:
     @property
     def planned(self) -> int:
         """Number of planned trials; the number of attempted trials if the plan is unknown."""
-        planned = self.campaign.get("trials")
-        return max(len(planned) if isinstance(planned, dict) else 0, self.table["trial_id"].nunique())
+        trials = self.campaign.get("trials")
+        planned = [t for t in trials.values() if not _is_profile(t)] if isinstance(trials, dict) else []
+        return max(len(planned), self._attempted)
 
     @property
     def untried(self) -> int:
         """Number of trials without an attempt: the campaign was interrupted, or is still running."""
-        return self.planned - int(self.table["trial_id"].nunique())
+        return self.planned - self._attempted
+
+    @property
+    def _attempted(self) -> int:
+        return int(self.table[~tidy.profiled(self.table)]["trial_id"].nunique())
 
     @property
     def warnings(self) -> list[tuple[str, int]]:
         """Each warning of the valid trials with its number of trials, the most frequent first."""
-        return Counter(text for row in self.best for text in row["warnings"]).most_common()
+        profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
+        rows = [*(row["warnings"] for row in self.best), *profiled["warnings"]]
+        return Counter(text for warnings in rows for text in warnings).most_common()
 
     @property
     def notable_events(self) -> list[Row]:
@@ -329,6 +335,11 @@ class Content:
         return " · ".join(part for part in parts if part)
 
 
+def _is_profile(trial: Any) -> bool:
+    cell = trial.get("cell") if isinstance(trial, dict) else None
+    return isinstance(cell, dict) and cell.get("profile") is True
+
+
 def read(run: RunFolder, parquet: bool = False) -> Content:
     """Read a run folder.
 
@@ -372,7 +383,7 @@ def _settings(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) ->
             if len(distinct) == 1:
                 shown[name] = distinct.pop()
         title = conditions.describe(shown) or "all trials"
-        slug = re.sub(r"[^a-z0-9]+", "-", conditions.describe(values).lower())[:MAX_SLUG].strip("-")
+        slug = formats.slug(conditions.describe(values))[:MAX_SLUG].strip("-")
         settings[key] = Setting(shown, title[0].upper() + title[1:], slug, grouped[key])
     for table, name in ((levels, "all_levels"), (overheads, "all_overheads")):
         for row in overhead.plain_rows(table):

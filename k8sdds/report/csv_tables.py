@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.report import run_tables
+from k8sdds.report import profiles, run_tables
 from k8sdds.report.content import Content, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
@@ -57,6 +57,8 @@ def write(content: Content, folder: Path) -> list[Path]:
     if content.protections:
         protections = pd.DataFrame(content.protections).rename(columns={UNIT: "network"})
         files.append(_write(protections, folder / "protection_overhead.csv"))
+    if profile_rows := profiles.rows(content):
+        files.append(_write(pd.DataFrame(profile_rows), folder / "profile.csv"))
     if content.limits:
         limits = pd.DataFrame(content.limits).rename(columns={UNIT: "network"})
         files.append(_write(limits, folder / "limit_shares.csv"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 
@@ -111,3 +112,8 @@ def fixed(value: float, decimals: int) -> str:
 
 def _decimals(half_width: float) -> int:
     return 0 if half_width >= 1 else 1 if half_width >= 0.1 else 2
+
+
+def slug(text: str) -> str:
+    """Return a text as a part of a file name: lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -32,6 +32,8 @@ GROUPS = (
 DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 """Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
 
+PROFILED = "trials with `--profile`"
+
 MAX_TEXT = 2000
 """Most characters of a text in a record that is read. Reasons contain the last line of a log at most."""
 
@@ -337,6 +339,12 @@ class Metrics(BaseModel):
         "Number of IP fragments per complete sample on the publisher's link, counted in"
         " `raw/TRIAL_ID/ATTEMPT/capture.pcap`. The latencies and rates of these trials are null",
         scale="exact", only=CAPTURED)
+    profile: dict[str, Any] | None = column("evidence", "perf",
+        "Where the CPU time of the measured interval went: `event` (`cycles`, or `cpu-clock` where the machine has no"
+        " PMU), `hertz` (samples per second and core), `samples`, `cpu_s`, `other_programs_cpu_s` (of other programs,"
+        " not included), `packets` on the publishers' interfaces, `attributed_percent` (share that belongs to a"
+        " component), and for each of `components` its `percent`, `cpu_ms`, `ns_per_packet` and `cycles_per_packet`."
+        " All metrics of these trials are null", only=PROFILED)
     # fmt: on
 
 

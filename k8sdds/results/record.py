@@ -19,6 +19,7 @@ from k8sdds.results.metrics import (
     LINKED,
     METRICS,
     PROCESS,
+    PROFILED,
     STREAMS,
     Column,
     Metrics,
@@ -27,6 +28,7 @@ from k8sdds.results.metrics import (
     impossible,
     parsed,
 )
+from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.reading import one_line
 from k8sdds.system.shapes import Count, Number
 from k8sdds.system.strict import MAX_TITLE
@@ -52,6 +54,8 @@ class Description(BaseModel):
         "Name of the network in tables and figures; distinguishes variants of one network")
     network_options: dict[str, Any] | None = column("cell", "experiment",
         'Options of the network, such as `{"mtu": 1376}`')
+    profiled: bool | None = column("cell", "campaign",
+        "Whether the trial was profiled, so that it never enters statistics", only=PROFILED)
     test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
     flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
     mss: int | None = column("cell", "experiment",
@@ -214,6 +218,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "missing": TypeAdapter(dict[str, str] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
+    "profile": TypeAdapter(ProfileSummary | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
 }
 """What the objects in a record consist of."""

@@ -73,11 +73,19 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0."""
-    valid = table[table["valid"]]
+    """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0.
+
+    Profiled trials are left out.
+    """
+    valid = table[table["valid"] & ~profiled(table)]
     # The sort is stable, so unnumbered attempts stay in the order in which they were written.
     valid = valid.sort_values("attempt", kind="stable", na_position="first")
     return valid.drop_duplicates("trial_id", keep="last").sort_index().reset_index(drop=True)
+
+
+def profiled(table: pd.DataFrame) -> pd.Series[bool]:
+    """Return for each attempt whether it belongs to a profiled trial."""
+    return table["profiled"].fillna(False).astype(bool)
 
 
 def _kind(name: str) -> Kind:

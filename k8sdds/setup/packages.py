@@ -17,7 +17,7 @@ from k8sdds.discovery.server import FASTDDS
 from k8sdds.networks import features
 from k8sdds.setup.root import as_root
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.kernel_features import CLANG
+from k8sdds.system.kernel_features import CLANG, PERF
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 from k8sdds.workloads import WORKLOADS
 from k8sdds.workloads.tools import Tool
@@ -37,13 +37,23 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 LAB = tuple(
     dict.fromkeys(
-        [*BUILD, *TOOLS.values(), *PROGRAMS.values(), "ethtool", "kmod", "openssl", "procps", FASTDDS.package]
+        [
+            *BUILD,
+            *TOOLS.values(),
+            *PROGRAMS.values(),
+            "ethtool",
+            "kmod",
+            "openssl",
+            "procps",
+            FASTDDS.package,
+            PERF.package,
+        ]
         + [package for feature in features() if feature != CLANG for package in feature.package.split()]
     )
 )
 LAB_CILIUM = (*LAB, *CLANG.package.split())
 """The lab with a compiler of 200 MB that only the networks `cilium-*` need."""
-RENAMED = {"libfastrtps-dev": "libfastdds-dev"}
+RENAMED = {"libfastrtps-dev": "libfastdds-dev", PERF.package: "linux-tools-generic"}
 """Packages that have another name in newer releases."""
 DEPLOY = (*LAB, "git", "mmdebstrap", "skopeo")
 TESTS = (

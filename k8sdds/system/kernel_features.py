@@ -149,6 +149,12 @@ MEMORY_LOCKS = Feature(
     remedy="run as root, or set the hard limit memlock to unlimited in /etc/security/limits.conf",
 )  # fmt: skip
 
+PERF = Feature(
+    "perf", (), "profiles of CPU time with --profile",
+    "perf record --quiet --all-cpus --event cpu-clock --output /dev/null -- true", "linux-perf",
+    remedy="run: k8sdds setup; and run as root, or: sudo sysctl kernel.perf_event_paranoid=-1",
+)  # fmt: skip
+
 FEATURES = (
     BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, IPV6, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
     NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,

@@ -33,6 +33,14 @@ def is_alive(pid: int, started: int | None) -> bool:
     return started is not None and start_time(pid) == started
 
 
+def pid_namespace(pid: int) -> str | None:
+    """Return the identity of the PID namespace of a process, or None if the process has ended or is another user's."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
+
+
 def children(pid: int) -> list[int]:
     """Return the ids of a process's children."""
     try:

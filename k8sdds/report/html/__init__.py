@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import conditions
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
-from k8sdds.report import formats, run_tables, summary
+from k8sdds.report import formats, profiles, run_tables, summary
 from k8sdds.report.content import Content, Row
 from k8sdds.report.html import tables
 from k8sdds.report.theme import css_variables, network_colors
@@ -34,6 +34,7 @@ _FIGURE_SECTIONS = {
     "subscribers": "Number of subscribers",
     "protection": "Protection in the middleware and in the network",
     "resources": "CPU and memory",
+    "profile": "Where the CPU time goes",
 }
 """Sections that consist of figures, in their order."""
 
@@ -109,6 +110,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "contrast_tables": contrast_tables,
         "limit_tables": limit_tables,
         "protection_tables": tables.protection(content),
+        "profile_tables": profiles.tables(content),
         "background": background,
         "top_nodes": top_nodes,
         "level_tables": [

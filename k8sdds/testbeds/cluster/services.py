@@ -40,6 +40,10 @@ class ServicePods:
         changed = [name for name in before if before[name] != self._instances.get(name)]
         return f"pod {changed[0]} was restarted" if changed else ""
 
+    def pod_ids(self) -> set[str]:
+        """Return the ids of the remembered pods, and of their containers."""
+        return {identity for instance in (self._instances or {}).values() for identity in instance}
+
     def _read(self) -> Instances | None:
         namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in self._patterns)
         try:

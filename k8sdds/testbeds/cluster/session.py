@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import middleware, versions, workloads
+from k8sdds.analysis import components
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
@@ -23,7 +24,7 @@ from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import clocks, placement, trial_run
+from k8sdds.testbeds.cluster import clocks, placement, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
@@ -37,6 +38,7 @@ from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.services import ServicePods
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.fingerprint import Probed
+from k8sdds.testbeds.profiling import Profiler
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
 if TYPE_CHECKING:
@@ -351,9 +353,12 @@ class ClusterSession:
         compares_clocks = on_schedule and len(clocks.machines(pods)) > 1
         before = self._read_clocks(pods) if compares_clocks else {}
         slots = self._slots(trial.cell)
-        results = trial_run.run_participants(
-            execs, lambda execution: self._is_listening(slots[execution.launch.participant.name], execution)
-        )
+        profiler = self._profiler(launches[0].directory.parent, pods) if trial.cell.profile else None
+        with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
+            results = trial_run.run_participants(
+                execs,
+                lambda execution: self._is_listening(slots[execution.launch.participant.name], execution),
+            )
         # After a failed start too, the next attempt must wait until all pods answer.
         if any(result.lost or result.code == NOT_STARTED for result in results.values()):
             self._pods.invalidate()
@@ -374,8 +379,21 @@ class ClusterSession:
             carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, slots)
         else:
             uplink_bytes, unproven = self._verifier.uplink_bytes(trial.cell, slots)
-        warnings = (*measurement.warnings, *((f"{UNPROVEN}: {unproven}",) if unproven else ()))
+        no_profile = (
+            profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
+        )
+        notes = filter(None, (f"{UNPROVEN}: {unproven}" if unproven else "", no_profile))
+        warnings = (*measurement.warnings, *notes)
         return replace(measurement, carried_bytes=carried_bytes, uplink_bytes=uplink_bytes, warnings=warnings)
+
+    def _profiler(self, folder: Path, pods: dict[str, ReadyPod]) -> Profiler:
+        """Return what profiles an attempt of the participants in these pods."""
+        running = filter(None, (self._pods.watch.pod(pod.name) for pod in pods.values()))
+        participants = [pod["metadata"]["uid"] for pod in running]
+        owners = dict.fromkeys(self._services.pod_ids(), components.NETWORK)
+        return Profiler(
+            folder, profiled_pods.owner(owners | dict.fromkeys(participants, components.PARTICIPANT))
+        )
 
     def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from k8sdds.analysis import components
 from k8sdds.model.link import parse_features
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.system import processes
@@ -297,6 +298,20 @@ class LabNetwork:
             )
             for name, outcome in outcomes.items()
         }
+
+    def owner_of(self, pid: int) -> str | None:
+        """Return whose process this is: a participant's, the network's own, or None if it is not in this lab network.
+
+        Processes in pods are participants; on the nodes, daemons of the network run.
+        """
+        namespace = processes.pid_namespace(pid)
+        if namespace is None:
+            return None
+        if any(processes.pid_namespace(pod) == namespace for pod in self.pods.values()):
+            return components.PARTICIPANT
+        if processes.pid_namespace(self.sandbox.pid) == namespace:
+            return components.NETWORK if self.plan.datapath.in_pods else components.PARTICIPANT
+        return None
 
     def link_bytes(self, node: str, direction: str) -> int:
         """Return the bytes that a node's link has sent (`tx`) or received (`rx`) so far."""

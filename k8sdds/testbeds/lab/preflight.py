@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from k8sdds import networks
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
-from k8sdds.system import kernel_features
+from k8sdds.system import kernel_features, perf
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
@@ -31,6 +31,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     missing = kernel_features.probe(cell_of).missing
     quotas = [cell.cpu_quota for cell in labs.values() if cell.cpu_quota]
     return [
+        *(perf.problems() if any(cell.profile for cell in cells) else []),
         *_quota_problems(quotas),
         *(
             Problem(

@@ -33,6 +33,7 @@ from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runn
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.profiling import Profiler
 
 NAME = "lab"
 
@@ -292,9 +293,15 @@ class Lab:
             if trial.cell.capture:
                 node = lab_network.node_of(FIRST_PUBLISHER.name)
                 stack.enter_context(capture.capturing(lab_network.sandbox.enter(node), "eth0", pcap))
+            profiler = (
+                Profiler(launches[0].directory.parent, lab_network.owner_of) if trial.cell.profile else None
+            )
+            if profiler:
+                stack.enter_context(profiler.recording(trial.duration_s, deadline_s))
             outcomes = runner.run(lab_network, launches, layout, self._cgroups[key], deadline_s, start)
         daemons_cpu.append((time.monotonic(), *lab_network.daemons_cpu_s()))
         after = read()
+        no_profile = profiler.write(outcome.meters for outcome in outcomes.values()) if profiler else ""
         user, total = _daemons_percent(daemons_cpu) if lab_network.plan.datapath.daemons else (None, None)
         delta = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
         sent_bytes: int | None = sum(delta[node, "tx"] for node in senders)
@@ -323,7 +330,7 @@ class Lab:
             includes_scheduling=layout.includes_scheduling,
             conntrack_entries=sum(max(delta[node, "conntrack"], 0) for node in senders) if tracks else None,
             cpu_mhz=facts.cpu_mhz(),
-            warnings=(*((not_steered,) if not_steered else ()), *facts.throttling()),
+            warnings=(*filter(None, (not_steered, no_profile)), *facts.throttling()),
         )
 
     # -- provenance and cleanup -------------------------------------------------------------------------

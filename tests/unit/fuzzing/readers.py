@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.analysis import background_cost, kubectl_top, profile
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.claims import files as claims
@@ -35,7 +35,7 @@ from k8sdds.report.html import tables
 from k8sdds.results import histograms, tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
-from k8sdds.system import reading, xml_text
+from k8sdds.system import perf, reading, xml_text
 from k8sdds.system.ssh import ScriptResult
 from k8sdds.testbeds import packet_handling, read_meters, selection
 from tests import run_folders
@@ -253,6 +253,16 @@ def _meter(data: bytes, _: Path) -> None:
         return
 
 
+def _perf(data: bytes, folder: Path) -> None:
+    samples = perf.parse(iter(data.decode("utf-8", "replace").split("\n")))
+    found = profile.reduce(samples, ["cpu-clock"], 499, 0, 2**62, lambda pid: "participant")
+    profile.summary(found, 10)
+
+
+def _cpu_profile(path: Path) -> None:
+    profile.summary(profile.read(path.parent), 10)
+
+
 def _packets(data: bytes, _: Path) -> None:
     try:
         packets.wrapping(packets.read_pcap(data), b"k8sdds-recorded", 1024, 4)
@@ -309,6 +319,8 @@ READERS = [
     Reader("metrics", corpus("metrics"), _metrics, damage.json_of),
     Reader("meter", corpus("meters"), _meter, damage.json_of),
     Reader("packets", _recorded("packets/*.pcap"), _packets, damage.bytes_of),
+    Reader("perf", _recorded("perf/short.txt"), _perf, damage.bytes_of),
+    Reader("cpu-profile", _recorded("perf/profile.json"), _file(_cpu_profile, profile.FILE), damage.json_of),
     Reader("packet-handling", corpus("packet-handling"), _packet_handling, damage.json_of),
     Reader("middleware-config", corpus("xml"), _file(lambda path: config.checksum(str(path)), "m.xml"), damage.bytes_of),
     Reader("xml", corpus("xml"), _xml, damage.bytes_of),

@@ -1,0 +1,86 @@
+"""Tables of the profiled trials: CPU time by component of the datapath and by network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from k8sdds.analysis.components import COMPONENTS, OTHER
+from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.overhead import plain_rows
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Row
+from k8sdds.results import tidy
+from k8sdds.results.profile import ComponentCost, ProfileSummary
+from k8sdds.system.perf import CYCLES
+
+
+def profiled(content: Content) -> list[tuple[Row, ProfileSummary]]:
+    """Return the profiled trials with their profiles, by test, then by network."""
+    rows = plain_rows(content.table[content.table["valid"] & tidy.profiled(content.table)])
+    rows.sort(key=lambda row: (row["test"], row["payload_bytes"] or 0, content.networks.index(row[UNIT])))
+    # The record was checked when it was read.
+    return [
+        (row, ProfileSummary.model_validate_json(row["profile"]))
+        for row in rows
+        if isinstance(row["profile"], str)
+    ]
+
+
+def basis(summary: ProfileSummary) -> str:
+    """Describe how a profile was taken."""
+    how = "cycles counted by the PMU" if summary.event == CYCLES else "cpu-clock: this machine has no PMU"
+    return f"{how}; {summary.hertz} samples/s of each core"
+
+
+def tables(content: Content) -> list[dict[str, Any]]:
+    """Return one table per test and payload: components × networks."""
+    groups: dict[tuple[str, int], list[tuple[Row, ProfileSummary]]] = {}
+    for row, summary in profiled(content):
+        groups.setdefault((row["test"], row["payload_bytes"] or 0), []).append((row, summary))
+    return [_table(content, test, size, members) for (test, size), members in groups.items()]
+
+
+def _table(
+    content: Content, test: str, size: int, members: list[tuple[Row, ProfileSummary]]
+) -> dict[str, Any]:
+    summaries = [summary for _, summary in members]
+    used = [c for c in COMPONENTS if any(c.name in summary.components for summary in summaries)]
+    event = " and ".join(dict.fromkeys(map(basis, summaries)))
+    per = "cycles per packet" if summaries[0].event == CYCLES else "ns of CPU time per packet"
+    return {
+        "title": f"CPU time by component in %, {per}",
+        "setting": f"{test}, {payload(size)}",
+        "columns": [row[UNIT] for row, _ in members],
+        "rows": [
+            (c.name, c.description, [_cell(summary.components.get(c.name)) for summary in summaries])
+            for c in used
+        ],
+        "totals": [
+            ("attributed", [f"{summary.attributed_percent:.1f} %" for summary in summaries]),
+            ("CPU time", [f"{summary.cpu_s:.2f} s" for summary in summaries]),
+            ("samples", [f"{summary.samples}" for summary in summaries]),
+            ("packets", ["–" if s.packets is None else f"{s.packets}" for s in summaries]),
+        ],
+        "caption": f"{content.testbed} · one trial of each network · {event} · packets: as the publishers' interfaces"
+        f" count them, both directions · attributed: all except {OTHER.name}",
+    }
+
+
+def _cell(cost: ComponentCost | None) -> tuple[str, str]:
+    if cost is None:
+        return "0", ""
+    per_packet = cost.ns_per_packet if cost.cycles_per_packet is None else cost.cycles_per_packet
+    return f"{cost.percent:.1f}", "" if per_packet is None else formats.number(per_packet)
+
+
+def rows(content: Content) -> list[Row]:
+    """Return one row per profiled trial and component, for a CSV file."""
+    return [
+        {
+            "network": row[UNIT], "test": row["test"], "payload_bytes": row["payload_bytes"],
+            "trial_id": row["trial_id"], "event": summary.event, "component": name, **cost.model_dump(),
+            "attributed_percent": summary.attributed_percent,
+        }
+        for row, summary in profiled(content)
+        for name, cost in summary.components.items()
+    ]  # fmt: skip

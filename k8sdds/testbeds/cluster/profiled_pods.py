@@ -1,0 +1,49 @@
+"""Find the processes of pods on this machine, for profiles of nodes that are namespaces of this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from k8sdds.system import perf
+from k8sdds.system.errors import Problem
+from k8sdds.testbeds.cluster.nodes import NodeInfo
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+"""The id of a pod in the name of its cgroup; systemd does not allow hyphens there."""
+
+
+def problems(nodes: Sequence[NodeInfo]) -> list[Problem]:
+    """Return what prevents a profile of the nodes. Makes no changes."""
+    own = BOOT_ID.read_text().strip()
+    elsewhere = [node.name for node in nodes if node.boot_id != own]
+    if elsewhere or not nodes:
+        where = f"{', '.join(elsewhere)} run another kernel" if nodes else "its nodes cannot be listed"
+        return [
+            Problem(
+                f"--profile records the kernel of this machine, but {where}",
+                "leave out --profile, or use the lab or a cluster on this machine",
+                input=True,
+            )
+        ]
+    return perf.problems()
+
+
+def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
+    """Return a function that finds whose process an id of this machine belongs to.
+
+    Args:
+        pods: Id of a pod to the owner of its processes.
+    """
+
+    def find(pid: int) -> str | None:
+        try:
+            cgroups = Path(f"/proc/{pid}/cgroup").read_text()
+        except OSError:
+            return None
+        found = _POD.search(cgroups)
+        return pods.get(found[1].replace("_", "-")) if found else None
+
+    return find
