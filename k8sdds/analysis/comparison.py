@@ -8,7 +8,7 @@ not have to match.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +67,8 @@ class Comparison:
     how: str
     redefined: tuple[str, ...] = ()
     """Metrics that were not compared, because their definition changed between the sides' records."""
+    missing: tuple[Row, ...] = ()
+    """Percentiles that a side has too few values for: `quantity`, `reason` and the number of `cells`."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def compare(
         level: Significance level after Holm's correction.
 
     Raises:
-        InputError: Both sides are the same, or no cell matches.
+        InputError: Both sides are the same, no cell matches, or no metric can be compared.
     """
     if (a.folder, a.label) == (b.folder, b.label):
         raise InputError("A and B are the same", "name two run folders, or two networks: FOLDER@LABEL")
@@ -111,6 +113,7 @@ def compare(
         )
     rows = []
     redefined: dict[str, None] = {}
+    missing: Counter[tuple[str, str]] = Counter()
     for key in shared:
         rows_a, rows_b = cells_a[key], cells_b[key]
         used = [*rows_a, *rows_b]
@@ -125,6 +128,8 @@ def compare(
             change = _change(a, b, rows_a, rows_b, name, same_folder, relative)
             if change is not None:
                 rows.append(_row(rows_a[0], key, name, change, match_networks))
+            elif reason := overhead.missing(used, name):
+                missing[name, reason] += 1
     if redefined and not rows:
         raise InputError(
             f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
@@ -132,10 +137,19 @@ def compare(
             "measure both with this version and equally synchronized clocks,"
             " or compare another --quantity; see: docs/reference/run-folder.md",
         )
+    if missing and not rows:
+        raise InputError(
+            f"{a.name} and {b.name} have no value to compare:"
+            f" {'; '.join(f'{name}: {reason}' for name, reason in missing)}",
+            "measure longer (k8sdds run --duration), or compare another --quantity",
+        )
     _adjust(rows, level)
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
-    return Comparison(rows, differing, *unmatched, how, tuple(redefined))
+    unknown = tuple(
+        {"quantity": name, "reason": reason, "cells": cells} for (name, reason), cells in missing.items()
+    )
+    return Comparison(rows, differing, *unmatched, how, tuple(redefined), unknown)
 
 
 def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
@@ -151,7 +165,11 @@ def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
 
 
 def _headlines(rows: list[Row]) -> list[str]:
-    return [name for name in HEADLINES if any(row.get(name) is not None for row in rows)]
+    return [
+        name
+        for name in HEADLINES
+        if overhead.missing(rows, name) or any(row.get(name) is not None for row in rows)
+    ]
 
 
 def _cells(

@@ -22,6 +22,17 @@ _REFERENCES = tuple(defaults(
 """Reference values, with which other values are compared."""
 
 
+_FOLLOWS = {
+    "reliability": ("qos",),
+    "middleware": ("qos",),
+    "publish_mode": ("flow_bytes", "flow_period_ms"),
+    "middleware_config": ("middleware_config_sha256",),
+}
+"""Columns whose usual values follow from another one, by that column."""
+_ALWAYS_FOLLOW = ("nodes", "placement")
+"""Columns whose usual values follow from the participants."""
+
+
 def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     """Compare every pair of settings that differ in one column, for each network, payload and subscribers.
 
@@ -42,6 +53,8 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
             if key[position] == reference:
                 continue
             base = cells.get((*key[:position], reference, *key[position + 1 :]), [])
+            if base and not _differ_only_in(column, rows[0], base[0]):
+                continue
             ratio, _ = paired(rows, base, METRICS[quantity])
             if ratio is None:
                 continue
@@ -56,6 +69,16 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
     return changes
 
 
+def _differ_only_in(column: str, one: Row, other: Row) -> bool:
+    """Return whether two cells differ in one setting, apart from those that follow from it.
+
+    The columns that distinguish the settings of a campaign do not suffice: if only Fast DDS was measured by shared
+    memory, and only Cyclone DDS by unicast, the transport alone distinguishes them.
+    """
+    follow = (column, *_FOLLOWS.get(column, ()), *_ALWAYS_FOLLOW)
+    return all(one[name] == other[name] for name in conditions.CONDITION if name not in follow)
+
+
 def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:
     """Yield the title of each contrast among the rows of `contrasts`, and the result of `of_one_setting` for it.
 
@@ -65,7 +88,8 @@ def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]
     for row in rows:
         groups[row["column"], row["value"], row["reference"]].append(row)
     for (column, value, reference), group in groups.items():
-        title = f"{conditions.describe({column: value})} against {conditions.describe({column: reference})}"
+        values = [conditions.describe({column: each}) or _named_none(column) for each in (value, reference)]
+        title = " against ".join(values)
         yield title, *of_one_setting(group)
 
 
@@ -83,6 +107,10 @@ def of_one_setting(rows: list[Row]) -> tuple[list[Row], dict[str, Any]]:
         settings[tuple(row[name] for name in varied)].append(row)
     largest = max(settings, key=lambda setting: len(settings[setting]))
     return settings[largest], dict(zip(varied, largest, strict=True))
+
+
+def _named_none(column: str) -> str:
+    return f"no {column.replace('_', ' ')}"
 
 
 def reference_of(values: set[Any]) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from k8sdds.analysis import overhead
 from k8sdds.analysis.tests import Contrast, holm, p_inside, p_outside
 from k8sdds.claims import evidence
 from k8sdds.claims.evidence import PointData, Source, TestedPoint
@@ -26,6 +27,7 @@ from k8sdds.claims.reasons import (
     test_name,
     undecided_reason,
 )
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 
 SUPPORTED = "supported"
@@ -150,7 +152,8 @@ def _verdicts(claim: Claim, source: Source, level: float) -> list[Verdict]:
             for number, (part, points) in enumerate(zip(claim.parts, by_part, strict=True))
             if variant in points
         ]
-        if not any(point.contrast or point.counts for _, _, points in parts for point in points):
+        known = any(point.contrast or point.counts for _, _, points in parts for point in points)
+        if not known and not _too_few_values(parts):
             continue
         name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
         verdict, reason, tested = _verdict(claim, parts, source, level)
@@ -178,7 +181,8 @@ def _verdict(
         disagrees = f"the lab's model of {modeled_networks(rows)} does not agree ({describe_point(outside)})"
         return NOT_TESTABLE, f"{disagrees}, but only the real network can contradict the claim", tested
     if missing:
-        return NOT_ENOUGH, f"some cells of the claim have no valid trial; measure: {claim.command}", tested
+        reason = _too_few_values(parts) or "some cells of the claim have no valid trial; measure"
+        return NOT_ENOUGH, f"{reason}: {claim.command}", tested
     undecided = _undecided(claim, tested, level)
     if undecided is not None:
         return NOT_ENOUGH, undecided_reason(undecided), tested
@@ -187,6 +191,18 @@ def _verdict(
         return SUPPORTED, f"{test}, {sample_size(tested)}", tested
     because = claim.because if claim.lab == "model" else f"the lab models {modeled_networks(rows)}"
     return CONSISTENT, f"{test}, {sample_size(tested)}; {because}", tested
+
+
+def _too_few_values(parts: list[tuple[int, Part, list[PointData]]]) -> str:
+    """Return which percentile is unknown because trials have too few values; empty if no point lacks one."""
+    for _, part, points in parts:
+        for point in points:
+            if point.contrast is not None or point.counts:
+                continue
+            for quantity in part.quantities:
+                if reason := overhead.missing(list(point.rows), quantity):
+                    return f"{METRICS[quantity].title}: {reason}; measure longer"
+    return ""
 
 
 def _contradiction(claim: Claim, point: TestedPoint, source: Source) -> tuple[str, str]:

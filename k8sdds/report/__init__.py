@@ -94,6 +94,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
             for row in content.invalid
         ],
         "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
+        "missing": content.missing,
     }
 
 

@@ -21,6 +21,7 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
         "schema": 1, "a": a.name, "b": b.name, "compared": _compared(relative), "how": comparison.how,
         "differing": {name: list(pair) for name, pair in comparison.differing.items()},
         "only_a": comparison.only_a, "only_b": comparison.only_b, "redefined": list(comparison.redefined),
+        "missing": list(comparison.missing),
         "rows": [{name: row[name] for name in COLUMNS} for row in comparison.rows],
     }  # fmt: skip
 
@@ -123,6 +124,10 @@ def _notes(comparison: Comparison) -> list[str]:
             f"Not compared: {names}. Different versions of k8sdds measured A and B, with different definitions,"
             " or delays with different clocks (delay_method)."
         )
+    notes += [
+        f"Not compared: {METRICS[row['quantity']].title} of {formats.count(row['cells'], 'cell')}: {row['reason']}."
+        for row in comparison.missing
+    ]
     for count, side in ((comparison.only_a, "A"), (comparison.only_b, "B")):
         if count:
             verb = "has" if count == 1 else "have"

@@ -7,7 +7,6 @@ repetition there are no intervals, so the summary gives numbers without interpre
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -100,12 +99,10 @@ def _missing(content: Content) -> list[str]:
     """Name the networks without a headline metric, because their trials timed too few samples."""
     notes = []
     for name in HEADLINES:
-        labels = dict.fromkeys(
-            row[UNIT] for row in content.best if name in json.loads(row["missing"] or "{}")
-        )
+        labels = [row[UNIT] for row in content.missing if row["quantity"] == name]
         if labels:
             notes.append(
-                f"No {METRICS[name].title} of some trials of {formats.join(list(labels))}: too few samples arrived for"
+                f"No {METRICS[name].title} of some trials of {formats.join(labels)}: too few samples arrived for"
                 " this percentile. Look at their rate and their loss, or measure longer."
             )
     return notes

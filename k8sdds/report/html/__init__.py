@@ -18,6 +18,7 @@ from k8sdds.report.content import Content, Row
 from k8sdds.report.html import tables
 from k8sdds.report.theme import css_variables, network_colors
 from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.results.metrics import METRICS
 from k8sdds.system.files import write_atomically
 from k8sdds.system.shapes import fits
 from k8sdds.system.templates import templates
@@ -121,6 +122,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "invalid": [_attempt(row) for row in content.invalid],
         "reasons": reasons.most_common(),
         "warnings": content.warnings,
+        "missing": [{**row, "title": METRICS[row["quantity"]].title} for row in content.missing],
         "events": [_event(row) for row in content.notable_events],
         "networks": _networks(content),
         "observed": _observed(content),

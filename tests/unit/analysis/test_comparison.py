@@ -1,14 +1,17 @@
 """Comparisons of generated trials with known true ratios, and conditions on their rows."""
 
+import io
 import math
 import random
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from k8sdds.analysis.comparison import Side, compare
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.fail_condition import fail_if
+from k8sdds.report import comparison as comparison_report
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import ConditionMet, InputError
 
@@ -157,6 +160,24 @@ def test_relative_delays_need_baselines_with_the_same_method():
     assert len(compare(one, replace(one, name="c", folder="c"), relative=True).rows) == 1
     with pytest.raises(InputError, match="define delay_p90_us differently"):
         compare(one, other, relative=True)
+
+
+def test_percentiles_of_too_few_values_are_named():
+    few = {"test": "latency", "throughput_mbps": None, "latency_p90_us": None}
+    few |= {"missing": '{"latency_p90_us": "84 values, 100 are needed"}'}
+    known = few | {"latency_p90_us": 20.0, "missing": None}
+    for a, b in ((few, few), (few, known), (known, few)):
+        with pytest.raises(InputError, match="latency_p90_us: 84 values, 100 are needed"):
+            compare(side("a", rows(**a)), side("b", rows(seed=2, **b)))
+    one, other = side("a", rows(**few), rows()), side("b", rows(seed=2, **known), rows(seed=2))
+    comparison = compare(one, other)
+    assert [row["quantity"] for row in comparison.rows] == ["throughput_mbps"]
+    missing = {"quantity": "latency_p90_us", "reason": "84 values, 100 are needed", "cells": 1}
+    assert comparison.missing == (missing,)
+    assert comparison_report.data(one, other, comparison, relative=False)["missing"] == [missing]
+    console = Console(file=io.StringIO(), width=200)
+    comparison_report.show(one, other, comparison, False, console)
+    assert "Not compared: p90 latency of 1 cell: 84 values, 100 are needed." in console.file.getvalue()
 
 
 def test_a_trial_without_delays_has_no_method():

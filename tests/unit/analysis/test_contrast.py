@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import overhead
+from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.contrast import by_title, contrasts, of_one_setting
 from k8sdds.campaign import record
 from k8sdds.model.trial import Cell, Trial
@@ -46,6 +46,7 @@ def test_without_further_varied_settings_all_rows_are_shown() -> None:
             {"publish_mode": ["synchronous", "asynchronous"]},
             {"asynchronous publishing against synchronous publishing"},
         ),
+        ({"middleware_config": ["", "tuned.xml"]}, {"config tuned.xml against no middleware config"}),
     ],
 )
 def test_settings_that_only_some_records_have(
@@ -62,3 +63,21 @@ def test_settings_that_only_some_records_have(
     rows = contrasts(overhead.plain_rows(tidy.frame(run)), "throughput_mbps")
     assert {title for title, *_ in by_title(rows)} == titles
     assert len(rows) == len(combinations) / 2 * len(titles)
+
+
+def test_settings_that_always_change_together_are_not_contrasted() -> None:
+    row = dict.fromkeys(conditions.CONDITION) | {
+        "network_label": "host",
+        "test": "latency",
+        "payload_bytes": 64,
+    }
+    shared = row | {"transport": "shared-memory", "middleware": "fastdds"}
+    trials = [
+        each | {"latency_p90_us": 10.0 + repetition, "repetition": repetition}
+        for each in (row | {"transport": "unicast", "middleware": "cyclonedds"}, shared)
+        for repetition in range(2)
+    ]
+    assert contrasts(trials, "latency_p90_us") == []
+    trials += [trial | {"transport": "unicast"} for trial in trials if trial["middleware"] == "fastdds"]
+    titles = {title for title, *_ in by_title(contrasts(trials, "latency_p90_us"))}
+    assert titles == {"shared memory without network against unicast", "fastdds against cyclonedds"}

@@ -74,6 +74,7 @@ def test_only_equal_machine_settings_and_repetitions_are_compared():
         trial("host", "raw", 900, 0, payload_bytes=1024),
         trial("host", "raw", 900, 0, layout="same"),
         trial("host", "raw", 900, 0, subscribers=2),
+        trial("host", "raw", 900, 0, ip_families="ipv6"),
     )
     (row,) = rows.values()
     assert (row["n"], row["ratio"]) == (2, pytest.approx(0.5))

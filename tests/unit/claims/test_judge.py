@@ -136,6 +136,20 @@ def test_missing_cells_leave_a_claim_undecided():
     assert verdict(claim(), rows("c", 50)) == judge.NOT_ENOUGH
 
 
+def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
+    tail = claim("lower", part={"quantity": "latency_p999_us", "at": {"payload_bytes": [1024, 64]}})
+    known = {"test": "latency", "latency_p999_us": 20.0}
+    few = {"test": "latency", "latency_p999_us": None}
+    few |= {"missing": '{"latency_p999_us": "9000 values, 10000 are needed"}'}
+    one = rows("a", 1, **few), rows("b", 1, **few)
+    other = rows("a", 1, payload_bytes=64, **known), rows("b", 1, payload_bytes=64, **known)
+    for trials in (one, (*one, *other)):
+        assert verdict(tail, *trials) == judge.NOT_ENOUGH
+        assert reason(tail, *trials).startswith(
+            "p99.9 latency: 9000 values, 10000 are needed; measure longer: "
+        )
+
+
 def test_variants_are_never_combined():
     trials = [
         rows("a", 50),

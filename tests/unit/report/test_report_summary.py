@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from k8sdds import report
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.report import content, formats, summary
+from k8sdds.report import content, formats, html, summary
 from k8sdds.report.terminal import results_so_far, show
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
@@ -212,6 +213,10 @@ def test_networks_without_a_percentile_are_named(tmp_path):
     run.append_attempts(items)
     notes = summary.caveats(content.read(run))
     assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
+    reason = {"quantity": "delay_p90_us", "network_label": "weavenet", "reason": "88 values, 100 are needed"}
+    assert [entry | {"trials": 0} for entry in report.summarize(run)["missing"]] == [reason | {"trials": 0}]
+    page = html.write(content.read(run), [], run.report / "report.html").read_text()
+    assert "p90 delay of weavenet: 88 values, 100 are needed" in page
 
 
 def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
