@@ -57,7 +57,8 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME",
-        help="Engine of the network: sleeve, WeaveNet's datapath in userspace. Default: as in the profile.",
+        help="Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own."
+        " Default: as in the profile.",
     ),
 ]
 

@@ -20,6 +20,7 @@ from k8sdds import nodes, versions
 from k8sdds.deploy import profiles, record
 from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
+from k8sdds.model.trial import host_and_port
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import Connections, Host, Target
@@ -116,9 +117,16 @@ def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
         return path, ""
     address, port = _server(path)
     target = _control_plane(profile)
-    tunnel = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{address}:{port}", *target.options()]
+    tunnel = [
+        "ssh",
+        "-N",
+        "-L",
+        f"{versions.API_SERVER_PORT}:{host_and_port(address, port)}",
+        *target.options(),
+    ]
     return path, (
-        f"{address}:{port} cannot be reached directly from this machine. Open a tunnel in another terminal:\n"
+        f"{host_and_port(address, port)} cannot be reached directly from this machine. Open a tunnel in another"
+        " terminal:\n"
         f"  {shlex.join([*tunnel, target.alias])}\n"
         f"then run: kubectl --server https://{LOOPBACK}:{versions.API_SERVER_PORT}"
     )

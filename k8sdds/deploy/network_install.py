@@ -48,7 +48,9 @@ def cluster_install(name: str, engine: str | None = None) -> ClusterInstall:
         valid = ", ".join(networks.pod_networks())
         raise InputError(f"network {name} cannot be installed on a cluster", f"use one of: {valid}")
     if engine is not None and network.cluster_engine(engine) is None:
-        engines = ", ".join(own.name for own in network.cluster_engines)
+        engines = ", ".join(
+            filter(None, (network.own_engine, *(own.name for own in network.cluster_engines)))
+        )
         raise InputError(
             f"{name} has no engine {engine} on a cluster",
             f"leave it out, or use: {engines}"
@@ -62,8 +64,8 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     """Return the profile's network, rendered. `password` is the content of its password file."""
     network = profile.network
     spec = cluster_install(network.name, network.engine)
-    if obstacle := families_obstacle(profile, spec):
-        raise InputError(f"{network.name} cannot be installed on {profile.name}: {obstacle}", CARRY_IPV6)
+    if obstacle := families_obstacle(profile):
+        raise InputError(obstacle, CARRY_IPV6)
     options = InstallOptions(
         pod_cidrs=profile.kubernetes.pod_cidrs,
         service_cidrs=profile.kubernetes.service_cidrs,
@@ -86,12 +88,14 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
     )
 
 
-def families_obstacle(profile: Profile, install: ClusterInstall) -> str:
-    """Return why a network cannot be installed with the IP families of a profile; empty: it can."""
-    families = profile.kubernetes.ip_families
-    if "ipv6" not in families or not install.ipv4_only:
+def families_obstacle(profile: Profile) -> str:
+    """Return why a profile's network cannot be installed with its IP families; empty: it can."""
+    network, families = profile.network, profile.kubernetes.ip_families
+    install = networks.find(network.name).install_for(network.engine)
+    if "ipv6" not in families or install is None or not install.ipv4_only:
         return ""
-    return f"the cluster has ip_families [{', '.join(families)}], and {install.ipv4_only}"
+    wanted = f"{profile.name} has ip_families [{', '.join(families)}]"
+    return f"{network.name} cannot be installed: {wanted}, and {install.ipv4_only}"
 
 
 def _default_mtu(profile: Profile) -> int:
@@ -121,11 +125,14 @@ def choose_network(
     Raises:
         InputError: The network cannot be installed, or the options do not fit it.
     """
-    cluster_install(name, engine)
+    own = engine is not None and engine == networks.find(name).own_engine
+    cluster_install(name, None if own else engine)
     named = profile.options_of(name)
     defaults = {**(named.model_dump() if named else {}), "interface": profile.network.interface}
     given = {"mtu": mtu, "interface": interface, "password_file": password_file, "engine": engine}
     options = {**defaults, "name": name, **{key: value for key, value in given.items() if value is not None}}
+    if own:
+        options["engine"] = None
     try:
         return PodNetwork.model_validate(options, context={"pod_networks": networks.pod_networks()})
     except ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from k8sdds import networks, versions
+from k8sdds.deploy import network_install
 from k8sdds.deploy.desired_state import missing_address
 from k8sdds.deploy.facts import DEFAULT_ROUTES, ETCD_DATA, Facts
 from k8sdds.model import ip_families
@@ -184,7 +185,14 @@ def missing_features(network: str, facts: Facts, engine: str | None = None) -> l
 
 
 def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    problems = missing_features(profile.network.name, facts, profile.network.engine)
+    network = profile.network
+    if obstacle := network_install.families_obstacle(profile):
+        # What else the network needs does not matter.
+        problems = (
+            [Problem(obstacle, network_install.CARRY_IPV6, input=True)] if node.is_control_plane else []
+        )
+    else:
+        problems = missing_features(network.name, facts, network.engine)
     if not facts.has("br_netfilter"):
         problems.append(
             Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")

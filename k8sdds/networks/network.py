@@ -94,6 +94,8 @@ class Network:
     """How k8sdds installs the network on a cluster; None if there is nothing to install."""
     cluster_engines: tuple[ClusterEngine, ...] = ()
     """Other engines of the plugin on a cluster. Without a request, a cluster has the plugin's own."""
+    own_engine: str = ""
+    """Name by which a user selects the plugin's own engine on a cluster whose profile names another one."""
     cluster_title: str | None = None
     """What implements the datapath on a cluster, if `replacement` names something else in the lab."""
     pod_interface: str = ""

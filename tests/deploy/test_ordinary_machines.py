@@ -5,6 +5,7 @@ The machines remain when the cluster is destroyed, so their states before and af
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
+from k8sdds.model.ip_families import IpFamily
 from tests import sources
 from tests.clusters import run
 
@@ -43,9 +45,9 @@ ps -e -o comm= | grep -vE '^(sshd|sh|ps|sort|grep|sudo|kworker.*)$' | sort | uni
 systemctl list-unit-files --no-legend --no-pager | awk '{ print $1, $2 }' | sort
 systemctl list-units --all --no-legend --no-pager --plain --type service,socket,timer,path,mount |
   awk '$3 == "active" || $3 == "failed" { print $1, $3 }' | grep -vE '^(ssh@|user@|session-|user-runtime)' | sort
-ip -o link | sed 's/ qlen.*//'; ip -o -4 addr; ip route show table all | grep -v ^fe80; ip rule
+ip -o link | sed 's/ qlen.*//'; ip -o addr | grep -v fe80; ip route show table all | grep -v fe80; ip rule; ip -6 rule
 nft list ruleset; ipset list -n; ip -o xfrm state; ip -o xfrm policy
-sysctl -a 2>/dev/null | grep -E '^net\.(core|ipv4|bridge|netfilter)\.|^vm\.(over|panic)|^kernel\.(panic|keys)' |
+sysctl -a 2>/dev/null | grep -E '^net\.(core|ipv4|ipv6|bridge|netfilter)\.|^vm\.(over|panic)|^kernel\.(panic|keys)' |
   grep -vE 'nf_conntrack_count|nf_conntrack_buckets|tcp_mem|udp_mem|random'
 dpkg-query -W -f '${Package} ${Status} ${Version}\n' | grep -v ' not-installed ' | sort
 command -v ctr >/dev/null && ctr -n k8s.io images ls -q && ctr -n k8s.io containers ls -q
@@ -74,20 +76,25 @@ class Site:
         }
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    state = tmp_path / "state"
+@contextlib.contextmanager
+def machines(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, families: tuple[IpFamily, ...] = ("ipv4",)
+) -> Iterator[Site]:
+    """Provide two machines with addresses of these IP families, and remove them at the end."""
+    state = folder / "state"
     state.mkdir(mode=0o700)
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     try:
-        created = nodes.up(NAME, [nodes.NodeSpec(name, disk_mib=DISK_MIB) for name in ("head", "work")])
+        created = nodes.up(
+            NAME, [nodes.NodeSpec(name, disk_mib=DISK_MIB, ip_families=families) for name in ("head", "work")]
+        )
         # The machines are behind a jump host, which ssh_config configures.
-        config = tmp_path / "ssh_config"
+        config = folder / "ssh_config"
         proxy = shlex.join([*created[0].proxy_command[:-2], "%h", "%p"])
-        config.write_text(f"Host 10.88.0.*\n  ProxyCommand {proxy}\n")
-        profile = tmp_path / "ordinary.yaml"
+        config.write_text(f"Host 10.88.0.* fd00:10:88::*\n  ProxyCommand {proxy}\n")
+        profile = folder / "ordinary.yaml"
         listed = "".join(
-            f"- {{name: {item.name}, address: {item.address}, port: {item.port}, roles: {roles}}}\n"
+            f"- {{name: {item.name}, address: '{item.address}', port: {item.port}, roles: {roles}}}\n"
             for item, roles in zip(created, ("[control-plane, worker]", "[worker]"), strict=True)
         )
         profile.write_text(
@@ -98,6 +105,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield Site(state, profile)
     finally:
         nodes.down(NAME)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with machines(tmp_path, monkeypatch) as created:
+        yield created
 
 
 def assert_same(after: dict[str, list[str]], before: dict[str, list[str]]) -> None:

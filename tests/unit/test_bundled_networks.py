@@ -69,6 +69,11 @@ def test_the_options_of_a_named_network_apply_to_a_switch() -> None:
     assert (chosen.mtu, chosen.interface) == (1480, "eth1")
     assert network_install.choose_network(lab, "kube-router", mtu=1400).mtu == 1400
     assert network_install.choose_network(lab, "flannel-hostgw").mtu is None
+    weave = profile("{name: weavenet, engine: sleeve}", "[]")
+    assert network_install.choose_network(weave, "weavenet").engine == "sleeve"
+    assert network_install.choose_network(weave, "weavenet", engine="fastdp").engine is None
+    with pytest.raises(InputError, match="no engine fastdp"):
+        network_install.choose_network(weave, "flannel-vxlan", engine="fastdp")
 
 
 @pytest.mark.parametrize(

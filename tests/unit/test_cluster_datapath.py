@@ -14,9 +14,8 @@ from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.networks.common import strongswan
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.testbeds.cluster import datapath
-from k8sdds.testbeds.cluster.blocks import pod_network
 from k8sdds.testbeds.cluster.datapath import PathEnd
-from k8sdds.testbeds.cluster.session import ClusterSession
+from k8sdds.testbeds.cluster.session import ClusterSession, _observed
 from k8sdds.testbeds.cluster.verify import ENCRYPTED, PathProof, PathVerifier
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
@@ -130,7 +129,7 @@ def test_the_fingerprint_proves_the_encryption_that_links_do_not_show(
     verifier._proofs = {key: PathProof("routed by eth0", strongswan.UNVERIFIED)}
     before = verifier.proof(encrypted, {})
     assert before is not None and "not proven: encryption" in before.describe()
-    session._fingerprints = {(pod_network(encrypted), "ipv4"): Fingerprint(cleartext=cleartext)}
+    session._fingerprints = {_observed(encrypted): Fingerprint(cleartext=cleartext)}
     after = verifier.proof(encrypted, {})
     assert after is not None and after.unproven == unproven
     assert ("not proven" in after.describe()) == bool(unproven)

@@ -13,7 +13,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.deploy.network_install import cluster_install
 from k8sdds.deploy.network_switch import node_state, readiness
-from k8sdds.deploy.network_switch.switch import agent_to_restore
+from k8sdds.deploy.network_switch.installed import agent_to_restore
 from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.networks.cluster_install import ReadyCondition
 
@@ -227,12 +227,19 @@ def test_only_replaceable_pods_of_the_system_count_as_system_pods() -> None:
 
 
 def test_a_network_is_restored_only_if_it_was_whole_and_another_one_failed() -> None:
-    def installed(kind: str, network: str) -> dict[str, Any]:
-        return {"kind": kind, "metadata": {"labels": {versions.NETWORK_LABEL: network}}}
+    def installed(kind: str, network: str, sha256: str = "a") -> dict[str, Any]:
+        annotations = {versions.SHA256_ANNOTATION: sha256}
+        labels = {versions.NETWORK_LABEL: network}
+        return {"kind": kind, "metadata": {"name": "agent", "labels": labels, "annotations": annotations}}
 
     agent, role = installed("DaemonSet", "flannel-vxlan"), installed("ClusterRole", "flannel-vxlan")
-    assert agent_to_restore([role, agent], "kube-router") is agent
-    assert agent_to_restore([role, agent], "flannel-vxlan") is None
-    assert agent_to_restore([role], "kube-router") is None
-    assert agent_to_restore([role, agent, installed("Secret", "host")], "kube-router") is None
-    assert agent_to_restore([], "kube-router") is None
+    namespace, other = {"kind": "Namespace", "metadata": {"name": "n"}}, installed("DaemonSet", "kube-router")
+    assert agent_to_restore([role, agent], [namespace, other]) is agent
+    assert agent_to_restore([role], [other]) is None
+    assert agent_to_restore([role, agent, installed("Secret", "host")], [other]) is None
+    assert agent_to_restore([], [other]) is None
+    # The same network, with other options, with the same, and after an interrupted switch.
+    changed = [namespace, role, installed("DaemonSet", "flannel-vxlan", "b")]
+    assert agent_to_restore([role, agent], changed) is agent
+    assert agent_to_restore([role, agent], [namespace, role, agent]) is None
+    assert agent_to_restore([agent], changed) is None

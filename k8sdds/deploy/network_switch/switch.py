@@ -18,6 +18,7 @@ from k8sdds.deploy.network_switch import footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.deploy.network_switch.images import fetch_images
+from k8sdds.deploy.network_switch.installed import agent_to_restore, hashes, network_names, without_namespaces
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
@@ -184,8 +185,7 @@ class _Switch:
 
     def _is_complete(self, installed: Sequence[Object]) -> bool:
         """Return whether these objects are exactly the desired ones, and none of another network."""
-        desired = [manifest for manifest in self.objects if manifest["kind"] != "Namespace"]
-        return _hashes(installed) == _hashes(desired)
+        return hashes(installed) == hashes(without_namespaces(self.objects))
 
     def _installed_objects(self) -> list[Object]:
         return self.kubectl.get(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
@@ -234,7 +234,7 @@ class _Switch:
 
     def _remove_all_networks(self, installed: Sequence[Object]) -> dict[str, list[str]]:
         """Remove every network, its objects first, and return what was found on each node."""
-        names = sorted({manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in installed})
+        names = sorted(network_names(installed))
         before = self._probe()
         # Of the new network too: otherwise the next switch could not remove it.
         both = list(dict.fromkeys([*names, self.install.name]))
@@ -278,7 +278,7 @@ class _Switch:
             self.kubectl.apply(self.objects)
             self._wait_until_ready()
         except PrerequisiteError as error:
-            agent = agent_to_restore(before, self.install.name)
+            agent = agent_to_restore(before, self.objects)
             if agent is None:
                 raise
             try:
@@ -298,7 +298,8 @@ class _Switch:
             objects: All its objects.
         """
         name = agent["metadata"]["labels"][versions.NETWORK_LABEL]
-        self.progress(f"{self.install.name} is not ready; restoring {name}")
+        options = " with its earlier options" if name == self.install.name else ""
+        self.progress(f"{self.install.name} is not ready; restoring {name}{options}")
         self._remove_all_networks(self._installed_objects())
         earlier = copy.copy(self)
         earlier.objects = [apply.restorable(manifest) for manifest in objects]
@@ -417,30 +418,6 @@ class _Switch:
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidrs),
             *readiness.missing_replacements(deleted, pods),
         ]
-
-
-def agent_to_restore(before: Sequence[Object], network: str) -> Object | None:
-    """Return the DaemonSet of the network that these objects install, or None if it cannot be restored.
-
-    An interrupted switch may have left several networks, or one without its agent.
-
-    Args:
-        before: The objects of networks before a switch.
-        network: The network that the switch installs. It is not restored after its own failure.
-    """
-    names = {manifest["metadata"]["labels"][versions.NETWORK_LABEL] for manifest in before}
-    agents = [manifest for manifest in before if manifest["kind"] == "DaemonSet"]
-    return agents[0] if len(agents) == 1 and len(names) == 1 and network not in names else None
-
-
-def _hashes(objects: Sequence[Object]) -> dict[str, str]:
-    """Return the hash in each object's annotation by the object's identity; empty without annotation."""
-    return {
-        apply.identity(manifest): manifest["metadata"]
-        .get("annotations", {})
-        .get(versions.SHA256_ANNOTATION, "")
-        for manifest in objects
-    }
 
 
 def _reference(pod: Object) -> Object:

@@ -37,6 +37,7 @@ WEAVENET = Network(
     ipv4_only="WeaveNet has no IPv6",
     color=NetworkColor("#d55e00", "#ff9248", "D"),
     cluster=cluster.cluster_install(lab.PAPER_MTU),
+    own_engine=cluster.FASTDP,
     cluster_engines=(
         ClusterEngine("sleeve", "userspace sleeve", cluster.cluster_install(lab.PAPER_MTU, engine="sleeve")),
     ),

@@ -6,6 +6,7 @@ import random
 from collections.abc import Hashable, Sequence
 
 from k8sdds.model.trial import Cell, NetworkMode, Trial
+from k8sdds.networks import find
 from k8sdds.testbeds import Block, repetitions
 
 HOST = "host"
@@ -13,11 +14,13 @@ HOST = "host"
 
 
 def pod_network(cell: Cell) -> NetworkMode | None:
-    """Return the pod network that a cell needs; None: it uses the nodes' own network, or none.
+    """Return the pod network that a cell needs; None: it uses the nodes' own network, another interface, or none.
 
     IP families are not an option of it: pods have addresses of all families of the cluster.
     """
-    return None if cell.network == HOST else (cell.network, tuple(sorted(cell.network_options.items())))
+    if cell.network == HOST or find(cell.network).by_attachment:
+        return None
+    return cell.network, tuple(sorted(cell.network_options.items()))
 
 
 def on_host(cell: Cell) -> bool:

@@ -99,8 +99,8 @@ class ClusterSession:
             deployed=switch is not None,
             nodes=nodes or (),
         )
-        self._fingerprints: dict[tuple[NetworkMode | None, IpFamily], Fingerprint] = {}
-        """By pod network; None: the nodes' own network."""
+        self._fingerprints: dict[tuple[str, str, IpFamily], Fingerprint] = {}
+        """By network, its options and IP family."""
         self._metrics: MetricsCollector | None = None
         if selected.meter:
             meter_image = sibling_image(selected.image, versions.TOOLS_IMAGE)
@@ -191,7 +191,7 @@ class ClusterSession:
 
     def _install_network(self, network: NetworkMode | None) -> None:
         """Install a pod network, if another one is installed; delete the pods of the other one first."""
-        if network is None or self._switch is None or find(network[0]).by_attachment:
+        if network is None or self._switch is None:
             return
         name, options = network[0], dict(network[1])
         if not self._switch.is_installed(name, options):
@@ -418,9 +418,9 @@ class ClusterSession:
         self._probes.close()
 
 
-def _observed(cell: Cell) -> tuple[NetworkMode | None, IpFamily]:
-    """Return what one fingerprint describes: the packets of a family on the pod network of a cell."""
-    return pod_network(cell), cell.ip_family
+def _observed(cell: Cell) -> tuple[str, str, IpFamily]:
+    """Return what one fingerprint describes: the packets of a family on a network with its options."""
+    return cell.network, repr(sorted(cell.network_options.items())), cell.ip_family
 
 
 def _is_by_lost_host(error: BaseException) -> bool:

@@ -1,0 +1,91 @@
+"""Real clusters with IPv6 alone and with both IP families: deploy, measure on several networks, destroy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from k8sdds.model.ip_families import IpFamily
+from k8sdds.results.run_folder import RunFolder
+from tests import sources
+from tests.clusters import run
+from tests.deploy.test_ordinary_machines import NAME, assert_same, machines
+
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
+
+NETWORKS = {"host": 1500, "flannel-vxlan": 1430, "flannel-hostgw": 1500, "kube-router": 1500}
+"""MTU of pods by network."""
+EXPERIMENT = """\
+name: families
+baseline: host
+repetitions: 1
+duration_s: 0.5
+warmup_s: 0.2
+sweeps:
+  - networks: [{networks}]
+    test: latency
+    payload_bytes: 8192
+    middleware: [cyclonedds, fastdds]
+    ip_families: [ipv6]
+"""
+BY_IPV4 = """\
+  - networks: [{networks}]
+    test: latency
+    payload_bytes: 8192
+    ip_families: [ipv4, ipv6]
+"""
+
+
+@pytest.mark.parametrize("families", [("ipv6",), ("ipv4", "ipv6")], ids=["ipv6", "dual-stack"])
+def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, families: tuple[IpFamily, ...]
+) -> None:
+    dual = len(families) > 1
+    with machines(tmp_path, monkeypatch, families) as site:
+        bundle, profile = tmp_path / "bundle", str(site.profile)
+        site.k8sdds("bundle", "create", str(bundle), "--suite", "none", *sources.kube_router())
+        with site.profile.open("a") as file:
+            file.write(f"kubernetes: {{ip_families: [{', '.join(families)}]}}\n")
+            file.write(f"software: {{source: bundle, bundle: {bundle}}}\n")
+        before = site.machine_states()
+        site.k8sdds("deploy", profile, "--yes")
+        assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
+        # A network that cannot is refused, and so are other families, before anything changes.
+        refused = run(site.state, "network", "switch", profile, "weavenet", "--yes")
+        assert refused.returncode == 2 and "WeaveNet has no IPv6" in refused.stderr, refused.stderr
+        other = site.profile.with_name("other.yaml")
+        other.write_text(site.profile.read_text().replace("ip_families: [", "ip_families: [ipv4] #"))
+        refused = run(site.state, "deploy", str(other), "--yes")
+        assert refused.returncode == 2 and "cannot be changed" in refused.stderr, refused.stderr
+        experiment, names = tmp_path / "families.yaml", ", ".join(NETWORKS)
+        experiment.write_text((EXPERIMENT + (BY_IPV4 if dual else "")).format(networks=names))
+        if not dual:
+            wrong = run(site.state, "run", str(experiment), "--testbed", NAME, "--set", "ip_families=ipv4")
+            assert wrong.returncode == 2 and "no IPv4 address" in wrong.stderr, wrong.stderr
+        done = run(site.state, "run", str(experiment), "--testbed", NAME, "-o", str(tmp_path / "run"))
+        assert done.returncode in (0, 4), done.stdout + done.stderr
+        check(RunFolder.open(tmp_path / "run"), dual)
+        site.k8sdds("destroy", profile, "--yes")
+        assert_same(site.machine_states(), before)
+
+
+def check(folder: RunFolder, dual: bool) -> None:
+    """Check that each network carried valid trials of each family, on the path of that family."""
+    valid = [record for record in folder.attempts() if record["valid"]]
+    expected = {(name, family) for name in NETWORKS for family in ("ipv6", *(["ipv4+ipv6"] if dual else []))}
+    assert {(record["network"], record["ip_families"]) for record in valid} == expected
+    for record in valid:
+        network, ipv6, found = record["network"], record["ip_families"] == "ipv6", record["fingerprint"]
+        device = "flannel-v6.1" if ipv6 else "flannel.1"
+        path = (
+            f"carried by {device} (vxlan) over eth0"
+            if network == "flannel-vxlan"
+            else "routed by eth0, no tunnel"
+        )
+        assert record["network_proof"] == f"{path}; whole packets of {NETWORKS[network]} bytes pass"
+        assert record["mtu_bytes"] == found["path_mtu_bytes"] == NETWORKS[network]
+        outer = ("VXLAN", 70 if ipv6 else 50) if network == "flannel-vxlan" else ("none", 0)
+        assert (found["outer_protocol"], found["added_bytes"]) == outer
+        assert found["not_observed"] == {} and found["multicast"] == (network == "host")
