@@ -18,8 +18,6 @@ from k8sdds.system.sandbox import Sandbox
 from tests.lab.vm import machine
 
 ARCH = "arm64"
-TAP, NIC = "guest", "eth0"
-HOST, GUEST = "10.89.0.1", "10.89.0.2"
 MODULES = ("virtio_mmio", "virtio_net")
 INIT = f"""#!/bin/busybox sh
 busybox=/bin/busybox
@@ -29,8 +27,8 @@ $busybox mount -t sysfs sys /sys
 $busybox mount -t devtmpfs dev /dev
 $busybox modprobe -a {" ".join(MODULES)}
 $busybox ip link set lo up
-$busybox ip link set {NIC} up
-$busybox ip addr add {GUEST}/24 dev {NIC}
+$busybox ip link set {machine.NIC} up
+$busybox ip addr add {machine.GUEST}/24 dev {machine.NIC}
 echo {machine.BEGIN}
 sh /command
 echo {machine.END}
@@ -38,30 +36,17 @@ $busybox poweroff -f
 """
 
 
-def sandbox() -> Sandbox:
-    """Return a sandbox with the tap of the machine; whatever runs in it ends with it."""
-    created = Sandbox("arm64-vm")
-    created.run(["ip", "link", "set", "lo", "up"])
-    created.run(["ip", "tuntap", "add", "dev", TAP, "mode", "tap"])
-    created.run(["ip", "addr", "add", f"{HOST}/24", "dev", TAP])
-    created.run(["ip", "link", "set", TAP, "up"])
-    return created
-
-
 def run(within: Sandbox, command: str) -> tuple[list[Any], str]:
     """Boot on the tap of a sandbox, run a shell command and power off; return the same as `machine.run`."""
     with tempfile.TemporaryDirectory() as name:
         kernel, initrd = _files(Path(name), command)
-        return machine.results([
-            # The parent is nsenter, which passes no signal on.
-            *within.enter(), "setpriv", "--pdeathsig", "KILL",
+        return machine.results(machine.with_tap(within, [
             # A CPU as in a Raspberry Pi 4. Emulating newer ones, with pointer authentication, takes longer.
             "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi",
             "-smp", "2", "-m", "2000", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
-            "-netdev", f"tap,id=net,ifname={TAP},script=no,downscript=no", "-device", "virtio-net-device,netdev=net",
             "-kernel", str(kernel), "-initrd", str(initrd),
             "-append", f"console=ttyAMA0 {machine.KERNEL_OPTIONS}",
-        ])  # fmt: skip
+        ], "virtio-net-device"))  # fmt: skip
 
 
 def _files(folder: Path, command: str) -> tuple[Path, Path]:

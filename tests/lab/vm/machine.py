@@ -1,7 +1,7 @@
 """Run commands in a virtual machine with Debian's kernel and this machine's files, mounted read-only.
 
 qemu emulates it in software, so no number of it means anything; it is for code paths that need a kernel with
-ESP, WireGuard or netem. The guest has no network. Kernel and initramfs are cached.
+ESP, WireGuard or netem. The guest has no network, or a tap in a sandbox. The kernel and its modules are cached.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.system.kernel_features import IPIP, IPTABLES, RPFILTER
+from k8sdds.system.sandbox import Sandbox
 
-TIMEOUT_S = 400
+TIMEOUT_S = 900
+"""Sufficient for a busy machine."""
 FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
 """Names of modules that the kernel requests itself."""
 MODULES = (
-    "virtio_pci", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
+    "virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
     *IPTABLES.modules, *RPFILTER.modules, *IPIP.modules,
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
     "sch_netem", "openvswitch", "vport_vxlan", "dummy", "ip_set", "ip_set_hash_ip", "ip_set_hash_net",
-    "ip_set_list_set", "xt_set",
+    "ip_set_list_set", "xt_set", "xt_esp", "xt_policy", "bonding",
 )  # fmt: skip
+TAP, NIC = "guest", "eth0"
+"""Interfaces of a machine with a network: in the sandbox, and in the machine."""
+HOST, GUEST = "10.89.0.1", "10.89.0.2"
+"""Their addresses."""
 BEGIN, END = "k8sdds-vm-begin", "k8sdds-vm-end"
 KERNEL_OPTIONS = (
     "quiet panic=-1"
@@ -35,7 +41,7 @@ KERNEL_OPTIONS = (
     " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
     " rcupdate.rcu_expedited=1"
 )
-RELEASE = 5
+RELEASE = 7
 """Increased when the cached files change."""
 
 INIT = """#!/bin/busybox sh
@@ -149,26 +155,60 @@ def pack(root: Path, image: Path) -> None:
     image.write_bytes(gzip.compress(packed, 1))
 
 
-def run(command: str) -> tuple[list[Any], str]:
-    """Boot, run a shell command and power off; return (the lines of JSON that it printed, all output)."""
+def sandbox(name: str) -> Sandbox:
+    """Return a sandbox with a tap for a machine; whatever runs in it ends with it."""
+    created = Sandbox(name)
+    created.run(["ip", "link", "set", "lo", "up"])
+    created.run(["ip", "tuntap", "add", "dev", TAP, "mode", "tap"])
+    created.run(["ip", "addr", "add", f"{HOST}/24", "dev", TAP])
+    created.run(["ip", "link", "set", TAP, "up"])
+    return created
+
+
+def with_tap(within: Sandbox, qemu: list[str], device: str) -> list[str]:
+    """Return the command that runs qemu in a sandbox, on its tap, with a network device of this type."""
+    # The parent is nsenter, which passes no signal on.
+    return [
+        *within.enter(), "setpriv", "--pdeathsig", "KILL", *qemu,
+        "-netdev", f"tap,id=net,ifname={TAP},script=no,downscript=no", "-device", f"{device},netdev=net",
+    ]  # fmt: skip
+
+
+def run(command: str, within: Sandbox | None = None) -> tuple[list[Any], str]:
+    """Boot, run a shell command and power off; return (the lines of JSON that it printed, all output).
+
+    Args:
+        command: The command.
+        within: The sandbox whose tap connects the machine. None: the machine has no network.
+    """
     image, modules = kernel()
     with tempfile.TemporaryDirectory() as name:
-        return results([
+        qemu = [
             "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "2000",
-            "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio", "-nic", "none",
+            "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
             "-kernel", str(image), "-initrd", str(_initramfs(Path(name), modules, command)),
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
             "-append", f"console=ttyS0 {KERNEL_OPTIONS}",
-        ])  # fmt: skip
+        ]  # fmt: skip
+        return results(with_tap(within, qemu, "virtio-net-pci") if within else [*qemu, "-nic", "none"])
 
 
 def results(argv: list[str]) -> tuple[list[Any], str]:
     """Run a machine until it powers off; return (the lines of JSON that its command printed, all output)."""
-    done = subprocess.run(
-        argv, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
-    )
-    output = done.stdout.replace("\r", "")
-    if BEGIN not in output:
-        raise RuntimeError(f"the guest did not come up: {output[-2000:]} {done.stderr[-2000:]}")
+    with tempfile.TemporaryFile() as console:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
+        try:
+            process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            problem = f"the guest did not power off within {TIMEOUT_S} s"
+        else:
+            problem = "" if process.returncode == 0 else f"qemu ended with code {process.returncode}"
+        finally:
+            process.kill()
+            process.wait()
+        console.seek(0)
+        output = console.read().decode(errors="replace").replace("\r", "")
+    if problem or BEGIN not in output:
+        raise RuntimeError(f"{problem or 'the guest did not come up'}: {output[-4000:]}")
     inside = output.partition(BEGIN)[2].partition(END)[0]
     return [json.loads(line) for line in inside.splitlines() if line.startswith("{")], output

@@ -53,7 +53,7 @@ def guest_command() -> str:
 
     lines = [printed(FACTS, "k8sdds-supervisor", "facts")]
     for case, (_, role) in enumerate(CASES):
-        lines.append(printed(case, "k8sdds-perftest", *arguments(case, role, arm64.NIC, arm64.HOST)))
+        lines.append(printed(case, "k8sdds-perftest", *arguments(case, role, machine.NIC, machine.HOST)))
     return "\n".join(lines)
 
 
@@ -63,7 +63,7 @@ def host_runs(sandbox: Sandbox) -> list[subprocess.CompletedProcess[str]]:
     for case, (_, role) in enumerate(CASES):
         other = "-sub" if role == "-pub" else "-pub"
         program = native_program("k8sdds-perftest")
-        argv = [*sandbox.enter(), program, *arguments(case, other, arm64.TAP, arm64.GUEST)]
+        argv = [*sandbox.enter(), program, *arguments(case, other, machine.TAP, machine.GUEST)]
         timeout_s = 2 * machine.TIMEOUT_S
         runs.append(
             subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL)
@@ -84,7 +84,7 @@ class Exchange:
 @pytest.fixture(scope="module")
 def exchange() -> Iterator[Exchange]:
     """Boot the arm64 machine, and run all cases."""
-    sandbox = arm64.sandbox()
+    sandbox = machine.sandbox("arm64-vm")
     try:
         with ThreadPoolExecutor(1) as side:
             host = side.submit(host_runs, sandbox)

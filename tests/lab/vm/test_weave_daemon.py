@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,29 +16,17 @@ from typing import Any
 import pytest
 
 from k8sdds import bundle, versions
-from k8sdds.bundle import oci, repositories
+from k8sdds.bundle import repositories
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.system.paths import CHECKOUT
 from tests import sources
-from tests.lab.vm import machine
+from tests.lab.vm import image, machine
 
 pytestmark = [
     # Booting the emulated machine takes two to four minutes.
     pytest.mark.long,
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the virtual machine is an amd64 one"),
 ]
-
-
-def unpack(created: bundle.Bundle, name: str, folder: Path) -> None:
-    """Unpack the layers of an image, and create the folders that a container runtime provides."""
-    (item,) = (item for item in created.images(HOST_ARCH) if item.name == name)
-    manifest = oci.manifest(created.file(item))
-    for layer in oci.parts(manifest)[1:]:
-        with tarfile.open(created.folder / "oci/blobs/sha256" / layer) as archive:
-            archive.extractall(folder)
-    for inside in ("dev", "proc", "run", "sys", "tmp", "opt/cni/bin"):
-        (folder / inside).mkdir(parents=True, exist_ok=True)
-    (folder / "opt/cni/bin/weave-net").symlink_to("/usr/bin/weaveutil")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +39,8 @@ def observed() -> Iterator[dict[str, Any]]:
     try:
         values = repositories.parse([f"{name}={path}" for name, path in options.items()])
         created = bundle.create(folder / "bundle", [HOST_ARCH], sources=values)
-        unpack(created, versions.WEAVE_IMAGE, folder / "image")
+        image.unpack(created, versions.WEAVE_IMAGE, folder / "image")
+        (folder / "image/opt/cni/bin/weave-net").symlink_to("/usr/bin/weaveutil")
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         command = shlex.join(
             [f"{sys.prefix}/bin/python", "-m", "tests.lab.vm.weave_guest", str(folder / "image")]

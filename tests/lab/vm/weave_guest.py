@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.deploy.network_switch import footprint, node_state
+from tests.lab.vm import image
 
 ROOT = sys.argv[1]
 NODES = tuple(f"node{number}" for number in range(3))
@@ -27,11 +28,6 @@ READY_S = 150
 DATAGRAMS = 100
 FAST = re.compile("established +fastdp")
 
-# `ip netns exec` has made a mount namespace of its own.
-ENTER = (
-    "mount -t proc proc $0/proc && mount -t sysfs sys $0/sys && mount --rbind /dev $0/dev"
-    ' && mount --rbind /run $0/run && mount -t tmpfs tmp $0/tmp && exec chroot "$0" "$@"'
-)
 COUNTER = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -65,7 +61,7 @@ def run(*argv: str, stdin: str = "", check: bool = True) -> str:
 
 
 def in_image(node: str, *argv: str) -> list[str]:
-    return ["ip", "netns", "exec", node, "sh", "-c", ENTER, ROOT, *argv]
+    return image.command(ROOT, node, *argv)
 
 
 def build() -> None:
