@@ -71,6 +71,10 @@ def _describe(name: str, value: Any) -> str:
             return payload(value)
         case "publishers" | "subscribers" | "topics" | "flows" | "connections":
             return f"{value:g} {name if value != 1 else name[:-1]}"
+        case "object_bytes":
+            return f"objects of {payload(value)}"
+        case "concurrency":
+            return f"concurrency {value:g}"
         case "mss":
             return f"MSS {value:g} B"
         case "deadline_ms":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.workloads import tool_packages
 
 HOST_ARCH = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine())
 """Architecture of this machine."""
@@ -275,6 +276,7 @@ IMAGES = (
         base=True,
         native="perftest",
         user=UNPRIVILEGED,
+        packages=tuple(sorted(set(tool_packages().values()) - set(BASE_PACKAGES))),
     ),
     Image(
         versions.DISCOVERY_SERVER_IMAGE,

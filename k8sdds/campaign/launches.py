@@ -65,7 +65,7 @@ class Launches:
                     window=command_line.window,
                     realtime_priority=trial.cell.realtime_priority,
                     lock_memory=trial.cell.lock_memory,
-                    private=credentials.get(participant, {}),
+                    private={**credentials.get(participant, {}), **command_line.private},
                     inputs=_present({paths.qos: qos, paths.config: own_config}),
                 )
             )

@@ -13,6 +13,7 @@ from k8sdds.workloads import TrialOutputs
 def read(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
     """Return the outputs of an attempt; `folder` holds one folder for each participant."""
     program = middleware.program_of(trial.cell)
+    program.convert(trial, folder)
     summaries = {
         participant: program.summary(trial, participant, folder) for participant in trial.cell.participants
     }

@@ -13,7 +13,8 @@ from k8sdds.model.trial import Participant
 class Listener:
     """The socket on which a server waits for others."""
 
-    protocol: Literal["tcp", "udp"]
+    protocol: Literal["tcp", "udp", "icmp"]
+    """`icmp`: the kernel answers, without a socket."""
     port: int
 
     def __str__(self) -> str:

@@ -7,11 +7,12 @@ import itertools
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k8sdds.system import reading
+from k8sdds.system.files import replacing
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
@@ -93,6 +94,23 @@ def _lines(log: Path) -> list[str]:
         return reading.data(log).decode("ascii", "replace").splitlines()
     except (FileNotFoundError, reading.UnreadableError):
         return []
+
+
+def write(folder: Path, tag: str, counts: Mapping[int, int], length_s: float) -> None:
+    """Write a log of one interval: how many latencies had each value in ns, which other programs than ours printed."""
+    from hdrh.histogram import HdrHistogram
+
+    histogram = HdrHistogram(1, 100_000_000_000, 3)
+    for value, count in counts.items():
+        histogram.record_value(value, count)
+    encoded = histogram.encode().decode("ascii")
+    largest_s = histogram.get_max_value() / 1e9
+    lines = [
+        "#[Histogram log format version 1.3]",
+        f"Tag={tag},0.000,{length_s:.3f},{largest_s:.3f},{encoded}",
+    ]
+    with replacing(folder / LOG) as unfinished:
+        unfinished.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
 def merged(histograms: Iterable[HdrHistogram]) -> HdrHistogram | None:

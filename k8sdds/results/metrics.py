@@ -52,6 +52,7 @@ PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
 ASYNCHRONOUS = "trials with `publish_mode: asynchronous`"
 CONFIGURED = "trials with `middleware_config`"
 EXCHANGES = "trials with requests and responses (`tcp-rr`, `udp-rr`, `tcp-crr`, `http`, `ping`)"
+HTTP = "trials with `test: http`"
 CONNECTIONS = "trials with `test: tcp-crr`"
 UDP_STREAMS = "trials with `test: udp-stream`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
@@ -156,6 +157,9 @@ class Metrics(BaseModel):
     connections_per_s: float | None = metric("connections", "connections/s", "throughput", "client",
         "Connections that were opened, carried a request and a response, and were closed, per second", better="higher",
         only=CONNECTIONS)
+    requests_per_s: float | None = metric("requests", "requests/s", "throughput", "client",
+        "HTTP requests whose objects arrived in the measured interval, per second, over all connections", better="higher",
+        only=HTTP)
     conntrack_entries: int | None = metric("new conntrack entries", "entries", "throughput", "testbed",
         "Entries in the connection tracking of the client's node after the attempt, minus those before it. An entry remains for"
         " up to 2 minutes after its connection was closed. Null if the node tracks no connections", scale="linear",

@@ -16,6 +16,7 @@ from k8sdds.results.metrics import (
     ASYNCHRONOUS,
     CONFIGURED,
     EXCHANGES,
+    HTTP,
     LINKED,
     METRICS,
     PROCESS,
@@ -61,6 +62,8 @@ class Description(BaseModel):
     mss: int | None = column("cell", "experiment",
         "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=STREAMS)
     connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=EXCHANGES)
+    object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=HTTP)
+    concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=HTTP)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     payload_bytes: int | None = column("cell", "experiment",

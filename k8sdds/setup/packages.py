@@ -19,20 +19,13 @@ from k8sdds.setup.root import as_root
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import CLANG, PERF
 from k8sdds.versions import BUNDLE_ARCHITECTURES
-from k8sdds.workloads import WORKLOADS
-from k8sdds.workloads.tools import Tool
+from k8sdds.workloads import tool_packages
 
 TOOLS = {
     "ip": "iproute2", "bridge": "iproute2", "tc": "iproute2", "nft": "nftables", "ping": "iputils-ping",
     "unshare": "util-linux", "nsenter": "util-linux",
 }  # fmt: skip
 """Tools that the lab runs, each with the package that provides it."""
-PROGRAMS = {
-    workload.program.name: workload.program.package
-    for workload in WORKLOADS.values()
-    if isinstance(workload.program, Tool)
-}
-"""Programs that tests run, each with the package that provides it."""
 BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 LAB = tuple(
@@ -40,7 +33,7 @@ LAB = tuple(
         [
             *BUILD,
             *TOOLS.values(),
-            *PROGRAMS.values(),
+            *tool_packages().values(),
             "ethtool",
             "kmod",
             "openssl",
@@ -89,7 +82,7 @@ PURPOSES = {
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Program that Debian's maintainer scripts run before they start a service."""
 _UNITS = Path("/lib/systemd/system")
-_SERVICES = ("docker-registry.service", "strongswan.service")
+_SERVICES = ("docker-registry.service", "iperf3.service", "nginx.service", "strongswan.service")
 """Services of these packages, which must not run: k8sdds starts their programs itself, in namespaces."""
 
 

@@ -14,7 +14,9 @@ def tables(listener: Listener) -> list[str]:
 
 
 def is_listening(listener: Listener, printed: str) -> bool:
-    """Return whether a socket in the printed tables is that of a server."""
+    """Return whether a socket in the printed tables is that of a server, or none is necessary."""
+    if listener.protocol == "icmp":
+        return True
     rows = (line.split() for line in printed.splitlines())
     return any(
         fields[1].endswith(f":{listener.port:04X}") and (listener.protocol == "udp" or fields[3] == _LISTEN)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.latency import Latency
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced
+from k8sdds.workloads.ping import Ping
 from k8sdds.workloads.program import Program
 from k8sdds.workloads.protocol import NoOptions, Workload
 from k8sdds.workloads.tcp_crr import TcpCrr
 from k8sdds.workloads.tcp_rr import TcpRr
 from k8sdds.workloads.tcp_stream import TcpStream
 from k8sdds.workloads.throughput import Throughput
+from k8sdds.workloads.tools import Tool
 from k8sdds.workloads.udp_rr import UdpRr
 from k8sdds.workloads.udp_stream import UdpStream
 
@@ -30,6 +33,7 @@ __all__ = [
     "find",
     "of_metric",
     "of_mode",
+    "tool_packages",
 ]
 
 WORKLOADS: dict[str, Workload] = {
@@ -43,6 +47,8 @@ WORKLOADS: dict[str, Workload] = {
         TcpRr(),
         UdpRr(),
         TcpCrr(),
+        HttpRequests(),
+        Ping(),
     )
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""
@@ -73,3 +79,9 @@ def of_metric(metric: str, measured: Collection[str] = ()) -> str:
 def of_mode(mode: str | None) -> str | None:
     """Return the name of the workload for a mode that PerfTest printed, or None."""
     return next((name for name, workload in WORKLOADS.items() if workload.mode == mode), None)
+
+
+def tool_packages() -> dict[str, str]:
+    """Return the programs of tests that are not DDS, each with the Debian package that provides it."""
+    tools = (workload.program for workload in WORKLOADS.values() if isinstance(workload.program, Tool))
+    return {name: package for tool in tools for name, package in tool.packages.items()}

@@ -45,6 +45,8 @@ class Command:
     """The socket of a server. It starts before the others, which wait for this socket, and stops after them."""
     window: Window | None = None
     """When the CPU meters are read; None: the program marks its measured interval itself."""
+    private: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that the program reads, by name in the private folder of the participant, which is in memory."""
 
 
 class Program(Protocol):
@@ -78,6 +80,10 @@ class Program(Protocol):
             participant: The participant.
             folder: The attempt's raw files, with one folder for each participant.
         """
+
+    def convert(self, trial: Trial, folder: Path) -> None:
+        """Write the latencies that a program printed as a histogram log into the folder of the participant."""
+        return
 
     def error(self, folder: Path) -> str:
         """Return why a participant failed, as it reported in its folder; empty if it reported nothing."""

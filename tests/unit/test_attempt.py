@@ -18,7 +18,7 @@ from k8sdds.model.trial import Trial
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "paced", "multicast", "best-effort")
-TOOLS = ("tcp-stream", "tcp-crr")
+TOOLS = ("tcp-stream", "tcp-crr", "http", "ping")
 
 FACTS = ["block", "order", "domain", "started_at", "mtu_bytes", "engine", "engine_mode", "fidelity", "wall_s"]
 """Keys of a record that the campaign and the testbed provide."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from k8sdds import middleware
+from k8sdds.bundle import contents
 from k8sdds.campaign import preflight
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import KNOWN
@@ -17,8 +18,11 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.results.record import COLUMNS
+from k8sdds.setup import packages
+from k8sdds.system.paths import shared
 from k8sdds.testbeds import listening
-from k8sdds.workloads import OPTIONS, WORKLOADS
+from k8sdds.workloads import OPTIONS, WORKLOADS, tool_packages
+from k8sdds.workloads.http import Report
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload
 from tests.unit.test_attempt import Recording
@@ -44,7 +48,7 @@ def command(trial_cell: Cell, participant: str, **durations: float) -> Command:
 def test_a_tool_replaces_the_middleware(workload: ToolWorkload) -> None:
     own = cell(workload.name)
     assert middleware.of(own) is None
-    assert middleware.program_of(own) is workload.program
+    assert middleware.program_of(own) is workload.program  # and not the default middleware
     assert middleware.program_of(cell("throughput")) is middleware.of(cell("throughput"))
 
 
@@ -91,6 +95,31 @@ def test_the_window_of_the_meters_is_in_whole_seconds_like_the_interval_of_the_t
     assert server.listens == Listener("tcp", 5201)
     launch = Launch(Participant("subscriber"), ("x",), Path(), listens=server.listens, window=server.window)
     assert launch.supervisor_options == ["--window", "1:3", "--no-phase", "--service"]
+
+
+def test_values_that_wrk_added_are_removed() -> None:
+    # Of 2 connections that sent 8 requests in 400 µs, one waited 350 µs: wrk adds 250 and 150.
+    report = Report(
+        requests=8, seconds=0.0004, bytes=0, errors=0, round_trips_us=[(50, 7), (150, 1), (250, 1), (350, 1)]
+    )
+    assert report.measured(2) == {50: 7, 350: 1}
+
+
+def test_http_has_objects_instead_of_a_payload() -> None:
+    refused = preflight.unsupported(cell("http", payload_bytes=64))
+    assert refused == "payload_bytes has no effect in a http test: leave it out, and set object_bytes"
+    server = command(cell("http", test_options={"object_bytes": 5000}), "sub0")
+    assert server.listens == Listener("tcp", 8080)
+    assert len(server.private["object"]) == 5000
+
+
+def test_packages_of_tools_are_in_the_image_of_both_builds() -> None:
+    (image,) = (image for image in contents.IMAGES if image.native == "perftest")
+    included = {*image.packages, *contents.BASE_PACKAGES}
+    assert set(tool_packages().values()) <= included
+    containerfile = shared("perftest-images") / "perftest/Containerfile"
+    assert set(tool_packages().values()) <= set(containerfile.read_text().split())
+    assert set(tool_packages().values()) <= set(packages.LAB)
 
 
 def test_the_rate_of_all_flows_together_is_offered() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from k8sdds.model.measurement import Window
 from k8sdds.model.trial import SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial, defaults
@@ -27,20 +27,20 @@ NO_EFFECT = defaults(
 
 
 class Tool(Program):
-    """A program of a Debian package."""
+    """Programs of Debian packages."""
 
-    package: str
-    """The package. `k8sdds setup` installs it for the lab, and the image of k8sdds contains it."""
+    packages: Mapping[str, str]
+    """Program to package. `k8sdds setup` installs them for the lab, and the image of k8sdds contains them."""
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return a problem if the tool is not installed in the lab."""
-        if testbed != "lab" or shutil.which(self.name, path=PATH):
-            return []
+        """Return a problem for each program that is not installed in the lab."""
+        missing = [name for name in self.packages if testbed == "lab" and not shutil.which(name, path=PATH)]
         return [
             Problem(
-                f"test {trials[0].cell.test} needs {self.name} (package {self.package}), which is not installed",
+                f"test {trials[0].cell.test} needs {name} (package {self.packages[name]}), which is not installed",
                 "run: k8sdds setup",
             )
+            for name in missing
         ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class Report(Shape):
 class Iperf3(Tool):
     """iperf3, whose client reports what both sides counted."""
 
-    package = "iperf3"
+    packages: Mapping[str, str] = {"iperf3": "iperf3"}
 
     def __init__(self, udp: bool = False) -> None:
         self.name = "iperf3"

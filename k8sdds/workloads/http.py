@@ -1,0 +1,215 @@
+"""The http workload: wrk requests an object from nginx, with several connections at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from k8sdds.model.measurement import Listener
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Role, Trial, host_and_port
+from k8sdds.perftest.output import Summary
+from k8sdds.results import aggregate, histograms
+from k8sdds.results.metrics import Metrics
+from k8sdds.system import reading
+from k8sdds.system.paths import private_folder
+from k8sdds.system.shapes import Finite, Integer, Shape
+from k8sdds.system.strict import Strict
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.program import Command, Surroundings
+from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window
+from k8sdds.workloads.tools.transactions import TAG, describe, set_round_trips
+
+PORT = 8080
+DEFAULT_PAYLOAD_BYTES = 1024
+MAX_OBJECT_BYTES = 8 << 20
+"""Largest object: it is kept in memory, next to the other private files of the server."""
+INTERVAL_TOLERANCE = 0.1
+
+SCRIPT = """\
+done = function(summary, latency, requests)
+  local errors = summary.errors
+  io.write(string.format('{"requests": %d, "seconds": %.6f, "bytes": %d, "errors": %d, "round_trips_us": [',
+    summary.requests, summary.duration / 1e6, summary.bytes,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout))
+  for i = 1, #latency do
+    local value, count = latency(i)
+    io.write(i > 1 and ", " or "", string.format("[%d, %d]", value, count))
+  end
+  io.write("]}\\n")
+end
+"""
+"""Prints the result of wrk as one line of JSON, with each round trip in µs and how many had it."""
+
+NGINX = """\
+daemon off;
+master_process off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  sendfile on;
+  tcp_nopush on;
+  keepalive_requests 1000000000;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  server {{
+    listen {address};
+    root {folder};
+    location = /object {{ default_type application/octet-stream; }}
+    location / {{ return 404; }}
+  }}
+}}
+"""
+"""nginx as one process, which serves one object and writes nothing."""
+
+
+class Report(Shape):
+    """What the script prints."""
+
+    requests: Integer
+    seconds: Finite
+    bytes: Integer
+    errors: Integer
+    round_trips_us: list[tuple[Integer, Integer]]
+
+    def measured(self, concurrency: int) -> dict[int, int]:
+        """Return how many requests had each round trip in µs.
+
+        wrk adds values that it did not measure, for requests that it would have sent during a long round trip (its
+        function stats_correct). This removes them: from the longest round trip on, each value was added to those that
+        are shorter by a multiple of the mean period of a connection.
+        """
+        counts = dict(self.round_trips_us)
+        of_each = self.requests // concurrency
+        period = round(self.seconds * 1e6) // of_each if of_each else 0
+        for value in sorted(counts, reverse=True) if period else ():
+            if value < 2 * period:
+                break
+            for added in range(value - period, period, -period):
+                counts[added] = counts.get(added, 0) - counts[value]
+        return {value: count for value, count in counts.items() if count > 0}
+
+
+class Http(Tool):
+    """nginx as the server and wrk as the client."""
+
+    name = "wrk"
+    packages: Mapping[str, str] = {"wrk": "wrk", "nginx": "nginx"}
+
+    def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
+        """Return the command line of nginx or wrk."""
+        options = HttpOptions(**trial.cell.test_options)
+        address = host_and_port(server_of(surroundings).address, PORT)
+        folder = private_folder(participant.name)
+        if participant.subscribes:
+            return Command(
+                ["nginx", "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")],
+                listens=Listener("tcp", PORT),
+                window=window(trial),
+                private={
+                    "nginx.conf": NGINX.format(folder=folder, address=address).encode(),
+                    "object": bytes(options.object_bytes),
+                },
+            )
+        warmup_s, length_s = whole_seconds(trial)
+        threads = 1
+        common = f"wrk --threads {threads} --connections {options.concurrency} http://{address}/object"
+        warm_up = f"{common} --duration {warmup_s}s >&2 && " if warmup_s else ""
+        measured = f"exec {common} --duration {length_s}s --latency --script {folder / 'report.lua'}"
+        return Command(
+            ["sh", "-c", warm_up + measured], window=window(trial), private={"report.lua": SCRIPT.encode()}
+        )
+
+    def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
+        """Return what wrk counted: the client received the objects."""
+        report = read(folder)
+        if report is None:
+            return None
+        data = {"measured_s": report.seconds}
+        if participant.subscribes:
+            return Summary(data | {"received": report.requests, "delivered_bytes": 0})
+        delivered = report.requests * HttpOptions(**trial.cell.test_options).object_bytes
+        return Summary(
+            data | {"sent": report.requests, "delivered_bytes": delivered, "errors": report.errors}
+        )
+
+    def convert(self, trial: Trial, folder: Path) -> None:
+        """Write the histogram log of the round trips."""
+        report = read(folder)
+        if report is not None and report.round_trips_us:
+            options = HttpOptions(**trial.cell.test_options)
+            counts = {value * 1000: count for value, count in report.measured(options.concurrency).items()}
+            histograms.write(folder / FIRST_PUBLISHER.name, TAG, counts, report.seconds)
+
+
+def read(folder: Path) -> Report | None:
+    """Return what the script printed at the end of wrk's output; None if it is missing or of another shape."""
+    try:
+        lines = reading.text(folder / FIRST_PUBLISHER.name / "stdout").splitlines()
+        printed = next((line for line in reversed(lines) if line.startswith("{")), "")
+        # A strict shape accepts no list in place of a pair.
+        return Report.model_validate_json(printed) if reading.json_object(printed, "wrk") else None
+    except (OSError, reading.UnreadableError, ValidationError):
+        return None
+
+
+class HttpOptions(Strict):
+    """Options of the http test."""
+
+    object_bytes: int = Field(
+        default=1024, ge=1, le=MAX_OBJECT_BYTES, description="size of the object that each request returns"
+    )
+    concurrency: int = Field(
+        default=1, ge=1, le=1000, description="number of connections at the same time, which stay open"
+    )
+
+
+class HttpRequests(ToolWorkload):
+    """Requests for an object on connections that stay open."""
+
+    name = "http"
+    options: type[Strict] = HttpOptions
+    program = Http()
+    measured_by: Role = PUBLISHER
+    histograms = (TAG,)
+    metrics = (
+        "requests_per_s", "round_trip_mean_us", "round_trip_p50_us", "round_trip_p90_us", "round_trip_p99_us",
+        "round_trip_p999_us", "round_trip_p9999_us", "round_trip_max_us",
+    )  # fmt: skip
+
+    def unsupported(self, cell: Cell) -> str | None:
+        """Return which setting of the cell has no effect, or None."""
+        if cell.payload_bytes != DEFAULT_PAYLOAD_BYTES:
+            return "payload_bytes has no effect in a http test: leave it out, and set object_bytes"
+        return super().unsupported(cell)
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the requests per second and the distribution of the round trips."""
+        set_round_trips(record, outputs)
+        requests = aggregate.count(client["sent"] for client in outputs.publishers)
+        seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
+        record.requests_per_s = aggregate.ratio(requests, seconds)
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return a reason if requests failed, or another interval than requested was measured, or None."""
+        _, length_s = whole_seconds(outputs.trial)
+        for participant, summary in outputs.summaries_of(PUBLISHER).items():
+            if summary["errors"]:
+                return f"http-errors: {summary['errors']} requests of {participant} failed or timed out"
+            timed = outputs.latencies.get(TAG)
+            if (timed.get_total_count() if timed else 0) != summary["sent"]:
+                return f"histogram: wrk did not keep the round trips of {summary['sent']} requests"
+            if abs(summary["measured_s"] - length_s) > max(INTERVAL_TOLERANCE * length_s, 0.1):
+                return f"interval: {participant} measured {summary['measured_s']:.3g} s of {length_s} s"
+        return None
+
+    def describe(self, record: Metrics) -> str:
+        """Return the requests per second and the tail of the round trips."""
+        return describe(record, record.requests_per_s, "requests")

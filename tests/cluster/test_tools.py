@@ -1,0 +1,41 @@
+"""Tests of standard tools on a cluster: the image contains them, and servers start before their clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from tests.cluster.conftest import User
+from tests.conftest import Command
+
+TOOLS = """\
+name: tools
+baseline: host
+repetitions: 1
+duration_s: 1
+warmup_s: 0.5
+max_loss_percent: 100
+sweeps:
+  - networks: [host, flannel-vxlan]
+    test: [tcp-stream, udp-stream, tcp-rr, udp-rr, tcp-crr, {name: http, object_bytes: 100000, concurrency: 8}]
+  - networks: [flannel-vxlan]
+    test: ping
+  - networks: [flannel-vxlan]
+    test: throughput
+"""
+
+
+@pytest.mark.long
+def test_all_tools_in_a_campaign(user: User, k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "tools.yaml").write_text(TOOLS)
+    done = k8sdds("run", "tools.yaml", *user.options, "-o", "out", timeout_s=400)
+    run = RunFolder.open(tmp_path / "out")
+    last = {record["trial_id"]: record for record in run.attempts()}.values()
+    assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
+    assert len(last) == 14
+    for record in last:
+        if record["test"] != "throughput":
+            assert record["link_bytes"]["delivered_bytes"]["pub0" if record["test"] == "http" else "sub0"] > 0
+        assert record["subscriber_cpu_percent"] is not None
