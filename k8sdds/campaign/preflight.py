@@ -86,6 +86,14 @@ def _network_problems(cell: Cell) -> list[tuple[str, str]]:
                 f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})",
             )
         )
+    if cell.policies and not network.policy:
+        enforcing = ", ".join(other.name for other in NETWORKS.values() if other.policy)
+        problems.append(
+            (
+                f"{network.name} does not enforce NetworkPolicies",
+                f"set policies only in sweeps of networks that do ({enforcing})",
+            )
+        )
     mtu = network.mtu(cell.datapath_options)
     implementation = middleware.of(cell)
     unfit = implementation.unsupported_mtu(cell, mtu) if implementation else None
@@ -136,6 +144,8 @@ def unsupported(cell: Cell) -> str | None:
     """Return why the cell cannot be run on any network, or None."""
     if cell.placement == SAME_NODE and (cell.link != Link() or cell.capture):
         return "placement same-node uses no link between nodes: leave out link and capture"
+    if cell.placement == SAME_NODE and cell.policies:
+        return "policies are proven by what they deny between nodes, but placement same-node uses one"
     workload = workloads.find(cell.test)
     implementation = middleware.of(cell)
     if implementation is None:

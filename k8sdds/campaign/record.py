@@ -110,6 +110,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "link": cell.link.recorded(),
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
+        **({"policies": cell.policies} if cell.policies else {}),
         **execution.settings(cell),
         **({"profiled": True} if cell.profile else {}),
         "repetition": trial.repetition,

@@ -25,15 +25,7 @@ from k8sdds.model.link import LinkChoice
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.security import SecurityChoice
-from k8sdds.system.strict import (
-    MAX_LABEL,
-    MAX_NAME,
-    MAX_REMARKS,
-    MAX_TITLE,
-    Strict,
-    as_list,
-    mistake,
-)
+from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, as_list, mistake
 from k8sdds.system.yaml_text import nearest
 
 Reliability = Literal["reliable", "best-effort"]
@@ -303,6 +295,12 @@ class Sweep(Strict):
         default=[0],
         description="differentiated services code point of the packets; 46: expedited forwarding",
     )
+    policies: Annotated[
+        list[Annotated[int, Field(ge=0, le=10_000)]], Number, OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[0],
+        description="number of NetworkPolicies that select the pods; each allows only what participants send",
+    )
     layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
     ip_families: IpFamilies | None = Field(
         default=None, description="as in the experiment, for this sweep only"
@@ -360,7 +358,7 @@ LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
     "fragment_bytes", "rate", "rate_profile", "instances", "topics", "writers", "publishers", "subscribers",
     "middleware", "security", "discovery", "receive_mode", "realtime_priority", "lock_memory", "dscp",
-    "publish_mode", "flow_bytes",
+    "publish_mode", "flow_bytes", "policies",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

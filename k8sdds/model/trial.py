@@ -101,6 +101,8 @@ IP_FAMILIES = "ip_families"
 """Option of a network with the IP families of its nodes and pods."""
 MTU_OF_LINKS = "link_mtu"
 """Option of a network with the MTU of the nodes' links."""
+POLICIES = "policies"
+"""Option of a network with the number of NetworkPolicies that select the pods."""
 
 NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
 """Name and sorted options of a network."""
@@ -145,6 +147,7 @@ class Cell(Strict):
     realtime_priority: int = 0
     lock_memory: bool = False
     dscp: int = 0
+    policies: int = 0
     layout: str = "split"
     ip_families: IpFamilies = ip.DEFAULT
     link: Link = Link()
@@ -181,10 +184,11 @@ class Cell(Strict):
 
     @property
     def datapath_options(self) -> dict[str, object]:
-        """The options of the network, with the IP families and the MTU of the links if they are not the default."""
+        """The options of the network, with IP families, MTU of the links and policies if they are not the default."""
         families = {} if self.ip_families == ip.DEFAULT else {IP_FAMILIES: self.ip_families}
         mtu = {} if self.link.mtu == STANDARD_MTU else {MTU_OF_LINKS: self.link.mtu}
-        return self.network_options | families | mtu
+        policies = {POLICIES: self.policies} if self.policies else {}
+        return self.network_options | families | mtu | policies
 
     @property
     def ip_family(self) -> IpFamily:
@@ -272,6 +276,8 @@ class Cell(Strict):
             parts.append(f"SCHED_FIFO {self.realtime_priority}")
         if self.ip_families != ip.DEFAULT:
             parts.append("+".join(self.ip_families))
+        if self.policies:
+            parts.append(f"{self.policies} {'policies' if self.policies > 1 else 'policy'}")
         if self.placement == SAME_NODE:
             parts.append("on one node")
         if link := self.link.describe():

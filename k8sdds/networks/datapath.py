@@ -15,7 +15,9 @@ LINK_MTU = STANDARD_MTU
 """MTU of the links between nodes, unless the experiment sets another one."""
 
 
-Tool = Literal["ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg", "ethtool"]
+Tool = Literal[
+    "ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg", "ethtool", "ipset"
+]
 
 NODE_SUBNETS: dict[IpFamily, Subnet] = {
     "ipv4": ipaddress.IPv4Network("192.168.77.0/24"),
@@ -92,6 +94,8 @@ class Topology:
 
     nodes: tuple[LabNode, ...]
     pods: tuple[LabPod, ...]
+    policies: int = 0
+    """NetworkPolicies that select all pods. Each allows packets from these pods, and nothing else."""
 
     def in_family(self, family: IpFamily) -> Topology:
         """Return the same topology with the nodes' addresses of this family."""

@@ -116,6 +116,8 @@ class Network:
     """Why it carries only IPv4; empty: the lab has it with IPv6, too."""
     ipv6_overhead: int = 0
     """How much smaller the MTU of pods must be if nodes exchange packets by IPv6."""
+    lab_policies: tuple[Feature, ...] = ()
+    """What the lab needs for the rules that the plugin creates for policies; empty: the lab does not have them."""
     aliases: tuple[str, ...] = ()
     """Other names in folder and file names of published results."""
 

@@ -21,6 +21,7 @@ from k8sdds.results.metrics import (
     METRICS,
     PROCESS,
     PROFILED,
+    SELECTED,
     STREAMS,
     Column,
     Metrics,
@@ -108,6 +109,8 @@ class Description(BaseModel):
         " Missing in folders of earlier versions, which measured `ipv4`")
     layout: str | None = column("cell", "experiment", "How participants are pinned to cores: `split`, `same` or `free`")
     cpu_quota: float | None = column("cell", "experiment", "Number of CPUs that each pod may use")
+    policies: int | None = column("cell", "experiment",
+        "Number of NetworkPolicies that selected the pods; `network_proof` has what they were observed to deny", only=SELECTED)
     discovery: str | None = column("cell", "experiment",
         "`auto` (`multicast` if the transport is multicast, otherwise `peers`), `multicast`, `peers` or `server`")
     receive_mode: str | None = column("cell", "experiment", "`listener`, `waitset` or `spin`")

@@ -106,6 +106,11 @@ TBF = Feature(
     "tbf", ("sch_tbf",), "links shaped to a rate",
     "tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 50ms",
 )  # fmt: skip
+IPSET = Feature(
+    "ipset", ("ip_set", "ip_set_hash_ip", "xt_set"), "rules of NetworkPolicies",
+    "ipset create t hash:ip timeout 0 && iptables-nft -A FORWARD -m set --match-set t src -j ACCEPT",
+    "ipset iptables",
+)  # fmt: skip
 OFFLOADS = Feature(
     "offloads", (), "links whose offloads the experiment sets",
     "ip link add v0 type veth peer name v1 && ethtool -K v0 generic-receive-offload on tcp-segmentation-offload off"
@@ -157,7 +162,7 @@ PERF = Feature(
 
 FEATURES = (
     BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, IPV6, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
-    NETEM, NFT_INGRESS, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
+    NETEM, NFT_INGRESS, OFFLOADS, IPSET, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
 )  # fmt: skip
 
 NOT_LOADED = "not loaded"

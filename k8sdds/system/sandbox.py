@@ -36,6 +36,7 @@ RULE_LOADERS = {
     "nft": "nft -f -",
     "iptables": "iptables-nft-restore --noflush",
     "ip6tables": "ip6tables-nft-restore --noflush",
+    "ipset": "ipset restore",
     "ethtool": "xargs -L 1 ethtool",
 }
 """Tool → command that reads a batch as one text. `iptables` creates the objects that CNI plugins and kube-proxy create

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 from k8sdds.model.trial import Cell
@@ -57,5 +58,49 @@ def in_lab(network: str) -> list[str]:
                 plan.datapath.attachments["sub0"].address,
             )
         )
+    finally:
+        lab_network.close()
+
+
+_POLICY_RULES = r"""
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+iptables-nft-save -t filter 2>/dev/null | grep -e '^-A'
+ipset save
+"""
+_GENERATED = (
+    (re.compile(r'--comment (?:"[^"]*"|\S+)'), "--comment *"),
+    (re.compile(r"KUBE-NWPLCY-[0-9A-Z]{16}"), "<policy>"),
+    (re.compile(r"KUBE-(SRC|DST)-[0-9A-Z]{16}"), r"KUBE-\1-*"),
+    (re.compile(r" initval \S+"), ""),
+    (re.compile(r"10\.244\.\d+\.\d+"), "<pod>"),
+)
+
+
+def policy_rules(run: Callable[[str], str], address: str) -> list[str]:
+    """Return the rules of a pod's chain, and the rules and ipsets of all policies, each line once.
+
+    `run` runs a script on the pod's node.
+    """
+    lines = run(_POLICY_RULES).splitlines()
+    jump = re.compile(rf"^-A KUBE-ROUTER-FORWARD -d {re.escape(address)}/32 .* -j (\S+)$")
+    chain = next(match[1] for match in map(jump.match, lines) if match)
+    kept = re.compile(rf"-A {re.escape(chain)} |-A KUBE-NWPLCY-[0-9A-Z]{{16}} |(create|add) KUBE-(SRC|DST)-")
+    found: dict[str, None] = {}
+    for line in lines:
+        if kept.match(line):
+            text = line.replace(chain, "<chain of the pod>")
+            for pattern, replacement in _GENERATED:
+                text = pattern.sub(replacement, text)
+            found[text] = None
+    return list(found)
+
+
+def policy_rules_in_lab(network: str, policies: int) -> list[str]:
+    """Return `policy_rules` of a pod of a lab network all of whose pods so many policies select."""
+    cell = Cell(network=network, test="throughput", payload_bytes=1024, policies=policies)
+    lab_network = build(make_plan(cell))
+    try:
+        address = lab_network.plan.datapath.attachments["sub0"].address
+        return policy_rules(lambda script: lab_network.sandbox.run(["sh"], script, netns="node1"), address)
     finally:
         lab_network.close()

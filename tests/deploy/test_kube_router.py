@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from k8sdds import versions
+from k8sdds.kubernetes import apply
+from k8sdds.networks import policies
 from tests import sources
 from tests.clusters import Deployed
 from tests.deploy import lab_objects
 from tests.deploy.switched import (
+    KUBECTL,
+    SPACE,
     Switched,
     check_network_policies,
     profile_with_bundle,
@@ -69,6 +73,54 @@ def test_the_lab_has_the_objects_of_the_daemon(switched: Switched) -> None:
 
 def test_network_policies_are_enforced(switched: Switched) -> None:
     check_network_policies(switched)
+
+
+def test_the_lab_has_the_rules_of_policies(switched: Switched) -> None:
+    """Each of three policies selects the test's pods, and allows only them."""
+    control, labels = switched.cluster.nodes[0], {"of": "pods"}
+    manifests = [policies.manifest(number, SPACE, {}, labels) for number in range(3)]
+    switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(manifests))
+    try:
+        address = switched.addresses()["on-worker1"]
+        deadline = time.monotonic() + 30
+        while True:
+            daemon = lab_objects.policy_rules(
+                lambda script: switched.inside("worker1", "sh", stdin=script), address
+            )
+            if sum("-j <policy>" in line for line in daemon) or time.monotonic() > deadline:
+                break
+            time.sleep(1)
+    finally:
+        switched.cluster.kubectl("delete", "networkpolicy", "-n", SPACE, "--all")
+    assert sorted(lab_objects.policy_rules_in_lab("kube-router", 3)) == sorted(daemon)
+
+
+def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched, tmp_path: Path) -> None:
+    sweep = {"networks": ["kube-router"], "test": "latency"}
+    sweeps = [{**sweep, "policies": [0, 40]}, {**sweep, "placement": "same-node"}]
+    settings = {
+        "baseline": "kube-router",
+        "repetitions": 1,
+        "duration_s": 1,
+        "warmup_s": 0.2,
+        "sweeps": sweeps,
+    }
+    (tmp_path / "p.yaml").write_text(json.dumps({"name": "p", **settings}))
+    options = ("--testbed", switched.cluster.name, "-o", str(tmp_path / "run"))
+    done = switched.cluster.k8sdds("run", str(tmp_path / "p.yaml"), *options)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "run/trials.jsonl").read_text().splitlines()]
+    by_setting = {(row.get("policies"), row["placement"]): row for row in rows if row["valid"]}
+    without, selected, together = (
+        by_setting[setting] for setting in ((None, "spread"), (40, "spread"), (None, "same-node"))
+    )
+    assert "40 policies deny what " in selected["network_proof"]
+    assert selected["fingerprint"]["rules"] - without["fingerprint"]["rules"] >= 119
+    assert "pass on one node, not by eth0" in together["network_proof"]
+    evidence = together["link_bytes"]
+    assert evidence["uplink"] < evidence["received"]["sub0"] / 2
+    assert "uplink" not in without["link_bytes"]
+    assert json.loads(switched.cluster.kubectl("get", "networkpolicies", "-A", "-o", "json"))["items"] == []
 
 
 def test_quickstart_measures_it(switched: Switched, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.kube_router import cluster, lab
 from k8sdds.networks.network import Network, NetworkColor
-from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFTABLES
+from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPSET, IPTABLES, NFTABLES
 from k8sdds.versions import ARCHITECTURES
 
 KUBE_ROUTER = Network(
@@ -28,6 +28,7 @@ KUBE_ROUTER = Network(
     " masqueraded; kube-proxy's rules for Services are empty",
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
+    lab_policies=(IPSET,),
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.datapath,
     color=NetworkColor("#008f68", "#3ecf9f", "v"),

@@ -1,8 +1,8 @@
 """Plan Kube-router's datapath for nodes of one subnet.
 
 Pods are on kube-bridge, routes lead to the other nodes' addresses. Packets to other addresses than those of pods and
-nodes are masqueraded. The chains of the network policies are those that kube-router creates when no policy exists: they
-come before every other rule, and every forwarded packet is compared with the addresses of all pods of its node.
+nodes are masqueraded. The chains of the network policies are those that kube-router creates: they come before every
+other rule, and every forwarded packet is compared with the addresses of all pods of its node, even without policies.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from k8sdds.networks.common.bridge_cni import (
 )
 from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import NODE_SUBNETS, POD_CIDRS, Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.kube_router import policies
 from k8sdds.networks.network import Engine
 
 BGP_PROTOCOL = 17
@@ -46,9 +47,14 @@ Rules = tuple[str, ...]
 
 def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath."""
+    pod_addresses = [
+        str(_bridge(node, mtu).pod_address(pod.slot).ip)
+        for node in topology.nodes
+        for pod in topology.pods_on(node)
+    ]
 
     def plan_node(node: LabNode) -> NodePlan:
-        bridge = Bridge("kube-bridge", mtu, first_address(node))
+        bridge = _bridge(node, mtu)
         lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
         routes = [
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
@@ -62,15 +68,20 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
                 "ip -6" if node.ipv6 else "ip",
                 (f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}",),
             ),
+            *policies.sets(topology, node, pod_addresses),
             iptables.kubernetes_batch(
                 node,
-                before={"filter": _policy_chains(attachments, node.family)},
+                before={"filter": _policy_chains(attachments, node.family, topology.policies)},
                 after={"nat": {"POSTROUTING": (masquerade,)}},
             ),
         ]
         return [Batch(node.name, "ip", (*lines, *routes)), *pod_batches, *rules], attachments
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
+
+
+def _bridge(node: LabNode, mtu: int) -> Bridge:
+    return Bridge("kube-bridge", mtu, first_address(node))
 
 
 def _masquerade(pods: str, nodes: str) -> str:
@@ -80,8 +91,8 @@ def _masquerade(pods: str, nodes: str) -> str:
     return f"-s {pods} {others} -j MASQUERADE --random-fully"
 
 
-def _policy_chains(pods: dict[str, Attachment], family: IpFamily) -> dict[str, Rules]:
-    """Return all chains of the table `filter` on a node with these pods, for the case that no policy exists."""
+def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) -> dict[str, Rules]:
+    """Return all chains of the table `filter` on a node with these pods, all of which so many policies select."""
     chains = {f"KUBE-POD-FW-{name.upper()}": pod.address for name, pod in pods.items()}
     end = (
         comment("rule to explicitly handle traffic") + " -j KUBE-NWPLCY-TAIL",
@@ -129,18 +140,22 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily) -> dict[str, R
             f"{comment('mark traffic matching a network policy')} -j MARK --set-xmark {_CHECKED}",
         ),
         "KUBE-NWPLCY-TAIL": (f"{comment('accept netpol-ok')} -m mark --mark {_ACCEPTED} -j ACCEPT",),
-        **{chain: _pod_chain(chain, address) for chain, address in chains.items()},
+        **policies.chains(count, family),
+        **{
+            chain: _pod_chain(chain, address, policies.jumps(count, address))
+            for chain, address in chains.items()
+        },
     }
 
 
-def _pod_chain(chain: str, address: str) -> Rules:
-    """Return the rules of a pod that no policy selects."""
+def _pod_chain(chain: str, address: str, ingress: Rules) -> Rules:
+    """Return the rules of a pod. `ingress`: the jumps to the policies that select it; empty: there are none."""
     refused = f"-m mark ! --mark {_CHECKED}"
     return (
         f"{comment('common netpol rules')} -j KUBE-NWPLCY-COMMON",
         f"-d {address} {comment('from local node')} -m addrtype --src-type LOCAL -j ACCEPT",
         f"-s {address} {comment('default egress')} -j KUBE-NWPLCY-DEFAULT",
-        f"-d {address} {comment('default ingress')} -j KUBE-NWPLCY-DEFAULT",
+        *(ingress or (f"-d {address} {comment('default ingress')} -j KUBE-NWPLCY-DEFAULT",)),
         f"{comment(f'{chain} log-drop')} {refused} -m limit --limit 10/minute --limit-burst 10"
         " -j NFLOG --nflog-group 100",
         f"{comment(f'{chain} reject')} {refused} -j REJECT",

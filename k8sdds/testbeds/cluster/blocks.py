@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Sequence
 
-from k8sdds.model.trial import Cell, NetworkMode, Trial
+from k8sdds.model.trial import IP_FAMILIES, Cell, NetworkMode, Trial
 from k8sdds.networks import find
 from k8sdds.testbeds import Block, repetitions
 
@@ -20,7 +20,8 @@ def pod_network(cell: Cell) -> NetworkMode | None:
     """
     if cell.network == HOST or find(cell.network).by_attachment:
         return None
-    return cell.network, tuple(sorted(cell.network_options.items()))
+    options = {name: value for name, value in cell.datapath_options.items() if name != IP_FAMILIES}
+    return cell.network, tuple(sorted(options.items()))
 
 
 def on_host(cell: Cell) -> bool:

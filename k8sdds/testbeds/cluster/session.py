@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds import middleware, versions, workloads
 from k8sdds.analysis import components
 from k8sdds.kubernetes import objects
-from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError, KubernetesClient
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.ip_families import IpFamily
@@ -22,9 +22,8 @@ from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
-from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import clocks, placement, profiled_pods, trial_run
+from k8sdds.testbeds.cluster import causes, clocks, placement, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
@@ -35,6 +34,7 @@ from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
+from k8sdds.testbeds.cluster.policies import Policies
 from k8sdds.testbeds.cluster.services import ServicePods
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.fingerprint import Probed
@@ -108,6 +108,7 @@ class ClusterSession:
             self._pods.watch.listeners.append(self._metrics.observe_pod)
         self._cluster = selected.name
         """Name of the cluster; empty: k8sdds did not deploy it."""
+        self._policies = Policies(client, namespace, campaign, self._pods, self._probes)
         self._services = ServicePods(client)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
@@ -157,7 +158,7 @@ class ClusterSession:
         except PrerequisiteError as error:
             self._pods.invalidate()
             failed = self._pods.failed_part(END_VISIBLE_S) or self._services.restarted()
-            if failed or (worked and not _is_refusal(error)) or _is_by_lost_host(error):
+            if failed or (worked and not causes.is_refusal(error)) or causes.is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
                 ) from error
@@ -167,6 +168,9 @@ class ClusterSession:
         cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
         self._install_network(next(filter(None, map(pod_network, cells)), None))
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
+        for cell in filter(pod_network, cells):
+            if self._policies.provide(cell, self._slots(cell)):
+                self._verifier.forget_pod_networks()
         self._require_realtime(cell for cell in cells if cell.realtime_priority)
         for cell in cells:
             self._verifier.verify(cell, self._slots(cell))
@@ -276,7 +280,9 @@ class ClusterSession:
             "engine_mode": engine.mode if engine else None,
             "fidelity": "real",
             "nodes": len(nodes),
-            "network_proof": proof.describe() if proof else None,
+            "network_proof": "; ".join(filter(None, (proof.describe(), self._policies.proof)))
+            if proof
+            else None,
             "fingerprint": observed.model_dump() if observed else None,
         }
 
@@ -374,17 +380,13 @@ class ClusterSession:
             readings = [before, self._read_clocks(pods)]
             error = clocks.clock_error(trial.cell.participants, pods, readings)
             measurement = replace(measurement, clock_error=error)
-        carried_bytes = uplink_bytes = None
-        if trial.cell.crosses_links:
-            carried_bytes, unproven = self._verifier.carried_bytes(trial.cell, slots)
-        else:
-            uplink_bytes, unproven = self._verifier.uplink_bytes(trial.cell, slots)
+        counters, unproven = self._verifier.counters(trial.cell, slots)
         no_profile = (
             profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
         )
         notes = filter(None, (f"{UNPROVEN}: {unproven}" if unproven else "", no_profile))
         warnings = (*measurement.warnings, *notes)
-        return replace(measurement, carried_bytes=carried_bytes, uplink_bytes=uplink_bytes, warnings=warnings)
+        return replace(measurement, **counters, warnings=warnings)
 
     def _profiler(self, folder: Path, pods: dict[str, ReadyPod]) -> Profiler:
         """Return what profiles an attempt of the participants in these pods."""
@@ -414,6 +416,7 @@ class ClusterSession:
 
     def close(self) -> None:
         """Stop watching pods, and delete the node probes' namespace. Safe to call twice."""
+        self._policies.remove()
         self._pods.close()
         self._probes.close()
 
@@ -421,25 +424,6 @@ class ClusterSession:
 def _observed(cell: Cell) -> tuple[str, str, IpFamily]:
     """Return what one fingerprint describes: the packets of a family on a network with its options."""
     return cell.network, repr(sorted(cell.network_options.items())), cell.ip_family
-
-
-def _is_by_lost_host(error: BaseException) -> bool:
-    """Return whether the loss of an SSH connection caused an error."""
-    return any(isinstance(cause, HostLost) for cause in _causes(error))
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Return whether the API server refused a request that it will refuse again."""
-    return any(
-        isinstance(cause, ApiError) and cause.status in AUTHORIZATION_STATUSES for cause in _causes(error)
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what caused it."""
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def middlewares(trials: Sequence[Trial]) -> list[Middleware]:

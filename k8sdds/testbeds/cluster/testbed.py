@@ -14,7 +14,15 @@ from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block
-from k8sdds.testbeds.cluster import detection, facts, namespace, permissions, preflight, profiled_pods
+from k8sdds.testbeds.cluster import (
+    detection,
+    facts,
+    namespace,
+    permissions,
+    policies,
+    preflight,
+    profiled_pods,
+)
 from k8sdds.testbeds.cluster.blocks import HOST, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
@@ -129,6 +137,7 @@ class ClusterTestbed:
             *(profiled_pods.problems(self.nodes) if any(cell.profile for cell in cells) else []),
             *preflight.attachment_problems(cells, self.client),
             *preflight.family_problems(cells, self.nodes),
+            *policies.rights_problems(self.client, self.selected.namespace, cells),
             *preflight.placement_problems(cells, self.nodes, self._image(trials)),
         ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from k8sdds.kubernetes.exec_stream import CommandResult
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, IpFamily
@@ -138,6 +139,18 @@ class PathVerifier:
             key: proof for key, proof in self._proofs.items() if all(slot.host for slot in key[0])
         }
         self._last = {}
+
+    def counters(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, Any], str]:
+        """Return what the nodes' links carried since the last reading, as fields of a measurement.
+
+        Returns:
+            (fields, why one of them is unknown).
+        """
+        if cell.crosses_links:
+            carried_bytes, unproven = self.carried_bytes(cell, slots)
+            return {"carried_bytes": carried_bytes}, unproven
+        uplink_bytes, unproven = self.uplink_bytes(cell, slots)
+        return {"uplink_bytes": uplink_bytes}, unproven
 
     def carried_bytes(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, int] | None, str]:
         """Return the bytes received on the network's links on each subscriber's node since the last reading.

@@ -84,8 +84,10 @@ class LabNetwork:
         for compiled in self.plan.datapath.bpf_objects:
             run([*COMPILE_BPF, compiled.path], compiled.source)
         # `ip` creates devices in order: first of the switch, then of the nodes, then of the pods.
-        self.sandbox.apply([batch for batch in self.plan.batches if batch.tool == "ip"])
-        others = [batch for batch in self.plan.batches if batch.tool != "ip"]
+        # Rules refer to ipsets.
+        first = ("ip", "ipset")
+        self.sandbox.apply([batch for batch in self.plan.batches if batch.tool in first])
+        others = [batch for batch in self.plan.batches if batch.tool not in first]
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
         datapath = self.plan.datapath

@@ -7,9 +7,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
+from k8sdds.testbeds import policies
 from k8sdds.testbeds.fingerprint import Probed, Stop
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 
@@ -63,6 +65,38 @@ class LabPlace:
         if code:
             message = " ".join(stderr.decode(errors="replace").split())
             raise PrerequisiteError(f"{self._name}: {message or f'`{argv[0]}` failed'}")
+
+
+def verify_policies(lab_network: LabNetwork) -> str:
+    """Verify that the policies of a lab network allow a participant and deny another node.
+
+    Returns:
+        What was verified; empty if there are no policies.
+
+    Raises:
+        PrerequisiteError: They are not enforced.
+        PartFailed: A program was killed.
+    """
+    count = lab_network.plan.topology.policies
+    if not count:
+        return ""
+    between = probed(lab_network)
+    assert between.node is not None
+    receiver = next(
+        name
+        for name, attachment in lab_network.plan.datapath.attachments.items()
+        if attachment.address == between.receiver_address
+    )
+    node = lab_network.node_of(FIRST_PUBLISHER.name)
+    if not policies.answered(between.sender, between.receiver, between.receiver_address):
+        raise PrerequisiteError(
+            f"{lab_network.name}: {receiver} does not answer, although {count} policies allow it"
+        )
+    if policies.answered(between.node, between.receiver, between.receiver_address):
+        raise PrerequisiteError(
+            f"{lab_network.name}: {receiver} answers {node}, although {count} policies deny it"
+        )
+    return policies.proof(count, node, receiver)
 
 
 def probed(lab_network: LabNetwork) -> Probed:

@@ -57,6 +57,12 @@ def _contradiction(cell: Cell) -> Problem | None:
     if cell.cpu_quota and not make_plan(cell).datapath.in_pods:
         return problem("cpu_quota needs pods, but this network has none", "remove cpu_quota, or this network")
     network = find(cell.network)
+    if cell.policies and not network.lab_policies:
+        known = ", ".join(other.name for other in networks.NETWORKS.values() if other.lab_policies)
+        return problem(
+            "the lab does not have the rules of this network for policies",
+            f"measure it on a cluster (--testbed cluster), or use policies only on {known}",
+        )
     if cell.link.loss_percent and network.loss_exemption:
         return problem(
             f"link.loss_percent has no effect: {network.loss_exemption}",
@@ -106,6 +112,8 @@ def needed_features(cell: Cell) -> list[Feature]:
         features.append(kernel_features.NETEM)
     if cell.link.loss_percent:
         features.append(kernel_features.NFT_INGRESS)
+    if cell.policies:
+        features += find(cell.network).lab_policies
     if cell.link.offloads.requested():
         features.append(kernel_features.OFFLOADS)
     return features

@@ -59,6 +59,7 @@ class Lab:
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
         self._fingerprints: dict[NetworkMode, Fingerprint] = {}
+        self._policy_proofs: dict[LabNetworkKey, str] = {}
         self._record = records.LabRecord(
             name=campaign,
             kind="campaign",
@@ -172,6 +173,7 @@ class Lab:
         self._record.pods[name] = lab_network.pods
         records.write(self._record)
         lab_network.verify(crosses_links=cell.crosses_links)
+        self._policy_proofs[plan.key] = places.verify_policies(lab_network)
 
     def detach(self) -> None:
         """Let all lab networks outlive this process; `records.remove` then removes them."""
@@ -202,7 +204,8 @@ class Lab:
             "engine_mode": engine.mode if engine else None,
             "fidelity": network.fidelity,
             "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
-            + ("; nothing between nodes but encrypted packets" if network.encryption else ""),
+            + ("; nothing between nodes but encrypted packets" if network.encryption else "")
+            + (f"; {denied}" if (denied := self._policy_proofs[lab_network.plan.key]) else ""),
             "fingerprint": observed.model_dump() if observed else None,
             **({"node_links": links} if (links := lab_network.node_links) else {}),
         }

@@ -63,7 +63,8 @@ def topology_of(cell: Cell) -> Topology:
         node = node_of[participant]
         pods.append(LabPod(participant, node=node, slot=slots[node], index=index))
         slots[node] += 1
-    return Topology(nodes=tuple(LabNode(i, cell.ip_family) for i in range(count)), pods=tuple(pods))
+    nodes = tuple(LabNode(i, cell.ip_family) for i in range(count))
+    return Topology(nodes=nodes, pods=tuple(pods), policies=cell.policies)
 
 
 def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:

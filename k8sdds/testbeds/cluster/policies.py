@@ -1,0 +1,155 @@
+"""Create the NetworkPolicies of a block, wait until they are enforced, and delete them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from k8sdds import versions
+from k8sdds.kubernetes import objects
+from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell
+from k8sdds.networks.policies import API_GROUP, manifest
+from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.testbeds import packet_handling, policies
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.places import PodPlace
+from k8sdds.testbeds.cluster.pod_pool import PodPool
+from k8sdds.testbeds.cluster.pods import Slot
+
+WORKERS = 8
+TIMEOUT_S, TIMEOUT_PER_POLICY_S = 60, 0.2
+"""How long the network's agents may take until all policies are enforced, or all are gone."""
+POLL_S = 2.0
+VERBS = ("create", "delete")
+
+
+def rights_problems(client: KubernetesClient, namespace: str | None, cells: Iterable[Cell]) -> list[Problem]:
+    """Return problems if the cells need policies, and this user may not create and delete them."""
+    if not any(cell.policies for cell in cells):
+        return []
+    where = {"namespace": namespace} if namespace else {}
+    missing = [verb for verb in VERBS if not client.is_allowed(verb, API_GROUP, "networkpolicies", **where)]
+    if not missing:
+        return []
+    return [
+        Problem(
+            f"policies: this user may not {' and '.join(missing)} NetworkPolicies",
+            "let an administrator grant it (deploy/rights), or set policies to 0",
+        )
+    ]
+
+
+class Policies:
+    """The NetworkPolicies in a campaign's namespace. They select the participants' pods."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        namespace: CampaignNamespace,
+        campaign: str,
+        pods: PodPool,
+        probes: NodeProbes,
+    ) -> None:
+        """Create none yet."""
+        self._client = client
+        self._namespace = namespace.name
+        self._campaign = campaign
+        self._pods = pods
+        self._probes = probes
+        self._count = 0
+        self._other_rules: int | None = None
+        """Packet filter rules of the observed node without policies; None: unknown."""
+        self.proof = ""
+        """What was verified of the current policies; empty: there are none."""
+
+    def provide(self, cell: Cell, slots: Mapping[str, Slot]) -> bool:
+        """Create the policies of a cell, delete others, and wait until they are enforced. The pods must be ready.
+
+        Returns:
+            Whether there was anything to change.
+
+        Raises:
+            PrerequisiteError: The policies are not enforced.
+        """
+        if cell.policies == self._count:
+            return False
+        node = self._pods.pod(slots[FIRST_PUBLISHER.name]).node
+        receiver = self._receiver(cell, slots, node)
+        with self._probes.observing(node) as place:
+            path = _Path(
+                PodPlace(self._pods, slots[FIRST_PUBLISHER.name]), PodPlace(self._pods, slots[receiver]), place,
+                self._pods.pod(slots[receiver]).address, self._pods.pod(slots[receiver]).node_address,
+            )  # fmt: skip
+            if not self._count:
+                self._other_rules = path.rules()
+            self._set(cell.policies)
+            self._await(path, f"{node} to {receiver}")
+        self.proof = policies.proof(cell.policies, node, receiver) if cell.policies else ""
+        return True
+
+    def remove(self) -> None:
+        """Delete all policies. Safe to call twice."""
+        self._set(0)
+
+    def _receiver(self, cell: Cell, slots: Mapping[str, Slot], node: str) -> str:
+        """Return a subscriber that is not on a node."""
+        for participant in cell.participants:
+            if participant.subscribes and self._pods.pod(slots[participant.name]).node != node:
+                return participant.name
+        raise PrerequisiteError(f"{cell.describe()}: no subscriber is on another node than {node}")
+
+    def _await(self, path: _Path, direction: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S + TIMEOUT_PER_POLICY_S * self._count
+        while not self._is_enforced(path):
+            if time.monotonic() > deadline:
+                raise PrerequisiteError(
+                    f"{self._count} NetworkPolicies are not in effect for packets from {direction}",
+                    "check that the network's agents are ready, and that they enforce policies",
+                )
+            time.sleep(POLL_S)
+
+    def _is_enforced(self, path: _Path) -> bool:
+        """Return whether a participant is answered, its node only without policies, and all rules exist."""
+        rules, other = path.rules(), self._other_rules
+        if rules is not None and other is not None and other < rules < other + self._count:
+            return False  # a network without packet filter rules has as many as before
+        denied = policies.answered(path.node, path.receiver, path.address) == 0
+        return denied == bool(self._count) and policies.answered(path.sender, path.receiver, path.address) > 0
+
+    def _set(self, count: int) -> None:
+        with ThreadPoolExecutor(WORKERS) as executor:
+            list(executor.map(self._create, range(self._count, count)))
+            list(executor.map(self._delete, range(count, self._count)))
+        self._count, self.proof = count, ""
+
+    def _create(self, number: int) -> None:
+        labels = {versions.MANAGED_BY_LABEL: versions.MANAGED_BY, versions.CAMPAIGN_LABEL: self._campaign}
+        pods = {versions.CAMPAIGN_LABEL: self._campaign, versions.KIND_LABEL: "pod"}
+        objects.create(self._client, [manifest(number, self._namespace, labels, pods)])
+
+    def _delete(self, number: int) -> None:
+        one = manifest(number, self._namespace, {}, {})
+        self._client.delete(f"{objects.collection_path(self._client, one)}/{one['metadata']['name']}")
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A participant that the policies allow to reach another one, and its node, which they do not."""
+
+    sender: PodPlace
+    receiver: PodPlace
+    node: PodPlace
+    address: str
+    """Of the receiver."""
+    peer: str
+    """Of the receiver's node."""
+
+    def rules(self) -> int | None:
+        """Return the number of packet filter rules on the node; None: unreadable."""
+        output = self.node.run([*packet_handling.COMMAND, self.peer])
+        found = packet_handling.parse(output.decode(errors="replace")).rules
+        return None if found is None else len(found)
