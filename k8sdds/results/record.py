@@ -32,7 +32,7 @@ from k8sdds.results.metrics import (
 )
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.reading import one_line
-from k8sdds.system.shapes import Count, Number
+from k8sdds.system.shapes import Count, Number, Shape
 from k8sdds.system.strict import MAX_TITLE
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
@@ -218,8 +218,16 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
 
 
+class _Link(Shape):
+    rate_mbit: Number = None
+    loss_percent: Number = None
+    delay_us: Number = None
+    mtu: Count = None
+    offloads: dict[str, bool] | None = None
+
+
 _SHAPES: dict[str, TypeAdapter[Any]] = {
-    "link": TypeAdapter(dict[str, Number | dict[str, bool]] | None),
+    "link": TypeAdapter(_Link | None),
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),

@@ -31,8 +31,8 @@ def test_workloads_yield_known_metrics() -> None:
         assert set(workload.metrics) <= METRICS.keys()
 
 
-def test_the_headlines_are_throughput_and_90th_percentiles() -> None:
-    assert HEADLINES == ("throughput_mbps", "latency_p90_us", "delay_p90_us")
+def test_the_headlines_of_dds_come_first() -> None:
+    assert HEADLINES[:3] == ("throughput_mbps", "latency_p90_us", "delay_p90_us")
 
 
 def test_the_schema_has_every_column() -> None:

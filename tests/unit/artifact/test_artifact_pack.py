@@ -121,7 +121,7 @@ def test_custom_claims_are_packed_and_judged(run_folder: RunFolder, tmp_path: Pa
     assert (judged["id"], judged["verdict"]) == ("vxlan-slower", "supported")
     assert judged["command"] == "k8sdds reproduce vxlan-slower --claims claims/claims.yaml"
     assert "What we say" in readme and judged["command"] in readme
-    with pytest.raises(InputError, match="no claims file"):
+    with pytest.raises(InputError, match="no set of claims"):
         artifact.pack([run_folder.path], tmp_path / "b.zip", artifact.Description(claims="owm"))
     assert not list(tmp_path.glob("b.zip*"))
 

@@ -233,7 +233,7 @@ def _answer(data: bytes, _: Path) -> None:
     from k8sdds.kubernetes import client
 
     probe = object.__new__(client.KubernetesClient)
-    probe.configuration = type("Configuration", (), {"host": "https://192.0.2.1"})()
+    probe.server = "https://192.0.2.1"
     probe._parse(data)
     client._error_message(500, data)
     exec_stream._exit_code(data)
