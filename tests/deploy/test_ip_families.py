@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -29,6 +30,11 @@ sweeps:
     payload_bytes: 8192
     middleware: [cyclonedds, fastdds]
     ip_families: [ipv6]
+  - networks: host
+    test: latency
+    payload_bytes: 1024
+    transport: multicast
+    ip_families: [ipv6]
 """
 BY_IPV4 = """\
   - networks: [{networks}]
@@ -52,6 +58,7 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
         before = site.machine_states()
         site.k8sdds("deploy", profile, "--yes")
         assert site.k8sdds("deploy", profile, "--yes").stdout == "no changes\n"
+        assert json.loads(site.k8sdds("status", profile, "--json").stdout)["problems"] == []
         # A network that cannot is refused, and so are other families, before anything changes.
         refused = run(site.state, "network", "switch", profile, "weavenet", "--yes")
         assert refused.returncode == 2 and "WeaveNet has no IPv6" in refused.stderr, refused.stderr
@@ -76,6 +83,7 @@ def check(folder: RunFolder, dual: bool) -> None:
     valid = [record for record in folder.attempts() if record["valid"]]
     expected = {(name, family) for name in NETWORKS for family in ("ipv6", *(["ipv4+ipv6"] if dual else []))}
     assert {(record["network"], record["ip_families"]) for record in valid} == expected
+    assert "multicast" in {record["transport"] for record in valid}
     for record in valid:
         network, ipv6, found = record["network"], record["ip_families"] == "ipv6", record["fingerprint"]
         device = "flannel-v6.1" if ipv6 else "flannel.1"

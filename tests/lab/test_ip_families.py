@@ -25,6 +25,11 @@ sweeps:
     payload_bytes: 8192
     message_bytes: mtu
     middleware: [cyclonedds, fastdds]
+  - networks: [{multicast}]
+    test: throughput
+    payload_bytes: 1024
+    transport: multicast
+    subscribers: 2
   - networks: host
     test: latency
     payload_bytes: 8872
@@ -36,14 +41,16 @@ MTU = {"flannel-vxlan": 1430, "calico-vxlan": 1430}
 """MTU of pods where nodes exchange packets by IPv6, if it is not that of the link."""
 
 
-def measured(k8sdds: Command, folder: Path, families: str, networks: str) -> list[dict[str, Any]]:
+def measured(
+    k8sdds: Command, folder: Path, families: str, networks: str, multicast: str = "host"
+) -> list[dict[str, Any]]:
     path = folder / "families.yaml"
-    path.write_text(EXPERIMENT.format(families=families, networks=networks))
+    path.write_text(EXPERIMENT.format(families=families, networks=networks, multicast=multicast))
     done = k8sdds("run", str(path), "-o", "out")
     assert done.returncode == 0, done.stderr
     # On a busy machine, disturbed attempts are repeated.
     records = {record["trial_id"]: record for record in RunFolder.open(folder / "out").attempts()}
-    assert len(records) == 2 * len(networks.split(",")) + 1
+    assert len(records) == 2 * len(networks.split(",")) + len(multicast.split(",")) + 1
     return list(records.values())
 
 
@@ -69,7 +76,7 @@ def test_all_networks_with_ipv6(k8sdds: Command, tmp_path: Path, families: str) 
     networks = (
         "host, baremetal, flannel-hostgw, flannel-vxlan, kube-router, macvlan, calico-bgp, calico-vxlan"
     )
-    for record in measured(k8sdds, tmp_path, families, networks):
+    for record in measured(k8sdds, tmp_path, families, networks, multicast="host, macvlan"):
         network, found = record["network"], record["fingerprint"]
         assert record["valid"], record["reason"]
         assert record["ip_families"] == families.replace(", ", "+")

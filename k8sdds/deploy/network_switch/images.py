@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from k8sdds import versions
 from k8sdds.deploy import images, software
@@ -29,18 +29,25 @@ def fetch_images(
         PrerequisiteError: A node cannot get an image.
     """
     progress(f"checking the images of {install.name}")
-    if profile.software.source == "bundle":
-        _import_images(profile, install, connections, nodes, progress)
-    lines = [
-        f"{images.LIST} | grep -qxF {image} || ctr -n k8s.io images pull {image} >/dev/null"
-        f" || {{ echo cannot get {image} >&2; exit 1; }}\n"
-        for image in install.images
-    ]
-    lines += [_program_check(image, program) for image, program in install.programs]
-    script = "".join(["PATH=$PATH:/usr/local/bin\n", *lines])
+    command = f"uname -m; PATH=$PATH:/usr/local/bin {images.LIST}"
+
+    def find_missing(host: Host) -> tuple[str, set[str]]:
+        machine, *present = host.run(command).out.split()
+        return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine), set(install.images) - set(present)
+
+    missing = connections.all(find_missing, nodes)
+    imported: Mapping[str, set[str]] = {}
+    if profile.software.source == "bundle" and any(names for _, names in missing.values()):
+        imported = _import_images(profile, missing, connections, progress)
+    pulled = {name: names - imported.get(name, set()) for name, (_, names) in missing.items()}
 
     def fetch(host: Host) -> ScriptResult:
-        done = host.run(script, timeout_s=TIMEOUT_S)
+        lines = [
+            f"ctr -n k8s.io images pull {image} >/dev/null || {{ echo cannot get {image} >&2; exit 1; }}\n"
+            for image in sorted(pulled[host.name])
+        ]
+        lines += [_program_check(image, program) for image, program in install.programs]
+        done = host.run("".join(["PATH=$PATH:/usr/local/bin\n", *lines]), timeout_s=TIMEOUT_S)
         if done.code:
             errors = done.err.strip().splitlines()[-2:]
             raise PrerequisiteError(
@@ -50,42 +57,43 @@ def fetch_images(
             )
         return done
 
-    connections.all(fetch, nodes)
+    incomplete = [name for name in nodes if pulled[name] or install.programs]
+    if incomplete:
+        connections.all(fetch, incomplete)
 
 
 def _import_images(
     profile: Profile,
-    install: RenderedNetwork,
+    missing: Mapping[str, tuple[str, set[str]]],
     connections: Connections,
-    nodes: Sequence[str],
     progress: Callable[[str], None],
-) -> None:
-    """Import images from the bundle on the nodes that do not have them. What it does not have is left out."""
+) -> dict[str, set[str]]:
+    """Import images from the bundle, and return by node those that the bundle has.
 
-    def find_missing(host: Host) -> tuple[str, set[str]]:
-        machine, *present = host.run(f"uname -m; PATH=$PATH:/usr/local/bin {images.LIST}").out.split()
-        return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine), set(install.images) - set(present)
-
-    missing = connections.all(find_missing, nodes)
-    if not any(names for _, names in missing.values()):
-        return
+    Args:
+        profile: The profile.
+        missing: Architecture and missing images by node.
+        connections: Connections to the nodes.
+        progress: Receives one line about each step.
+    """
     try:
         bundle = software.for_profile(profile, [arch for arch, _ in missing.values()], progress)
     except K8sddsError as error:
         progress(f"{error.message}; {error.remedy}")
-        return
+        return {}
 
-    def load(host: Host) -> None:
+    def load(host: Host) -> set[str]:
         arch, names = missing[host.name]
         selected = bundle.selected_images(arch, names)
         if not selected.digests:
-            return
+            return set()
         archive = bundle.archive(selected)
         done = images.load(host, archive.source, archive.shared, TIMEOUT_S, selected.digests)
         if done.code:
             raise PrerequisiteError(f"{host.name}: {done.err.strip()}", "nothing was changed; retry")
+        return {name for name, _ in selected.digests}
 
-    connections.all(load, nodes)
+    return connections.all(load, list(missing))
 
 
 def _program_check(image: str, program: str) -> str:
