@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.analysis import overhead, tests
+from k8sdds.analysis import missing, overhead, tests
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
@@ -113,7 +113,7 @@ def compare(
         )
     rows = []
     redefined: dict[str, None] = {}
-    missing: Counter[tuple[str, str]] = Counter()
+    unknown: Counter[tuple[str, str]] = Counter()
     for key in shared:
         rows_a, rows_b = cells_a[key], cells_b[key]
         used = [*rows_a, *rows_b]
@@ -128,8 +128,8 @@ def compare(
             change = _change(a, b, rows_a, rows_b, name, same_folder, relative)
             if change is not None:
                 rows.append(_row(rows_a[0], key, name, change, match_networks))
-            elif reason := overhead.missing(used, name):
-                missing[name, reason] += 1
+            elif why := missing.reason(used, name):
+                unknown[name, why] += 1
     if redefined and not rows:
         raise InputError(
             f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
@@ -137,19 +137,17 @@ def compare(
             "measure both with this version and equally synchronized clocks,"
             " or compare another --quantity; see: docs/reference/run-folder.md",
         )
-    if missing and not rows:
+    if unknown and not rows:
         raise InputError(
             f"{a.name} and {b.name} have no value to compare:"
-            f" {'; '.join(f'{name}: {reason}' for name, reason in missing)}",
+            f" {'; '.join(f'{name}: {why}' for name, why in unknown)}",
             "measure longer (k8sdds run --duration), or compare another --quantity",
         )
     _adjust(rows, level)
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
-    unknown = tuple(
-        {"quantity": name, "reason": reason, "cells": cells} for (name, reason), cells in missing.items()
-    )
-    return Comparison(rows, differing, *unmatched, how, tuple(redefined), unknown)
+    few = tuple({"quantity": name, "reason": why, "cells": cells} for (name, why), cells in unknown.items())
+    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few)
 
 
 def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
@@ -168,7 +166,7 @@ def _headlines(rows: list[Row]) -> list[str]:
     return [
         name
         for name in HEADLINES
-        if overhead.missing(rows, name) or any(row.get(name) is not None for row in rows)
+        if missing.reason(rows, name) or any(row.get(name) is not None for row in rows)
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
@@ -188,15 +187,6 @@ def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:
             if value > 0:
                 values[trial["repetition"] or 0].append(value)
     return {repetition: statistics.geometric_mean(same) for repetition, same in values.items()}
-
-
-def missing(trials: list[Row], metric: str) -> str:
-    """Return why a metric is null in the first of these trials that states it, or an empty text.
-
-    A percentile is null in a trial with too few values, such as `84 values, 100 are needed`.
-    """
-    reasons = (json.loads(trial.get("missing") or "{}").get(metric) for trial in trials)
-    return next((reason for reason in reasons if reason), "")
 
 
 _STEPS = {"_mbps": 0.1, "_us": 1.0}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds.analysis import overhead
+from k8sdds.analysis import missing
 from k8sdds.analysis.tests import Contrast, holm, p_inside, p_outside
 from k8sdds.claims import evidence
 from k8sdds.claims.evidence import PointData, Source, TestedPoint
@@ -170,7 +170,7 @@ def _verdict(
     obstacle = _obstacle(claim, rows, source)
     if obstacle:
         return NOT_TESTABLE, obstacle, tested
-    missing = len(parts) < len(claim.parts) or any(
+    incomplete = len(parts) < len(claim.parts) or any(
         point.contrast is None and not point.counts for point in tested
     )
     outside = _outside(claim, tested, level, with_modeled=False)
@@ -180,7 +180,7 @@ def _verdict(
     if outside is not None:
         disagrees = f"the lab's model of {modeled_networks(rows)} does not agree ({describe_point(outside)})"
         return NOT_TESTABLE, f"{disagrees}, but only the real network can contradict the claim", tested
-    if missing:
+    if incomplete:
         reason = _too_few_values(parts) or "some cells of the claim have no valid trial; measure"
         return NOT_ENOUGH, f"{reason}: {claim.command}", tested
     undecided = _undecided(claim, tested, level)
@@ -200,7 +200,7 @@ def _too_few_values(parts: list[tuple[int, Part, list[PointData]]]) -> str:
             if point.contrast is not None or point.counts:
                 continue
             for quantity in part.quantities:
-                if reason := overhead.missing(list(point.rows), quantity):
+                if reason := missing.reason(list(point.rows), quantity):
                     return f"{METRICS[quantity].title}: {reason}; measure longer"
     return ""
 

@@ -56,7 +56,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
     Raises:
         InputError: The run folder cannot be read.
     """
-    from k8sdds.analysis import overhead
+    from k8sdds.analysis import missing, overhead
     from k8sdds.report import content as contents
     from k8sdds.report import summary
     from k8sdds.workloads import HEADLINES
@@ -94,7 +94,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
             for row in content.invalid
         ],
         "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
-        "missing": content.missing,
+        "missing": missing.by_network(content.best),
     }
 
 

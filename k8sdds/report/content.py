@@ -6,7 +6,6 @@ the same transport, reliability and so on (see `k8sdds.analysis.conditions`).
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -235,19 +234,6 @@ class Content:
         profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
         rows = [*(row["warnings"] for row in self.best), *profiled["warnings"]]
         return Counter(text for warnings in rows for text in warnings).most_common()
-
-    @cached_property
-    def missing(self) -> list[Row]:
-        """Percentiles that are null in valid trials, by network, with the number of trials and the first reason."""
-        found: dict[tuple[str, str], Row] = {}
-        for row in self.best:
-            for quantity, reason in json.loads(row["missing"] or "{}").items():
-                if quantity not in METRICS:
-                    continue  # of a later version
-                entry = {"quantity": quantity, UNIT: row[UNIT], "trials": 0, "reason": reason}
-                found.setdefault((quantity, row[UNIT]), entry)["trials"] += 1
-        order = list(METRICS)
-        return sorted(found.values(), key=lambda row: order.index(row["quantity"]))
 
     @property
     def notable_events(self) -> list[Row]:

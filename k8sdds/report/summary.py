@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from k8sdds.analysis import background_cost, contrast, limit, overhead
+from k8sdds.analysis import background_cost, contrast, limit, missing, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
@@ -87,7 +87,7 @@ def caveats(content: Content) -> list[str]:
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
         notes.append(f"{formats.count(with_warnings, 'valid trial')} {verb} warnings; see the report.")
-    notes += [f"Not measured: {missing}." for missing in background_cost.missing_readings(content.run)]
+    notes += [f"Not measured: {what}." for what in background_cost.missing_readings(content.run)]
     if content.testbed.startswith("lab"):
         notes.append(f"Measured in the {content.testbed}. Compare only within this campaign.")
     else:
@@ -99,7 +99,7 @@ def _missing(content: Content) -> list[str]:
     """Name the networks without a headline metric, because their trials timed too few samples."""
     notes = []
     for name in HEADLINES:
-        labels = [row[UNIT] for row in content.missing if row["quantity"] == name]
+        labels = [row[UNIT] for row in missing.by_network(content.best) if row["quantity"] == name]
         if labels:
             notes.append(
                 f"No {METRICS[name].title} of some trials of {formats.join(labels)}: too few samples arrived for"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis import conditions
+from k8sdds.analysis import conditions, missing
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import formats, profiles, run_tables, summary
@@ -122,7 +122,9 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "invalid": [_attempt(row) for row in content.invalid],
         "reasons": reasons.most_common(),
         "warnings": content.warnings,
-        "missing": [{**row, "title": METRICS[row["quantity"]].title} for row in content.missing],
+        "missing": [
+            {**row, "title": METRICS[row["quantity"]].title} for row in missing.by_network(content.best)
+        ],
         "events": [_event(row) for row in content.notable_events],
         "networks": _networks(content),
         "observed": _observed(content),

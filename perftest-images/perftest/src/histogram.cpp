@@ -55,6 +55,13 @@ int64_t Histogram::percentile(double percent) const {
     return max();
 }
 
+// With fewer values above it, a percentile would be the value of a few outliers.
+bool Histogram::knows(double percent) const {
+    constexpr double values_above = 10;
+    // The tolerance is for the rounding of 100 - percent.
+    return static_cast<double>(count()) * (100 - percent) / 100 >= values_above - 1e-6;
+}
+
 size_t Histogram::used() const { return count() ? index_of(max()) + 1 : 0; }
 
 }  // namespace k8sdds

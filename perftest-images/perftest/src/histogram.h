@@ -27,6 +27,7 @@ public:
     double mean() const;
     double stddev() const;
     int64_t percentile(double percent) const;              // upper limit of the bucket, at most the maximum
+    bool knows(double percent) const;                      // whether at least 10 values are above this percentile
 
     std::vector<uint64_t> counts() const { return {counts_.begin(), counts_.end()}; }
     size_t used() const;                                   // number of buckets up to that of the maximum

@@ -84,9 +84,20 @@ public:
                         static_cast<unsigned long long>(r.lost), percent(r.lost, r.received + r.lost));
         }
         end_row(cpu);
+        if (options_.pub && options_.verbosity > 0) report_outliers(report.histogram);
     }
 
 private:
+    // PerfTest's table has every percentile, however few values there are.
+    static void report_outliers(const Histogram& h) {
+        for (const double percent : {50.0, 90.0, 99.0, 99.99, 99.9999}) {
+            if (h.knows(percent)) continue;
+            log_line("of %llu values, fewer than 10 are above the percentiles from %g%% on: they are values of outliers",
+                     static_cast<unsigned long long>(h.count()), percent);
+            return;
+        }
+    }
+
     const char* cpu_title() const { return options_.cpu ? ", CPU (%)" : ""; }
 
     void head(uint64_t length) {

@@ -10,12 +10,8 @@ namespace {
 
 Json us(double ns) { return json_rounded(ns / 1e3, 3); }
 
-// A percentile with fewer than 10 values above it is null: it would be the value of a few outliers.
 Json percentile(const Histogram& h, double percent) {
-    constexpr double values_above = 10;
-    // The tolerance is for the rounding of 100 - percent.
-    const bool enough = static_cast<double>(h.count()) * (100 - percent) / 100 >= values_above - 1e-6;
-    return enough ? Json(h.percentile(percent)) : Json(nullptr);
+    return h.knows(percent) ? Json(h.percentile(percent)) : Json(nullptr);
 }
 
 Json latency(const Histogram& h) {

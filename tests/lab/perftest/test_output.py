@@ -68,6 +68,15 @@ def test_csv_without_intervals_has_one_header_and_one_row(perftest):
     check_row(row, header, [*THROUGHPUT_SUMMARY_ROW, TWO_DECIMALS])
 
 
+def test_percentiles_of_too_few_values_are_named(perftest):
+    """The table of PerfTest has all percentiles; a message tells which of them are values of outliers."""
+    message = "values, fewer than 10 are above the percentiles from {}% on"
+    few, _ = perftest.pair(pub=("-latencyTest", "-numIter", 99), output="csv", time=30)
+    more, _ = perftest.pair(pub=("-latencyTest", "-numIter", 1000), output="csv", time=30)
+    assert f"of 99 {message.format('90')}" in few.err
+    assert f"of 1000 {message.format('99.99')}" in more.err
+
+
 def test_mu_is_the_greek_letter(perftest):
     publisher, _ = perftest.pair("-noPrintIntervals", output="csv")
     assert b"\xce\xbcs" in publisher.out.encode()
