@@ -72,10 +72,17 @@ def _diagnose() -> Iterator[Diagnosis]:
 def _programs() -> Iterator[Diagnosis]:
     from k8sdds.setup.packages import TOOLS
     from k8sdds.system.paths import native_program
+    from k8sdds.workloads import tool_packages
+    from k8sdds.workloads.tools import PATH
 
     for tool in TOOLS:
         if not shutil.which(tool):
             yield Diagnosis(tool, False, "not found", "run: k8sdds setup")
+    for tool in tool_packages():
+        if tool not in TOOLS and not shutil.which(tool, path=PATH):
+            yield Diagnosis(
+                tool, False, "not found: tests that run it are refused", "run: k8sdds setup", required=False
+            )
     for program in ("k8sdds-perftest", "k8sdds-supervisor"):
         try:
             yield Diagnosis(program, True, native_program(program))

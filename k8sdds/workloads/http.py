@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
@@ -25,6 +26,8 @@ PORT = 8080
 DEFAULT_PAYLOAD_BYTES = 1024
 MAX_OBJECT_BYTES = 8 << 20
 """Largest object: it is kept in memory, next to the other private files of the server."""
+MAX_ROUND_TRIP_US = 100_000_000
+"""Longest round trip of a histogram; wrk counts longer ones than 2 s as errors."""
 INTERVAL_TOLERANCE = 0.1
 
 SCRIPT = """\
@@ -77,24 +80,22 @@ class Report(Shape):
     seconds: Finite
     bytes: Integer
     errors: Integer
-    round_trips_us: list[tuple[Integer, Integer]]
+    round_trips_us: list[tuple[Annotated[Integer, Field(le=MAX_ROUND_TRIP_US)], Integer]]
 
     def measured(self, concurrency: int) -> dict[int, int]:
         """Return how many requests had each round trip in µs.
 
         wrk adds values that it did not measure, for requests that it would have sent during a long round trip (its
-        function stats_correct). This removes them: from the longest round trip on, each value was added to those that
-        are shorter by a multiple of the mean period of a connection.
+        function stats_correct): each value is added to all that are shorter by a multiple of the mean period of a
+        connection, but longer than the period. This removes them.
         """
         counts = dict(self.round_trips_us)
         of_each = self.requests // concurrency
         period = round(self.seconds * 1e6) // of_each if of_each else 0
-        for value in sorted(counts, reverse=True) if period else ():
-            if value < 2 * period:
-                break
-            for added in range(value - period, period, -period):
-                counts[added] = counts.get(added, 0) - counts[value]
-        return {value: count for value, count in counts.items() if count > 0}
+        if period == 0:
+            return counts
+        own = {v: n - (counts.get(v + period, 0) if v > period else 0) for v, n in counts.items()}
+        return {value: count for value, count in own.items() if count > 0}
 
 
 class Http(Tool):

@@ -25,6 +25,8 @@ MAX_OUTPUT_BYTES = 256 << 20
 MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES = 16, 65507
 """ping times a request only if it can hold a time stamp."""
 INTERVAL_TOLERANCE = 0.1
+LONGEST_NS = 100_000_000_000
+"""Largest value of a histogram."""
 _REPLY = re.compile(
     rb"^\[(\d{1,12}\.\d{1,9})\] .{0,200}\bicmp_seq=(\d{1,10}) .{0,60}\btime=(\d{1,9}(?:\.\d{1,6})?) ms",
     re.MULTILINE,
@@ -95,7 +97,7 @@ def measured(trial: Trial, folder: Path) -> list[Reply]:
         return []
     replies: dict[int, Reply] = {}
     for match in _REPLY.finditer(output):
-        reply = Reply(float(match[1]), int(match[2]), round(float(match[3]) * 1e6))
+        reply = Reply(float(match[1]), int(match[2]), min(round(float(match[3]) * 1e6), LONGEST_NS))
         replies.setdefault(reply.sequence, reply)
     warmup_s, length_s = whole_seconds(trial)
     begin = min((reply.time_s for reply in replies.values()), default=0) + warmup_s

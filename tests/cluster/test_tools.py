@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import User
-from tests.conftest import Command
+from tests.cluster.conftest import Command, User
 
 TOOLS = """\
 name: tools

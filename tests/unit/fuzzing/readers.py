@@ -154,6 +154,17 @@ def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
     return read
 
 
+def _tool(name: str) -> tuple[Callable[[], list[bytes]], Callable[[bytes, Path], object]]:
+    """Return the recorded output of a tool, and a function that makes a record of a damaged one."""
+
+    def read(data: bytes, folder: Path) -> object:
+        recording = Recording(name, folder / name)
+        (recording.folder / "pub0" / "stdout").write_bytes(data)
+        return json.dumps(recording.record(), allow_nan=False)
+
+    return _recorded(f"{name}/pub0/stdout"), read
+
+
 def _participant(data: bytes, folder: Path) -> None:
     path = folder / "sub0" / "latency.hlog"
     path.parent.mkdir(exist_ok=True)
@@ -311,6 +322,10 @@ READERS = [
     Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
     Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of, prepare=_recording),
     Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of, prepare=_recording),
+    Reader("iperf3", *_tool("tcp-stream"), damage.json_of),
+    Reader("transactions", *_tool("tcp-crr"), damage.json_of),
+    Reader("wrk", *_tool("http"), damage.bytes_of),
+    Reader("ping", *_tool("ping"), damage.bytes_of),
     Reader("histograms", _recorded("paced/sub*/latency.hlog"), _participant, damage.bytes_of),
     Reader("logs", corpus("logs"), _connext, damage.bytes_of),
     Reader("credentials", _credential_seeds, _credential, _damaged_credential, prepare=_copy_credentials),
