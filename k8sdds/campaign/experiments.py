@@ -165,8 +165,10 @@ def _only(sweeps: Sequence[Sweep], networks: Sequence[str], baseline: str) -> li
     for name in networks:
         if name not in known:
             hint = yaml_text.nearest(name, known)
+            remedy = f"measure it with --set 'networks=[{baseline}, {name}]'"
             raise InputError(
-                f"--network {name}: not in this experiment{hint}", "list them: k8sdds show EXPERIMENT"
+                f"--network {name}: not in this experiment{hint}",
+                remedy if name in known_names() else "list them: k8sdds show EXPERIMENT",
             )
     kept = []
     for sweep in sweeps:

@@ -16,7 +16,7 @@ from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
 from k8sdds.results.metrics import METRICS, Metric
-from k8sdds.workloads import HEADLINES
+from k8sdds.workloads import HEADLINES, paced
 
 MAX_POINTS = 3
 """Largest number of points of a setting that the summary compares."""
@@ -82,7 +82,7 @@ def caveats(content: Content) -> list[str]:
         )
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
-    notes += _missing(content)
+    notes += _missing(content) + _delay_methods(content)
     with_warnings = sum(1 for trial in content.best if trial["warnings"])
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
@@ -106,6 +106,20 @@ def _missing(content: Content) -> list[str]:
                 " this percentile. Look at their rate and their loss, or measure longer."
             )
     return notes
+
+
+def _delay_methods(content: Content) -> list[str]:
+    """State by which clocks delays were measured, and how far these can differ."""
+    texts = []
+    for method, n in Counter(row["delay_method"] for row in content.best if row["delay_method"]).items():
+        errors = [row["clock_error_us"] or 0 for row in content.best if row["delay_method"] == method]
+        text = {
+            paced.SHARED_CLOCK: "one-way, by a clock that all participants share",
+            paced.SYNCHRONIZED_CLOCKS: f"one-way, by clocks that differ by at most {formats.number(max(errors))} µs",
+            paced.HALF_ROUND_TRIP: "as half of round trips",
+        }.get(method, method)
+        texts.append(f"{text} ({formats.count(n, 'trial')})")
+    return [f"Delays were measured {formats.join(texts)}."] if texts else []
 
 
 def _no_result(content: Content) -> str:

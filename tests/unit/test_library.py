@@ -9,8 +9,10 @@ import pytest
 from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
+from k8sdds.networks import NETWORKS
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
+from k8sdds.system.kernel_features import CLANG
 
 PAPER_NETWORKS = {"host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"}
 
@@ -21,6 +23,23 @@ def test_installed_experiments_have_no_contradictions(name: str) -> None:
     assert experiment.name == name
     assert experiment.title
     assert preflight.contradictions(expand(experiment)) == []
+
+
+def test_the_size_of_messages_is_measured_on_every_network_of_the_lab() -> None:
+    """Networks that need clang are left out: the lab can run all others without it."""
+    measured = {cell.network for cell in expand(experiments.load("message-size")).cells}
+    others = {"baremetal", *(name for name, network in NETWORKS.items() if CLANG in network.requires)}
+    assert measured == set(NETWORKS) - others
+
+
+def test_a_network_that_an_experiment_does_not_have_can_be_set() -> None:
+    with pytest.raises(InputError, match="--network cilium-vxlan: not in this experiment") as error:
+        experiments.changed(experiments.load("quickstart"), networks=["cilium-vxlan"])
+    assert error.value.remedy == "measure it with --set 'networks=[host, cilium-vxlan]'"
+    changed = experiments.changed(
+        experiments.load("quickstart"), ["cilium-vxlan"], ["networks=[host, cilium-vxlan]"]
+    )
+    assert {cell.network for cell in expand(changed).cells} == {"host", "cilium-vxlan"}
 
 
 def test_the_experiments_of_the_study_are_installed() -> None:

@@ -25,7 +25,9 @@ MIB = 2**20
 
 LEVEL_QUANTITIES = tuple(dict.fromkeys((
     "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us", "latency_p999_us",
-    "delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_p999_us", "delay_max_us", "delay_jitter_us",
+    "latency_p9999_us",
+    "delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us", "delay_max_us",
+    "delay_jitter_us",
     "deadline_missed_percent", "achieved_rate_percent",
     *HEADLINES, "lost_percent", "pings_unanswered_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
     "publisher_host_cpu_percent", "subscriber_host_cpu_percent",

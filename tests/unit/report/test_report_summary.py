@@ -219,6 +219,20 @@ def test_networks_without_a_percentile_are_named(tmp_path):
     assert "p90 delay of weavenet: 88 values, 100 are needed" in page
 
 
+def test_the_clocks_that_measured_delays_are_stated(tmp_path):
+    run = folders.camera(tmp_path / "run")
+    items = run.attempts()
+    for item, error in zip(items[1:], (20.25, 31.5), strict=False):
+        item |= {"delay_method": "synchronized clocks", "clock_error_us": error}
+    items[0]["delay_method"] = "round trip / 2"
+    (run.path / "trials.jsonl").unlink()
+    run.append_attempts(items)
+    (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("Delays"))
+    assert "one-way, by clocks that differ by at most 31.5 µs (2 trials)" in note
+    assert "as half of round trips (1 trial)" in note
+    assert f"one-way, by a clock that all participants share ({len(items) - 3} trials)" in note
+
+
 def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
     items = [
@@ -226,7 +240,7 @@ def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_
     ]
     (run.path / "trials.jsonl").unlink()
     run.append_attempts(items)
-    assert not any("percentile" in note for note in summary.caveats(content.read(run)))
+    assert not any("percentile" in note or "Delays" in note for note in summary.caveats(content.read(run)))
 
 
 def test_shares_of_one_setting_are_summarized_together():
