@@ -123,7 +123,13 @@ def _selectors(part: Part, values: Selector) -> list[Selector]:
     if METRICS[part.quantity].exact:
         del common["test"]
     terms = [part.of, part.to, *((part.against.of, part.against.to) if part.against else ())]
-    return [common | part.cells | values | term for term in terms if term is not None]
+    return [_complete(common | part.cells | values | term) for term in terms if term is not None]
+
+
+def _complete(selector: Selector) -> Selector:
+    """Return a selector without the defaults of settings of which it names a part."""
+    named = {key.split(".")[0] for key in selector if "." in key}
+    return {key: value for key, value in selector.items() if key not in named}
 
 
 def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[Row]) -> PointData:

@@ -19,6 +19,7 @@ from k8sdds.analysis import background_cost, kubectl_top, profile
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.claims import files as claims
+from k8sdds.claims import study
 from k8sdds.deploy import profiles
 from k8sdds.importing import kubectl_top as published_top
 from k8sdds.kubernetes import exec_stream, kubeconfig, kubectl
@@ -80,6 +81,15 @@ def _experiment(path: Path) -> None:
     experiment = experiments.load(str(path))
     if len(experiment.sweeps) < 5 and all(len(sweep.payload_bytes) < 20 for sweep in experiment.sweeps):
         expand(experiment)
+
+
+def _study(data: bytes, folder: Path) -> None:
+    (folder / study.PLAN).write_bytes(data)
+    (folder / study.CLAIMS).write_text(claims.read("aa"))
+    opened = study.StudyFolder.open(folder)
+    selection.parse(opened.plan.testbed)
+    for campaign in opened.plan.campaigns:
+        assert opened.run(campaign).parent == folder
 
 
 def _setting(data: bytes, _: Path) -> None:
@@ -317,6 +327,7 @@ READERS = [
     Reader("setting", corpus("settings"), _setting, damage.bytes_of),
     Reader("profile", corpus("profiles"), _file(lambda path: profiles.load(str(path)), "p.yaml"), damage.bytes_of),
     Reader("claims", corpus("claims"), _file(lambda path: claims.load(str(path)), "c.yaml"), damage.bytes_of),
+    Reader("study", corpus("studies"), _study, damage.bytes_of),
     Reader("attempts", _lines, _attempts, damage.json_of, batch=20, prepare=_run_folder),
     Reader("campaign", corpus("campaigns"), _campaign, damage.json_of, prepare=_run_folder),
     Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
