@@ -142,6 +142,6 @@ def _build(arch: str, sysroot: Path, folder: Path) -> None:
     }  # fmt: skip
     log = folder.parent / f"{arch}.log"
     cmake.build(
-        f"perftest for {arch}", shared("perftest-images"), folder / "build", log, settings, "install/strip",
+        f"perftest for {arch}", shared("perftest-images"), folder / "build", log, settings, ("install/strip",),
         f"k8sdds setup --for deploy-{arch}",
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from k8sdds.bundle import cache
@@ -19,6 +19,8 @@ PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor")
 COMPILER = ("c++", "cmake", "ninja")
 _WHAT = "the native programs"
 _SETUP = "k8sdds setup"
+_TESTED = ("all", "test-programs")
+"""What a source tree builds: the tests run programs that are not installed."""
 
 
 def is_current() -> bool:
@@ -43,7 +45,10 @@ def build(report: Callable[[str], None]) -> None:
         PrerequisiteError: The build fails.
     """
     report(f"building {_WHAT} (takes a few minutes)")
-    log = _build_in_cache() if CHECKOUT is None else _build(CHECKOUT / "build" / "native", CHECKOUT / "build")
+    if CHECKOUT is None:
+        log = _build_in_cache()
+    else:
+        log = _build(CHECKOUT / "build" / "native", CHECKOUT / "build", (*_TESTED, "install"))
     for program in PROGRAMS:
         native_program(program)
     for name in missing_middlewares():
@@ -65,22 +70,22 @@ def _build_in_cache() -> Path:
     with cache.creating(target):
         if not is_current():
             with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
-                _build(Path(folder, "native"), Path(folder, "install"), log)
+                _build(Path(folder, "native"), Path(folder, "install"), ("install",), log)
                 cache.remove(target)
                 Path(folder, "install", "libexec", "k8sdds").rename(target)
     cache.prune()
     return log
 
 
-def _build(folder: Path, prefix: Path, log: Path | None = None) -> Path:
+def _build(folder: Path, prefix: Path, targets: Sequence[str], log: Path | None = None) -> Path:
     log = log or folder / "build.log"
     settings = {"CMAKE_INSTALL_PREFIX": prefix}
-    cmake.build(_WHAT, shared("perftest-images"), folder, log, settings, "install", _SETUP)
+    cmake.build(_WHAT, shared("perftest-images"), folder, log, settings, targets, _SETUP)
     return log
 
 
 def _is_up_to_date(folder: Path) -> bool:
     if not (folder / "build.ninja").is_file() or not shutil.which("ninja"):
         return False
-    done = subprocess.run(["ninja", "-C", folder, "-n"], capture_output=True, text=True)
+    done = subprocess.run(["ninja", "-C", folder, "-n", *_TESTED], capture_output=True, text=True)
     return done.returncode == 0 and "no work to do" in done.stdout

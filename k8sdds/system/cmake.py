@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from k8sdds.system.errors import PrerequisiteError
@@ -14,7 +14,13 @@ TIMEOUT_S = 3600
 
 
 def build(
-    what: str, sources: Path, folder: Path, log: Path, settings: Mapping[str, object], target: str, setup: str
+    what: str,
+    sources: Path,
+    folder: Path,
+    log: Path,
+    settings: Mapping[str, object],
+    targets: Sequence[str],
+    setup: str,
 ) -> None:
     """Build and install programs. A second build in the same folder is incremental.
 
@@ -24,7 +30,7 @@ def build(
         folder: Folder of the intermediate files.
         log: File for the output of the build.
         settings: CMake variables, such as CMAKE_INSTALL_PREFIX.
-        target: `install`, or `install/strip` to remove debug information.
+        targets: `install`, or `install/strip` to remove debug information, and others of the project.
         setup: The command that installs CMake and the libraries.
 
     Raises:
@@ -34,7 +40,7 @@ def build(
     configure += [f"-D{key}={value}" for key, value in {"CMAKE_BUILD_TYPE": "Release", **settings}.items()]
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("w+") as output:
-        for argv in (configure, ["cmake", "--build", folder, "--target", target]):
+        for argv in (configure, ["cmake", "--build", folder, "--target", *targets]):
             try:
                 done = subprocess.run(
                     argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,

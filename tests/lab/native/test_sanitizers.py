@@ -29,17 +29,19 @@ PROTOCOL = [
         "writers",
     )
 ]
+SLOWNESS = 5
+"""Factor for the timeouts of the tests: the programs are several times slower."""
 FIXED_ADDRESSES = ("setarch", platform.machine(), "-R")
 """The sanitizers of older compilers do not know the memory layout of newer kernels with random addresses."""
 
 
-def build(name: str, sanitizers: str, target: str = "install", **more: str) -> Path:
+def build(name: str, sanitizers: str, targets: tuple[str, ...] = ("install", "fuzz"), **more: str) -> Path:
     """Build both programs and the fuzz targets; return the folder of the build."""
     folder = REPOSITORY / "build" / f"native-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"K8SDDS_SANITIZE": sanitizers, "CMAKE_INSTALL_PREFIX": folder / "install", **more}
     cmake.build(
-        f"the programs with {name}", SOURCES, folder, folder / "build.log", settings, target, "make setup"
+        f"the programs with {name}", SOURCES, folder, folder / "build.log", settings, targets, "make setup"
     )
     return folder
 
@@ -49,6 +51,7 @@ def run_tests(
 ) -> subprocess.CompletedProcess[str]:
     """Run tests with the programs of a build, whose sanitizers write their reports to a folder."""
     env = {**os.environ, "K8SDDS_LIBEXEC": str(folder / "install/libexec/k8sdds")}
+    env |= {"K8SDDS_TEST_SLOWNESS": str(SLOWNESS)}
     env |= {name: f"log_path={reports / 'report'}:{value}" for name, value in options.items()}
     argv = [
         *FIXED_ADDRESSES,
@@ -78,13 +81,13 @@ def address() -> Path:
 
 @pytest.fixture(scope="module")
 def thread() -> Path:
-    return build("thread", "thread")
+    return build("thread", "thread", targets=("install",))
 
 
 @pytest.fixture(scope="module")
 def libfuzzer() -> Path:
     clang = {"CMAKE_CXX_COMPILER": "clang++", "CMAKE_C_COMPILER": "clang", "K8SDDS_LIBFUZZER": "ON"}
-    return build("libfuzzer", "fuzzer-no-link,address,undefined", target="fuzz", **clang)
+    return build("libfuzzer", "fuzzer-no-link,address,undefined", targets=("fuzz",), **clang)
 
 
 ADDRESS = {"ASAN_OPTIONS": "detect_leaks=0:new_delete_type_mismatch=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
