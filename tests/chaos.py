@@ -22,6 +22,10 @@ COMMAND = "k8sdds run"
 """Kind of the campaign's own process."""
 COMMAND_SHARE = 0.15
 """Share of its kills."""
+AIMED_SHARE = 0.5
+"""Share of the kills that wait for a running attempt. The attempts of a test are short compared with the rest."""
+AIM_S = 10.0
+"""How long such a kill waits."""
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)
 """SIGKILL is twice as likely."""
 
@@ -68,7 +72,9 @@ class Chaos:
                     assert time.monotonic() < end, (self.killed, self._log())
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         command.wait(rng.uniform(*self.pause_s))
-                    if sum(self.killed.values()) < kills and command.poll() is None:
+                    if self.killed.total() < kills and command.poll() is None:
+                        if rng.random() < AIMED_SHARE:
+                            self._wait_for_attempt(command)
                         self._kill(rng, command, command_too)
             finally:
                 if command.poll() is None:
@@ -99,6 +105,14 @@ class Chaos:
     def _log(self) -> str:
         return self._log_file.read_text(errors="replace")[-4000:]
 
+    def _wait_for_attempt(self, command: subprocess.Popen[bytes]) -> None:
+        """Wait until a participant runs, for at most AIM_S."""
+        end = time.monotonic() + AIM_S
+        while time.monotonic() < end and command.poll() is None:
+            if any(_kind(command_line(pid)) == "k8sdds-perftest" for pid in self.parts(command.pid)):
+                return
+            time.sleep(0.05)
+
     def _kill(self, rng: random.Random, command: subprocess.Popen[bytes], command_too: bool) -> None:
         """Kill a random process of a random kind, so that rare kinds are killed as often as frequent ones."""
         if command_too and rng.random() < COMMAND_SHARE:
@@ -120,15 +134,17 @@ class Chaos:
         """Check that every trial has exactly one valid attempt, although parts of the campaign were killed."""
         assert self.killed, self._log()
         attempts = RunFolder.open(self.folder).attempts()
-        interrupted = sum(not attempt["valid"] for attempt in attempts)
-        print(
-            f"{self.killed.total()} kills {dict(self.killed)}, {interrupted} of {len(attempts)} attempts interrupted"
-        )
+        count = f"{self.interrupted()} of {len(attempts)} attempts interrupted"
+        print(f"{self.killed.total()} kills {dict(self.killed)}, {count}")
         trials = RunFolder.open(self.folder).campaign["trials"]
         valid = Counter(attempt["trial_id"] for attempt in attempts if attempt["valid"])
         assert valid == dict.fromkeys(trials, 1), (self.killed, self._log())
         numbers = Counter((attempt["trial_id"], attempt["attempt"]) for attempt in attempts)
         assert set(numbers.values()) == {1}
+
+    def interrupted(self) -> int:
+        """Return the number of attempts that a kill made invalid."""
+        return sum(not attempt["valid"] for attempt in RunFolder.open(self.folder).attempts())
 
     def reasons(self) -> set[str]:
         """Return the codes of the reasons of invalid attempts."""

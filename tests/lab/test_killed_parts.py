@@ -45,4 +45,5 @@ def test_killed_campaigns_can_be_resumed(tmp_path: Path, seed: int) -> None:
     # A campaign that was killed before it created its run folder cannot be resumed.
     campaign.clean()
     campaign.require_one_valid_attempt_per_trial()
+    assert campaign.interrupted()
     assert campaign.reasons() <= {"part-failed"}

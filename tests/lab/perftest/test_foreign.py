@@ -76,7 +76,8 @@ def _port_for_samples(listener: Spoofer) -> int:
 
 @pytest.mark.parametrize("nonce", [0, int(OTHER, 16)])
 def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
-    subscriber = perftest.sub(middleware="raw", env=RUN)
+    subscriber = perftest.sub("-verbosity", 2, middleware="raw", env=RUN)
+    assert "socket receive buffer" in subscriber.popen.stderr.readline()  # it has opened its sockets
     as_publisher, as_subscriber = spoofer(PUBLISHER, nonce), spoofer(SUBSCRIBER, nonce)
     for _ in range(50):  # before the true publisher exists
         as_publisher.hello()
@@ -86,7 +87,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
         time.sleep(0.005)
     publisher = perftest.pub(middleware="raw", env=RUN, time=0.5)
     subscriber.wait_for_phase("M")
-    for _ in range(50):
+    while publisher.popen.poll() is None:
         as_publisher.send(START, 0, 0, 0, 100, run=6)
         as_publisher.send(ABORT, 2, to=0)
         as_subscriber.send(READY)
@@ -95,7 +96,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     assert subscriber.k8sdds["received"] > 0
     assert subscriber.k8sdds["foreign_messages"] >= 200
-    assert publisher.k8sdds["foreign_messages"] >= 50
+    assert publisher.k8sdds["foreign_messages"] > 0
     assert "messages that no peer of this run sent" in subscriber.err
 
 
@@ -160,7 +161,7 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
     """A publisher of another run writes on the same topics, as one that the user forgot does."""
     other = {"K8SDDS_NONCE": OTHER}
     strangers = [
-        perftest.pub(middleware=middleware, env=other, time=5),
+        perftest.pub(middleware=middleware, env=other, time=60),  # until the end of the test
         perftest.sub(middleware=middleware, env=other),
     ]
     strangers[1].wait_for_phase("M")

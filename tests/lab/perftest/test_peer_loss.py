@@ -4,8 +4,14 @@ import signal
 
 import pytest
 from fake_peer import ABORT, ALIVE, BYE, END, PUBLISHER, READY, REPORT, START, SUBSCRIBER, FakePeer
+from perftest_tools import SLOWNESS
 
-SHORT_TIMEOUTS = ("-peerTimeout", 0.5, "-discoveryTimeout", 1)
+
+def timeouts(code: int) -> tuple[object, ...]:
+    """Return a short timeout for the loss that ends a run with a code, and a long one for the other."""
+    discovery_s = 1 * SLOWNESS if code == 3 else 30
+    peer_s = 0.5 * SLOWNESS if code == 4 else 30
+    return ("-discoveryTimeout", discovery_s, "-peerTimeout", peer_s)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,7 @@ def test_subscriber_stops_answering(perftest, steps, code, test):
     # the timeout.
     warm_up = 0 if test else 0.05
     with FakePeer(perftest.domain, SUBSCRIBER, steps):
-        publisher = perftest.pub(*SHORT_TIMEOUTS, *test, middleware="raw", time=0.2, warm_up=warm_up)
+        publisher = perftest.pub(*timeouts(code), *test, middleware="raw", time=0.2, warm_up=warm_up)
         ended = publisher.end()
     if test and code == 0:
         code = 5  # the fake peer never answers a ping
@@ -51,7 +57,7 @@ def test_subscriber_stops_answering(perftest, steps, code, test):
 )
 def test_publisher_stops_answering(perftest, steps, code):
     with FakePeer(perftest.domain, PUBLISHER, steps) as peer:
-        subscriber = perftest.sub(*SHORT_TIMEOUTS, middleware="raw")
+        subscriber = perftest.sub(*timeouts(code), middleware="raw")
         if code == 4 and ABORT not in steps:
             assert peer.started.wait(10)
             peer.steps = set()  # stops announcing
@@ -63,7 +69,7 @@ def test_publisher_stops_answering(perftest, steps, code):
 @pytest.mark.parametrize("length", [-1, 5, 1 << 40])
 def test_a_subscriber_ignores_a_length_that_no_sample_has(perftest, length):
     with FakePeer(perftest.domain, PUBLISHER, {ALIVE, START}, length=length):
-        subscriber = perftest.sub(*SHORT_TIMEOUTS, middleware="raw")
+        subscriber = perftest.sub(*timeouts(3), middleware="raw")
         assert subscriber.end() == 3, subscriber.err
     assert "messages of another run" in subscriber.k8sdds["exit"]["reason"]
     assert subscriber.k8sdds["foreign_messages"] > 0
@@ -72,7 +78,7 @@ def test_a_subscriber_ignores_a_length_that_no_sample_has(perftest, length):
 def test_a_publisher_waits_until_all_publishers_have_started(perftest):
     with FakePeer(perftest.domain, PUBLISHER, {ALIVE}):  # never starts
         subscriber = perftest.sub("-numPublishers", 2, middleware="raw")
-        publisher = perftest.pub("-pidMultiPubTest", 1, "-peerTimeout", 0.5, middleware="raw")
+        publisher = perftest.pub("-pidMultiPubTest", 1, *timeouts(4), middleware="raw")
         assert (publisher.end(), subscriber.end()) == (4, 4), publisher.err
     assert "no answer to START" in publisher.k8sdds["exit"]["reason"]
     assert publisher.k8sdds["sent"] == 0
@@ -83,8 +89,8 @@ def test_a_publisher_waits_until_all_publishers_have_started(perftest):
 @pytest.mark.parametrize("victim", ["publisher", "subscriber"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_peer_dies_in_the_measured_interval(perftest, middleware, killer, victim, test):
-    subscriber = perftest.sub(*SHORT_TIMEOUTS, middleware=middleware)
-    publisher = perftest.pub(*SHORT_TIMEOUTS, *test, middleware=middleware, time=30)
+    subscriber = perftest.sub(*timeouts(4), middleware=middleware)
+    publisher = perftest.pub(*timeouts(4), *test, middleware=middleware, time=30)
     subscriber.wait_for_phase("M")
     dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
     dead.signal(killer)
@@ -97,8 +103,8 @@ def test_peer_dies_in_the_measured_interval(perftest, middleware, killer, victim
 @pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("victim", ["publisher", "subscriber"])
 def test_peer_dies_in_the_warm_up(perftest, killer, victim):
-    subscriber = perftest.sub(*SHORT_TIMEOUTS)
-    publisher = perftest.pub(*SHORT_TIMEOUTS, time=30, warm_up=20)
+    subscriber = perftest.sub(*timeouts(4))
+    publisher = perftest.pub(*timeouts(4), time=30, warm_up=20)
     while "started" not in (line := publisher.popen.stderr.readline()):
         assert line
     dead, survivor = (publisher, subscriber) if victim == "publisher" else (subscriber, publisher)
