@@ -23,9 +23,12 @@ COMMAND = "k8sdds run"
 COMMAND_SHARE = 0.15
 """Share of its kills."""
 AIMED_SHARE = 0.5
-"""Share of the kills that wait for a running attempt. The attempts of a test are short compared with the rest."""
-AIM_S = 10.0
+"""Share of the kills that wait for a running attempt and hit a program that it needs. The attempts of a test are short
+compared with the rest of the campaign."""
+AIM_S = 60.0
 """How long such a kill waits."""
+NEEDED = ("k8sdds-perftest", "k8sdds-supervisor")
+"""Start of the kinds of the programs that every attempt needs."""
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)
 """SIGKILL is twice as likely."""
 
@@ -73,9 +76,8 @@ class Chaos:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         command.wait(rng.uniform(*self.pause_s))
                     if self.killed.total() < kills and command.poll() is None:
-                        if rng.random() < AIMED_SHARE:
-                            self._wait_for_attempt(command)
-                        self._kill(rng, command, command_too)
+                        aimed = rng.random() < AIMED_SHARE and self._wait_for_attempt(command)
+                        self._kill(rng, command, command_too and not aimed, NEEDED if aimed else ("",))
             finally:
                 if command.poll() is None:
                     command.kill()
@@ -105,16 +107,30 @@ class Chaos:
     def _log(self) -> str:
         return self._log_file.read_text(errors="replace")[-4000:]
 
-    def _wait_for_attempt(self, command: subprocess.Popen[bytes]) -> None:
-        """Wait until a participant runs, for at most AIM_S."""
+    def _wait_for_attempt(self, command: subprocess.Popen[bytes]) -> bool:
+        """Wait until a participant runs, for at most AIM_S; return whether one does."""
         end = time.monotonic() + AIM_S
         while time.monotonic() < end and command.poll() is None:
             if any(_kind(command_line(pid)) == "k8sdds-perftest" for pid in self.parts(command.pid)):
-                return
+                return True
             time.sleep(0.05)
+        return False
 
-    def _kill(self, rng: random.Random, command: subprocess.Popen[bytes], command_too: bool) -> None:
-        """Kill a random process of a random kind, so that rare kinds are killed as often as frequent ones."""
+    def _kill(
+        self,
+        rng: random.Random,
+        command: subprocess.Popen[bytes],
+        command_too: bool,
+        kinds: tuple[str, ...],
+    ) -> None:
+        """Kill a random process of a random kind, so that rare kinds are killed as often as frequent ones.
+
+        Args:
+            rng: Source of the choices.
+            command: The campaign's own process.
+            command_too: Whether it may be the one.
+            kinds: Starts of the kinds of other processes that may be.
+        """
         if command_too and rng.random() < COMMAND_SHARE:
             command.kill()
             self.killed[COMMAND] += 1
@@ -122,7 +138,7 @@ class Chaos:
         by_kind: dict[str, list[tuple[int, int | None]]] = {}
         for pid in self.parts(command.pid):
             started, argv = processes.start_time(pid), command_line(pid)
-            if argv != [""]:
+            if argv != [""] and _kind(argv).startswith(kinds):
                 by_kind.setdefault(_kind(argv), []).append((pid, started))
         if not by_kind:
             return
