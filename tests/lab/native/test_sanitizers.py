@@ -29,7 +29,7 @@ PROTOCOL = [
         "writers",
     )
 ]
-SLOWNESS = 5
+SLOWNESS = 10
 """Factor for the timeouts of the tests: the programs are several times slower."""
 FIXED_ADDRESSES = ("setarch", platform.machine(), "-R")
 """The sanitizers of older compilers do not know the memory layout of newer kernels with random addresses."""
@@ -90,8 +90,12 @@ def libfuzzer() -> Path:
     return build("libfuzzer", "fuzzer-no-link,address,undefined", targets=("fuzz",), **clang)
 
 
-ADDRESS = {"ASAN_OPTIONS": "detect_leaks=0:new_delete_type_mismatch=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
-"""Fast DDS 2.9 deletes its readers with the size of a base class, which is a report about the library."""
+ADDRESS = {
+    "ASAN_OPTIONS": "detect_leaks=0:new_delete_type_mismatch=0:verify_asan_link_order=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+"""Fast DDS 2.9 deletes its readers with the size of a base class, which is a report about the library.
+A test loads a library before the sanitizer."""
 
 
 def test_protocol_without_errors_of_memory(address, tmp_path):
@@ -118,12 +122,17 @@ def test_readers_with_inputs_that_reach_more_code(libfuzzer, tmp_path, target):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+EXPLAINED = {"test_two_subscribers_with_one_id"}
+"""May fail with ThreadSanitizer: the publisher ends before it has found the reader of the second subscriber, which then does
+not learn the reason and waits for publishers until its timeout."""
+
+
 def test_protocol_without_data_races(thread, tmp_path):
     options = {"TSAN_OPTIONS": "second_deadlock_stack=1:exitcode=0"}
     done = run_tests(thread, tmp_path, options, *PROTOCOL)
     found = data_races.reports(tmp_path)
     assert not found, "\n".join(found)[:5000]
-    # The programs are several times slower, so that a few tests miss samples. Other tests judge that.
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout)}
-    assert counts.get("passed", 0) > 100 and counts.get("failed", 0) <= 5, done.stdout[-5000:]
-    assert "error" not in counts, done.stdout[-5000:]
+    assert counts.get("passed", 0) > 100 and "error" not in counts, done.stdout[-5000:]
+    failed = set(re.findall(r"^FAILED \S+::(\w+)", done.stdout, re.MULTILINE))
+    assert failed <= EXPLAINED, done.stdout[-5000:]

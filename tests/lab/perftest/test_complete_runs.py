@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from perftest_tools import SLOWNESS
 
 
 @pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
@@ -121,7 +122,8 @@ def test_lengths(perftest, middleware, length):
 
 @pytest.mark.long
 def test_sample_of_64_mib(perftest):
-    _, subscriber = perftest.pair("-dataLen", 64 << 20, pub=("-numIter", 2), time=60, warm_up=0)
+    both = ("-dataLen", 64 << 20, "-peerTimeout", 10 * SLOWNESS)
+    _, subscriber = perftest.pair(*both, pub=("-numIter", 2), time=60 * SLOWNESS, warm_up=0)
     assert subscriber.k8sdds["received"] == 2
 
 

@@ -18,7 +18,7 @@ from fake_peer import (
     VERSION,
     announcement,
 )
-from perftest_tools import BackendTool
+from perftest_tools import SLOWNESS, BackendTool
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"
@@ -87,7 +87,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
         time.sleep(0.005)
     publisher = perftest.pub(middleware="raw", env=RUN, time=0.5)
     subscriber.wait_for_phase("M")
-    while publisher.popen.poll() is None:
+    for _ in range(50):
         as_publisher.send(START, 0, 0, 0, 100, run=6)
         as_publisher.send(ABORT, 2, to=0)
         as_subscriber.send(READY)
@@ -166,7 +166,7 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
     ]
     strangers[1].wait_for_phase("M")
     subscriber = perftest.sub(middleware=middleware, env=RUN)
-    publisher = perftest.pub("-pubRate", "500:sleep", middleware=middleware, env=RUN, time=0.5)
+    publisher = perftest.pub("-pubRate", "500:sleep", middleware=middleware, env=RUN, time=0.5 * SLOWNESS)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     result = subscriber.k8sdds
     assert result["received"] == publisher.k8sdds["sent"] and result["lost"] == 0

@@ -149,8 +149,8 @@ def test_no_peer(perftest, role, middleware):
 
 
 def test_one_of_two_subscribers(perftest):
-    subscriber = perftest.sub("-discoveryTimeout", 1)
-    publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 0.5)
+    subscriber = perftest.sub("-discoveryTimeout", 1 * SLOWNESS)
+    publisher = perftest.pub("-numSubscribers", 2, "-discoveryTimeout", 0.5 * SLOWNESS)
     assert publisher.end() == 3
     assert "1 of 2" in publisher.k8sdds["exit"]["reason"]
     assert subscriber.end() in (3, 4)
