@@ -20,7 +20,7 @@ CONDITION = (
     "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "topics", "writers",
     "discovery", "receive_mode",
     "publish_mode", "flow_bytes", "flow_period_ms", "realtime_priority", "lock_memory", "dscp",
-    "layout", "ip_families", "policies", "link", "cpu_quota", "placement", "nodes", "testbed",
+    "layout", "ip_families", "policies", "tuning", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
@@ -89,6 +89,8 @@ def _describe(name: str, value: Any) -> str:
             return _size("messages", value, usual="auto")
         case "fragment_bytes":
             return _size("fragments", value, usual="default")
+        case "tuning":
+            return "no tuning" if value == "none" else f"tuning {value}"
         case "policies":
             return f"{value:g} {'policy' if value == 1 else 'policies'}" if value else "no policies"
         case "rate_profile":

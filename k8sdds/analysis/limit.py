@@ -29,7 +29,7 @@ MACHINE, PACKETS = "machine", "packets"
 
 SAME = (
     "test", "payload_bytes", "transport", "publishers", "subscribers", "rate", "rate_profile", "realtime_priority",
-    "dscp", "layout", "ip_families", "policies", "link", "cpu_quota", "placement", "nodes", "testbed",
+    "dscp", "layout", "ip_families", "policies", "tuning", "link", "cpu_quota", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Columns of CONDITION in which a cell and its limit are equal: what is sent, and by which hardware."""
 

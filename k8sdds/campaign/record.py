@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.campaign import execution, trial_outputs, validity
+from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Trial
 from k8sdds.results import aggregate
@@ -111,6 +112,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "layout": cell.layout,
         "cpu_quota": cell.cpu_quota,
         **({"policies": cell.policies} if cell.policies else {}),
+        **({"tuning": cell.tuning} if cell.tuning != NO_TUNING else {}),
         **execution.settings(cell),
         **({"profiled": True} if cell.profile else {}),
         "repetition": trial.repetition,

@@ -201,7 +201,14 @@ def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]
             actions.append(Action(node.name, RESTORE, title, _RESTORE + end, timeout_s=600))
         if marker != profile.name:
             continue
-        restore = tuning.undo_script() + _RULES + _RESTORE + _CONTAINERD + end
+        restore = (
+            tuning.undo_script(tuning.EXPERIMENT_FOLDER)
+            + tuning.undo_script()
+            + _RULES
+            + _RESTORE
+            + _CONTAINERD
+            + end
+        )
         actions += [
             Action(node.name, STOP, "stop everything that runs in the cluster", _STOP, timeout_s=300),
             Action(

@@ -1,6 +1,7 @@
 """Plan the settings of tuning sets (deploy/tuning/*.yaml) on a machine, and restore the original ones.
 
-The original values are kept in FOLDER on the machine, from before the first change until they are restored.
+The original values are kept in FOLDER on the machine, from before the first change until they are restored. Those of
+an experiment, which tunes nodes for some of its trials, are kept in EXPERIMENT_FOLDER. They do not survive a reboot.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.strict import Strict
 
 FOLDER = "/etc/k8sdds/tuning"
+EXPERIMENT_FOLDER = "/etc/k8sdds/experiment-tuning"
 UNIT = "k8sdds-tuning.service"
 FEATURES = {"gro": "generic-receive-offload", "tso": "tcp-segmentation-offload"}
 """ethtool's names of offloads."""
@@ -137,15 +139,16 @@ done
 """
 
 
-def facts_script(names: Sequence[str], interface: str | None = None) -> str:
+def facts_script(names: Sequence[str], interface: str | None = None, folder: str = FOLDER) -> str:
     """Return a script that prints the facts which these sets need, to be added to the probe.
 
     Args:
         names: Names of the sets.
         interface: Interface between the nodes; None: that of the default route.
+        folder: Where the original values are kept.
     """
     keys = sorted({key for name in names for key in load(name).sysctls})
-    return f"KEYS='{' '.join(keys)}'\nDEVICE='{interface or ''}'\nFOLDER={FOLDER}\n{_FACTS}"
+    return f"KEYS='{' '.join(keys)}'\nDEVICE='{interface or ''}'\nFOLDER={folder}\n{_FACTS}"
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ def _parse(lines: Sequence[str]) -> _TuningFacts:
     return _TuningFacts(current, state, max_ring, frozenset(fixed), device, ethtool, former, apply)
 
 
-def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
+def plan(names: Sequence[str], lines: Sequence[str], folder: str = FOLDER) -> TuningPlan:
     """Plan the settings of tuning sets on a machine.
 
     Settings of an earlier deploy that no set contains any more are restored. If two sets differ, the later one
@@ -203,6 +206,7 @@ def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
     Args:
         names: Names of the sets.
         lines: The output of `facts_script`, without `tuning<tab>`.
+        folder: Where the original values are kept. Only settings in FOLDER are applied again at each boot.
     """
     facts = _parse(lines)
     settings, notes = _supported(names, facts)
@@ -222,7 +226,7 @@ def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
     if not settings:
         if not facts.former and not facts.apply:
             return TuningPlan(notes=tuple(notes))
-        return TuningPlan(tuple(changes or ["delete the saved settings"]), undo_script(), tuple(notes))
+        return TuningPlan(tuple(changes or ["delete the saved settings"]), undo_script(folder), tuple(notes))
     if not changes and hashlib.sha256(apply.encode()).hexdigest() == facts.apply:
         return TuningPlan(notes=tuple(notes))
     former = [
@@ -231,8 +235,8 @@ def plan(names: Sequence[str], lines: Sequence[str]) -> TuningPlan:
     ]
     # Settings to restore are kept on the machine until they are restored.
     script = _APPLY.format(
-        folder=FOLDER,
-        unit=UNIT,
+        folder=folder,
+        boot=_BOOT.format(folder=folder, unit=UNIT) if folder == FOLDER else "",
         before="\n".join([*former, *(setting.line for setting in restored)]),
         after="\n".join(former),
         restore="\n".join(setting.command for setting in restored),
@@ -309,6 +313,15 @@ keep former <<'END_OF_FORMER'
 END_OF_FORMER
 keep apply <<'END_OF_APPLY'
 {apply}END_OF_APPLY
+{boot}{restore}
+sh -e {folder}/apply
+keep former <<'END_OF_FORMER'
+{after}
+END_OF_FORMER
+)
+"""
+
+_BOOT = """\
 cat >/etc/systemd/system/{unit} <<'END_OF_UNIT'
 [Unit]
 Description=Settings of the operating system by k8sdds deploy
@@ -325,12 +338,6 @@ END_OF_UNIT
 mkdir -p /etc/systemd/system/multi-user.target.wants
 ln -sf ../{unit} /etc/systemd/system/multi-user.target.wants/{unit}
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-{restore}
-sh -e {folder}/apply
-keep former <<'END_OF_FORMER'
-{after}
-END_OF_FORMER
-)
 """
 
 _UNDO = """\
@@ -356,17 +363,20 @@ if [ -f {folder}/former ]; then
   done <{folder}/former
 fi
 [ $failed = 0 ] || exit 1
-rm -f /etc/systemd/system/{unit} /etc/systemd/system/multi-user.target.wants/{unit}
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
-rm -rf {folder}
+{boot}rm -rf {folder}
 )
 """
 
+_NO_BOOT = """\
+rm -f /etc/systemd/system/{unit} /etc/systemd/system/multi-user.target.wants/{unit}
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+"""
 
-def undo_script() -> str:
+
+def undo_script(folder: str = FOLDER) -> str:
     """Return a script that restores the original settings as root, prints them, and deletes the saved values.
 
     On a machine without saved values it does nothing. If a setting cannot be restored, the script prints it,
     keeps the saved values and exits with 1.
     """
-    return _UNDO.format(folder=FOLDER, unit=UNIT)
+    return _UNDO.format(folder=folder, boot=_NO_BOOT.format(unit=UNIT) if folder == FOLDER else "")

@@ -37,6 +37,7 @@ ReceiveMode = Literal["listener", "waitset", "spin"]
 PublishMode = Literal["synchronous", "asynchronous"]
 Placement = Literal["spread", "packed", "same-node"] | dict[str, int | str]
 SAME_NODE: Final = "same-node"
+NO_TUNING: Final = "none"
 
 DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"
 
@@ -301,6 +302,9 @@ class Sweep(Strict):
         default=[0],
         description="number of NetworkPolicies that select the pods; each allows only what participants send",
     )
+    tuning: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
+        default=[NO_TUNING], description="tuning set of the nodes, from `deploy/tuning`; `none`: none"
+    )
     layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
     ip_families: IpFamilies | None = Field(
         default=None, description="as in the experiment, for this sweep only"
@@ -358,7 +362,7 @@ LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
     "fragment_bytes", "rate", "rate_profile", "instances", "topics", "writers", "publishers", "subscribers",
     "middleware", "security", "discovery", "receive_mode", "realtime_priority", "lock_memory", "dscp",
-    "publish_mode", "flow_bytes", "policies",
+    "publish_mode", "flow_bytes", "policies", "tuning",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

@@ -15,7 +15,18 @@ from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
 Architecture = Literal["amd64", "arm64", "arm"]
-TuningName = Literal["connext", "kernel-optimizations", "nic-optimizations"]
+TuningName = Literal[
+    "connext",
+    "kernel-optimizations",
+    "nic-optimizations",
+    "tcp-buffers",
+    "tuned-accelerator-performance",
+    "tuned-hpc-compute",
+    "tuned-latency-performance",
+    "tuned-network-latency",
+    "tuned-network-throughput",
+    "tuned-throughput-performance",
+]
 
 LABEL_NAME = r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"

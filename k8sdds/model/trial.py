@@ -14,6 +14,7 @@ from k8sdds.model import ip_families as ip
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
     MAX_LOSS_PERCENT,
+    NO_TUNING,
     SAME_NODE,
     SHARED_MEMORY,
     Discovery,
@@ -103,6 +104,8 @@ MTU_OF_LINKS = "link_mtu"
 """Option of a network with the MTU of the nodes' links."""
 POLICIES = "policies"
 """Option of a network with the number of NetworkPolicies that select the pods."""
+TUNING = "tuning"
+"""Option of a network with the tuning set of its nodes."""
 
 NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
 """Name and sorted options of a network."""
@@ -148,6 +151,7 @@ class Cell(Strict):
     lock_memory: bool = False
     dscp: int = 0
     policies: int = 0
+    tuning: str = NO_TUNING
     layout: str = "split"
     ip_families: IpFamilies = ip.DEFAULT
     link: Link = Link()
@@ -184,11 +188,12 @@ class Cell(Strict):
 
     @property
     def datapath_options(self) -> dict[str, object]:
-        """The options of the network, with IP families, MTU of the links and policies if they are not the default."""
+        """The options of the network, and the settings of its nodes and pods that are not the default."""
         families = {} if self.ip_families == ip.DEFAULT else {IP_FAMILIES: self.ip_families}
         mtu = {} if self.link.mtu == STANDARD_MTU else {MTU_OF_LINKS: self.link.mtu}
         policies = {POLICIES: self.policies} if self.policies else {}
-        return self.network_options | families | mtu | policies
+        tuning = {TUNING: self.tuning} if self.tuning != NO_TUNING else {}
+        return self.network_options | families | mtu | policies | tuning
 
     @property
     def ip_family(self) -> IpFamily:
@@ -278,6 +283,8 @@ class Cell(Strict):
             parts.append("+".join(self.ip_families))
         if self.policies:
             parts.append(f"{self.policies} {'policies' if self.policies > 1 else 'policy'}")
+        if self.tuning != NO_TUNING:
+            parts.append(f"tuning {self.tuning}")
         if self.placement == SAME_NODE:
             parts.append("on one node")
         if link := self.link.describe():

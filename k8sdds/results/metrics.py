@@ -56,6 +56,7 @@ HTTP = "trials with `test: http`"
 CONNECTIONS = "trials with `test: tcp-crr`"
 UDP_STREAMS = "trials with `test: udp-stream`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
+TUNED = "trials with `tuning`"
 SELECTED = "trials with `policies`"
 LINKED = "trials with `link.mtu` or `link.offloads`"
 

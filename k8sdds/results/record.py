@@ -23,6 +23,7 @@ from k8sdds.results.metrics import (
     PROFILED,
     SELECTED,
     STREAMS,
+    TUNED,
     Column,
     Metrics,
     column,
@@ -102,6 +103,9 @@ class Description(BaseModel):
     link: dict[str, Any] | None = column("cell", "experiment",
         'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`. With `mtu` and'
         ' `offloads` if the experiment sets them')
+    tuning: str | None = column("cell", "experiment", "Tuning set of the nodes", only=TUNED)
+    node_settings: dict[str, Any] | None = column("attempt", "testbed",
+        "The settings of the tuning set as each node had them during the trial", only=TUNED)
     node_links: dict[str, Any] | None = column("attempt", "testbed",
         "MTU (`mtu_bytes`) and offloads, by ethtool's names, that the link of each node had", only=LINKED)
     ip_families: str | None = column("cell", "experiment",

@@ -97,7 +97,11 @@ def test_the_lab_has_the_rules_of_policies(switched: Switched) -> None:
 
 def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched, tmp_path: Path) -> None:
     sweep = {"networks": ["kube-router"], "test": "latency"}
-    sweeps = [{**sweep, "policies": [0, 40]}, {**sweep, "placement": "same-node"}]
+    sweeps = [
+        {**sweep, "policies": [0, 40]},
+        {**sweep, "placement": "same-node"},
+        {**sweep, "tuning": "tcp-buffers"},
+    ]
     settings = {
         "baseline": "kube-router",
         "repetitions": 1,
@@ -107,13 +111,23 @@ def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched
     }
     (tmp_path / "p.yaml").write_text(json.dumps({"name": "p", **settings}))
     options = ("--testbed", switched.cluster.name, "-o", str(tmp_path / "run"))
+    nodes = switched.cluster.nodes
+    tcp_rmem = {switched.inside(node, "cat", "/proc/sys/net/ipv4/tcp_rmem") for node in nodes}
     done = switched.cluster.k8sdds("run", str(tmp_path / "p.yaml"), *options)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "run/trials.jsonl").read_text().splitlines()]
-    by_setting = {(row.get("policies"), row["placement"]): row for row in rows if row["valid"]}
-    without, selected, together = (
-        by_setting[setting] for setting in ((None, "spread"), (40, "spread"), (None, "same-node"))
-    )
+    by_setting = {
+        (row.get("policies"), row["placement"], row.get("tuning")): row for row in rows if row["valid"]
+    }
+    without, selected, together, tuned = (
+        by_setting[setting]
+        for setting in (
+            (None, "spread", None), (40, "spread", None), (None, "same-node", None), (None, "spread", "tcp-buffers"),
+        )
+    )  # fmt: skip
+    settings_seen = {settings["net.ipv4.tcp_rmem"] for settings in tuned["node_settings"].values()}
+    assert settings_seen == {"4096 131072 16777216"}
+    assert {switched.inside(node, "cat", "/proc/sys/net/ipv4/tcp_rmem") for node in nodes} == tcp_rmem
     assert "40 policies deny what " in selected["network_proof"]
     assert selected["fingerprint"]["rules"] - without["fingerprint"]["rules"] >= 119
     assert "pass on one node, not by eth0" in together["network_proof"]

@@ -17,6 +17,8 @@ from k8sdds.networks.detection import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.cluster import detection, namespace, placement, pods, preflight
+from k8sdds.testbeds.cluster.blocks import make_blocks
+from k8sdds.testbeds.cluster.node_tuning import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
     NodeInfo,
@@ -360,3 +362,44 @@ def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network
     session._slots = lambda _: {}  # type: ignore[method-assign]
     session._observe(cell(transport="shared-memory"))
     assert session._fingerprints == {}
+
+
+def test_each_tuning_has_blocks_of_its_own() -> None:
+    cells = [
+        cell(network=network, tuning=name)
+        for network in ("host", "kube-router")
+        for name in ("none", "tcp-buffers")
+    ]
+    trials = [
+        Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0)
+        for number in range(2)
+        for one in cells
+    ]
+    blocks = make_blocks(trials, seed=1, one_network=False)
+    assert len(blocks) == 8
+    assert all(len({trial.cell.tuning for trial in block.trials}) == 1 for block in blocks)
+    hosts = [trial for trial in trials if trial.cell.network == "host"]
+    assert len(make_blocks(hosts, seed=1, one_network=False)) == 4, "host alone, too"
+    usual = [trial for trial in trials if trial.cell.tuning == "none"]
+    assert len(make_blocks(usual, seed=1, one_network=False)) == 2, "one network and the host share a block"
+
+
+def test_policies_have_blocks_of_their_own() -> None:
+    trials = [
+        Trial(
+            cell=cell(network="kube-router", policies=count),
+            testbed="cluster",
+            repetition=0,
+            duration_s=1,
+            warmup_s=0,
+        )
+        for count in (0, 1, 100)
+    ]
+    blocks = make_blocks(trials, seed=1, one_network=False)
+    assert sorted(block.trials[0].cell.policies for block in blocks) == [0, 1, 100]
+
+
+def test_nodes_of_other_clusters_are_not_tuned() -> None:
+    (problem,) = NodeTuning("").problems([cell(network="flannel-vxlan", tuning="tcp-buffers")])
+    assert "tuning tcp-buffers: k8sdds has no access to the nodes" in problem.what
+    assert NodeTuning("").problems([cell(network="flannel-vxlan")]) == []

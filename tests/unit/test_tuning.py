@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from typing import get_args
 
 import pytest
 
 from k8sdds.deploy import tuning
+from k8sdds.model.profile import TuningName
 from k8sdds.system.errors import InputError
 
 # Output of `facts_script` on a PC with an Intel card.
@@ -33,7 +35,7 @@ def after(lines: list[str], script: str) -> list[str]:
 
 
 def test_each_set_names_its_source() -> None:
-    assert tuning.SETS.names() == ["connext", "kernel-optimizations", "nic-optimizations"]
+    assert tuning.SETS.names() == sorted(get_args(TuningName))
     for name in tuning.SETS.names():
         assert tuning.load(name).source
 
@@ -133,3 +135,29 @@ def test_dropped_sets_are_undone() -> None:
 def test_unknown_set_is_refused() -> None:
     with pytest.raises(InputError, match="connext"):
         tuning.plan(("conext",), CARD)
+
+
+def test_what_an_experiment_sets_is_kept_apart_and_not_set_at_boot() -> None:
+    tuned = tuning.plan(["kernel-optimizations"], CARD, tuning.EXPERIMENT_FOLDER)
+    undo = tuning.undo_script(tuning.EXPERIMENT_FOLDER)
+    for script in (tuned.script, undo):
+        assert tuning.EXPERIMENT_FOLDER in script and f"{tuning.FOLDER}/" not in script
+        assert tuning.UNIT not in script
+        assert subprocess.run(["sh", "-n"], input=script, text=True).returncode == 0
+    assert tuning.UNIT in tuning.plan(["kernel-optimizations"], CARD).script
+    assert tuning.UNIT in tuning.undo_script()
+
+
+def test_an_experiment_keeps_what_deploy_has_set() -> None:
+    """Its original values are those of the deploy, not those before it."""
+    deployed = [line.replace("212992", "16777216") for line in CARD]
+    tuned = tuning.plan(
+        ["connext"], [*deployed, "sysctl net.core.rmem_default free 1"], tuning.EXPERIMENT_FOLDER
+    )
+    assert "sysctl net.core.rmem_default - 1" in tuned.script
+    assert "sysctl net.core.rmem_max - 16777216" in tuned.script
+
+
+def test_sets_of_tuned_have_the_settings_of_what_they_include() -> None:
+    sysctls = tuning.load("tuned-network-latency").sysctls
+    assert (sysctls["net.core.busy_poll"], sysctls["vm.swappiness"]) == (50, 10)

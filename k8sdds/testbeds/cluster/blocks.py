@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from k8sdds.model.trial import IP_FAMILIES, Cell, NetworkMode, Trial
 from k8sdds.networks import find
@@ -30,7 +30,7 @@ def on_host(cell: Cell) -> bool:
 
 
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:
-    """Group trials into blocks in random order.
+    """Group trials into blocks in random order. The nodes of a block have one tuning.
 
     Pod networks replace each other on a cluster. With several of them, every repetition has one block per network; with
     one, every repetition is one block. Of its pod networks, a repetition begins with the one that is still installed
@@ -41,24 +41,25 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
         seed: Seed of the random order.
         one_network: Always use blocks of one network, so that metrics read around a block belong to it.
     """
-    if not one_network and len({pod_network(trial.cell) for trial in trials} - {None}) < 2:
+    several_networks = len({pod_network(trial.cell) for trial in trials} - {None}) > 1
+    if not one_network and not several_networks and len({trial.cell.tuning for trial in trials}) < 2:
         return repetitions(trials, seed)
     order = random.Random(seed)
     blocks: list[Block] = []
-    installed: Hashable = None
+    installed: tuple[NetworkMode | None, str] | None = None
     for repetition in sorted({trial.repetition for trial in trials}):
-        groups: dict[Hashable, list[Trial]] = {}
+        groups: dict[tuple[NetworkMode | None, str], list[Trial]] = {}
         for trial in trials:
             if trial.repetition == repetition:
-                groups.setdefault(pod_network(trial.cell), []).append(trial)
+                groups.setdefault((pod_network(trial.cell), trial.cell.tuning), []).append(trial)
         shuffled = list(groups)
         order.shuffle(shuffled)
         if installed is not None and installed in groups:
-            first = next(index for index, network in enumerate(shuffled) if network is not None)
+            first = next(index for index, (network, _) in enumerate(shuffled) if network is not None)
             other = shuffled.index(installed)
             shuffled[first], shuffled[other] = shuffled[other], shuffled[first]
-        for network in shuffled:
-            order.shuffle(groups[network])
-            blocks.append(Block(len(blocks), tuple(groups[network])))
-            installed = network or installed
+        for group in shuffled:
+            order.shuffle(groups[group])
+            blocks.append(Block(len(blocks), tuple(groups[group])))
+            installed = group if group[0] else installed
     return blocks

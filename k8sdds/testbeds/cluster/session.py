@@ -14,6 +14,7 @@ from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
+from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
@@ -30,6 +31,7 @@ from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.node_tuning import NodeTuning
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
@@ -108,6 +110,7 @@ class ClusterSession:
             self._pods.watch.listeners.append(self._metrics.observe_pod)
         self._cluster = selected.name
         """Name of the cluster; empty: k8sdds did not deploy it."""
+        self._tuning = NodeTuning(selected.name)
         self._policies = Policies(client, namespace, campaign, self._pods, self._probes)
         self._services = ServicePods(client)
         self._prepared: set[int] = set()
@@ -166,6 +169,10 @@ class ClusterSession:
 
     def _prepare(self, block: Block) -> None:
         cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
+        if self._tuning.provide(cells[0].tuning):
+            # Pods take over settings of their node when they are created.
+            self._pods.delete_unless(keep=lambda slot: False)
+            self._verifier.forget_pod_networks()
         self._install_network(next(filter(None, map(pod_network, cells)), None))
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
         for cell in filter(pod_network, cells):
@@ -284,6 +291,7 @@ class ClusterSession:
             if proof
             else None,
             "fingerprint": observed.model_dump() if observed else None,
+            **({"node_settings": self._tuning.seen} if self._tuning.seen else {}),
         }
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
@@ -417,6 +425,7 @@ class ClusterSession:
     def close(self) -> None:
         """Stop watching pods, and delete the node probes' namespace. Safe to call twice."""
         self._policies.remove()
+        self._tuning.provide(NO_TUNING)
         self._pods.close()
         self._probes.close()
 

@@ -25,6 +25,7 @@ from k8sdds.testbeds.cluster import (
 )
 from k8sdds.testbeds.cluster.blocks import HOST, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.node_tuning import NodeTuning
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
 from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
@@ -137,6 +138,7 @@ class ClusterTestbed:
             *(profiled_pods.problems(self.nodes) if any(cell.profile for cell in cells) else []),
             *preflight.attachment_problems(cells, self.client),
             *preflight.family_problems(cells, self.nodes),
+            *NodeTuning(self.selected.name).problems(cells),
             *policies.rights_problems(self.client, self.selected.namespace, cells),
             *preflight.placement_problems(cells, self.nodes, self._image(trials)),
         ]

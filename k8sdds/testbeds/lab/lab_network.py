@@ -23,6 +23,7 @@ from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab import daemons, encryption
 from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
+from k8sdds.testbeds.lab.topology import SWITCH
 
 WORKERS = 4
 """Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
@@ -58,6 +59,8 @@ class LabNetwork:
         self._daemons: dict[str, int] = {}
         self._steering: dict[str, str] = {}
         self._private_files: dict[Path, bytes] = {}
+        self.node_settings: dict[str, dict[str, str]] = {}
+        """The sysctls of the tuning set in each namespace, as read after the build; empty: there is no set."""
         self.node_links: dict[str, dict[str, Any]] = {}
         """MTU and offloads of each node's link, as read after the build; empty if the experiment does not set them."""
 
@@ -217,6 +220,7 @@ class LabNetwork:
             PartFailed: A ping was killed.
         """
         self._verify_links()
+        self._verify_settings()
         proof = self.plan.datapath.encryption_proof if crosses_links else None
         with encryption.only_encrypted(self.sandbox, self.plan.topology, proof) if proof else nullcontext():
             self._ping_all()
@@ -271,6 +275,19 @@ class LabNetwork:
                     f"{self.name}: the link of {node.name} has {differing}",
                     "leave out what this kernel cannot set in `link`",
                 )
+
+    def _verify_settings(self) -> None:
+        """Read the sysctls of the tuning set on nodes and in pods. Raises PrerequisiteError: one has another value."""
+        for name in self.plan.namespaces if self.plan.tuning else ():
+            if name == SWITCH:
+                continue
+            paths = [f"/proc/sys/{key.replace('.', '/')}" for key in self.plan.tuning]
+            output = self.sandbox.run(["cat", *paths], netns=name).splitlines()
+            seen = dict(zip(self.plan.tuning, (" ".join(line.split()) for line in output), strict=True))
+            self.node_settings[name] = seen
+            for key, value in self.plan.tuning.items():
+                if seen[key] != value:
+                    raise PrerequisiteError(f"{self.name}: {key} of {name} is {seen[key]}, not {value}")
 
     def offloads(self) -> dict[str, bool] | None:
         """Return the offloads of the first publisher's interface by ethtool's names; None: no ethtool."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from k8sdds.deploy import tuning
+from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
@@ -28,6 +30,8 @@ class Plan:
     sysctls: tuple[tuple[str, str, str], ...]
     batches: tuple[Batch, ...]
     datapath: Datapath
+    tuning: Mapping[str, str]
+    """Sysctls of the tuning set, which are also part of `sysctls`."""
 
 
 def make_plan(cell: Cell) -> Plan:
@@ -43,10 +47,27 @@ def make_plan(cell: Cell) -> Plan:
         key=LabNetworkKey.of(cell),
         topology=topology,
         namespaces=namespaces,
-        sysctls=(*_ipv6_sysctls(namespaces, cell.ip_families), *datapath.sysctls),
+        sysctls=(
+            *_ipv6_sysctls(namespaces, cell.ip_families),
+            *datapath.sysctls,
+            *(
+                (name, *setting)
+                for name in namespaces
+                if name != SWITCH
+                for setting in tuning_of(cell).items()
+            ),
+        ),
         batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),
         datapath=datapath,
+        tuning=tuning_of(cell),
     )
+
+
+def tuning_of(cell: Cell) -> dict[str, str]:
+    """Return the sysctls of a cell's tuning set. Raises InputError: there is no such set."""
+    if cell.tuning == NO_TUNING:
+        return {}
+    return {key: str(value) for key, value in tuning.load(cell.tuning).sysctls.items()}
 
 
 def _ipv6_sysctls(namespaces: Sequence[str], families: Sequence[IpFamily]) -> Iterator[tuple[str, str, str]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterable, Sequence
 
 from k8sdds import networks
+from k8sdds.deploy import tuning
+from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system import kernel_features, perf
@@ -33,6 +36,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
     return [
         *(perf.problems() if any(cell.profile for cell in cells) else []),
         *_quota_problems(quotas),
+        *tuning_problems(cell.tuning for cell in cells if cell.tuning != NO_TUNING),
         *(
             Problem(
                 f"{cell.network_label} needs {feature.name}: {missing[feature.name]}",
@@ -79,6 +83,38 @@ def _contradiction(cell: Cell) -> Problem | None:
         )
     shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
     return problem(shared_node, "change the placement") if shared_node else None
+
+
+def tuning_problems(names: Iterable[str]) -> list[Problem]:
+    """Return the settings of tuning sets that a lab cannot have, because network namespaces do not have them."""
+    problems = []
+    for name in dict.fromkeys(names):
+        tuning_set = tuning.load(name)
+        # Another sysctl is that of the whole machine, which the lab never changes.
+        own = [key for key in tuning_set.sysctls if key.startswith("net.")]
+        script = 'for key; do [ -w "/proc/sys/$key" ] || echo "$key"; done'
+        argv = [
+            *kernel_features.unshare_argv(),
+            "sh",
+            "-c",
+            script,
+            "sh",
+            *(key.replace(".", "/") for key in own),
+        ]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=kernel_features.TIMEOUT_S)
+        fixed = done.stdout.split()
+        shared = [key for key in tuning_set.sysctls if key not in own or key.replace(".", "/") in fixed]
+        interface = [*tuning_set.interface.offloads, *(f"{ring} ring" for ring in tuning_set.interface.rings)]
+        if shared or interface:
+            problems.append(
+                Problem(
+                    f"tuning {name}: the nodes of the lab share these settings with this machine:"
+                    f" {', '.join([*shared, *interface])}",
+                    "measure it on a cluster (--testbed cluster), or use a set that network namespaces have for"
+                    " themselves, such as tcp-buffers",
+                )
+            )
+    return problems
 
 
 def _quota_problems(quotas: list[float]) -> list[Problem]:

@@ -207,6 +207,7 @@ class Lab:
             + ("; nothing between nodes but encrypted packets" if network.encryption else "")
             + (f"; {denied}" if (denied := self._policy_proofs[lab_network.plan.key]) else ""),
             "fingerprint": observed.model_dump() if observed else None,
+            **({"node_settings": settings} if (settings := lab_network.node_settings) else {}),
             **({"node_links": links} if (links := lab_network.node_links) else {}),
         }
 

@@ -1,0 +1,104 @@
+"""Apply a tuning set to the nodes of a deployed cluster for some trials, and restore the original settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k8sdds.deploy import profiles, tuning
+from k8sdds.model.profile import Profile
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.ssh import Connections, Host
+
+FOLDER = tuning.EXPERIMENT_FOLDER
+_SETTINGS = ("sysctl", "offload", "ring")
+"""Facts that are settings of a machine."""
+
+Lines = tuple[str, ...]
+
+
+def unsupported(cluster: str, name: str) -> dict[str, Lines]:
+    """Return the settings of a tuning set that machines of a cluster do not have, by machine. Makes no changes."""
+    with _connected(cluster) as (profile, connections):
+        facts = _gather(profile, connections, [name])
+    notes = {machine: tuning.plan([name], lines, FOLDER).notes for machine, lines in facts.items()}
+    return {machine: found for machine, found in notes.items() if found}
+
+
+def apply(cluster: str, name: str) -> tuple[dict[str, Lines], dict[str, Lines]]:
+    """Apply a tuning set to all machines of a cluster.
+
+    Returns:
+        The settings of each machine before and after, as lines of facts.
+
+    Raises:
+        PrerequisiteError: A machine did not accept a setting.
+    """
+    with _connected(cluster) as (profile, connections):
+        before = _gather(profile, connections, [name])
+        scripts = {machine: tuning.plan([name], lines, FOLDER).script for machine, lines in before.items()}
+        connections.all(
+            lambda host: _run(host, scripts[host.name]), [name for name in scripts if scripts[name]]
+        )
+        after = _gather(profile, connections, [name])
+    for machine, lines in after.items():
+        if changes := tuning.plan([name], lines, FOLDER).changes:
+            raise PrerequisiteError(f"{machine}: tuning {name} is not in effect: {'; '.join(changes)}")
+    return {machine: _settings(lines) for machine, lines in before.items()}, {
+        machine: _settings(lines) for machine, lines in after.items()
+    }
+
+
+def restore(cluster: str, name: str, before: dict[str, Lines]) -> None:
+    """Restore the original settings of all machines, and verify that they are those of `before`.
+
+    Raises:
+        PrerequisiteError: A machine has another setting than before.
+    """
+    with _connected(cluster) as (profile, connections):
+        connections.all(
+            lambda host: _run(host, tuning.undo_script(FOLDER)), [node.name for node in profile.nodes]
+        )
+        after = _gather(profile, connections, [name])
+    for machine, lines in after.items():
+        # After a failed attempt to apply it, the settings before are not known.
+        if differing := sorted(set(_settings(lines)) ^ set(before.get(machine, _settings(lines)))):
+            raise PrerequisiteError(
+                f"{machine}: settings differ from those before tuning {name}: {'; '.join(differing)}",
+                "restore them by hand, or run: k8sdds deploy",
+            )
+
+
+class _connected:
+    """A context with the profile of a cluster and connections to its machines."""
+
+    def __init__(self, cluster: str) -> None:
+        self._profile = profiles.deployed(cluster)
+        self._connections = Connections(profiles.targets(self._profile))
+
+    def __enter__(self) -> tuple[Profile, Connections]:
+        return self._profile, self._connections.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._connections.__exit__(*error)
+
+
+def _gather(profile: Profile, connections: Connections, names: Sequence[str]) -> dict[str, Lines]:
+    script = tuning.facts_script(names, profile.network.interface, FOLDER)
+    outputs = connections.all(lambda host: _run(host, script), [node.name for node in profile.nodes])
+    begin = "tuning\t"
+    return {
+        machine: tuple(line.removeprefix(begin) for line in output.splitlines() if line.startswith(begin))
+        for machine, output in outputs.items()
+    }
+
+
+def _settings(lines: Lines) -> Lines:
+    return tuple(line for line in lines if line.partition(" ")[0] in _SETTINGS)
+
+
+def _run(host: Host, script: str) -> str:
+    result = host.run(script)
+    if result.code:
+        reason = " ".join(result.err.split())[:300] or f"exit code {result.code}"
+        raise PrerequisiteError(f"{host.name}: cannot change its settings: {reason}")
+    return result.out
