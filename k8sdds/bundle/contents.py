@@ -277,6 +277,11 @@ IMAGES = (
         native="perftest",
         user=UNPRIVILEGED,
         packages=tuple(sorted(set(tool_packages().values()) - set(BASE_PACKAGES))),
+        # Without perl, on which only the packages' scripts depend.
+        package_files=(
+            *(f"usr/*bin/{program}" for program in tool_packages()),
+            *(f"*/lib{name}.so*" for name in ("iperf", "sctp", "luajit-5.1", "pcre2-8", "crypt")),
+        ),
     ),
     Image(
         versions.DISCOVERY_SERVER_IMAGE,

@@ -86,7 +86,7 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     """Return why an attempt without failed participants is not valid, or None."""
     cell = outputs.trial.cell
     if None in outputs.summaries.values():
-        return "no-report: a participant exited normally without a complete summary"
+        return f"no-report: a participant exited normally without a complete summary{_reported(outputs)}"
     lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
     if not any(outputs.delivered_bytes(participant) for participant in outputs.summaries):
         return "no-samples: nothing was received"
@@ -99,6 +99,15 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or execution.not_effective(outputs)
     )
+
+
+def _reported(outputs: TrialOutputs) -> str:
+    """Return the error that a tool reported although it exited normally, as iperf3 does; empty if there is none."""
+    cell = outputs.trial.cell
+    if middleware.of(cell):
+        return ""
+    errors = (middleware.program_of(cell).error(outputs.folder / name) for name in outputs.meters)
+    return next((f": {error}" for error in errors if error), "")
 
 
 def _lossy(outputs: TrialOutputs) -> str | None:

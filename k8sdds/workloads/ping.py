@@ -14,6 +14,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
+from k8sdds.versions import UNPRIVILEGED_USER
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
@@ -37,6 +38,8 @@ class IputilsPing(Tool):
     """ping of iputils, which prints each round trip with a resolution of 1 µs or less."""
 
     name = "ping"
+    # Pods have no capabilities, so that ping needs the right to open ICMP sockets.
+    sysctls: Mapping[str, str] = {"net.ipv4.ping_group_range": f"0 {UNPRIVILEGED_USER}"}
     packages: Mapping[str, str] = {"ping": "iputils-ping"}
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:

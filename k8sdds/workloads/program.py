@@ -56,6 +56,8 @@ class Program(Protocol):
     """Its name in messages."""
     exit_reasons: Mapping[int, tuple[str, str]] = {}
     """Exit codes of its own: to (reason code, explanation)."""
+    sysctls: Mapping[str, str] = {}
+    """Safe sysctls of Kubernetes that it needs in pods with a network of their own: name to value."""
 
     # -- before a campaign ----------------------------------------------------------------------------
 

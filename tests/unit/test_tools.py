@@ -21,6 +21,8 @@ from k8sdds.results.record import COLUMNS
 from k8sdds.setup import packages
 from k8sdds.system.paths import shared
 from k8sdds.testbeds import listening
+from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.workloads import OPTIONS, WORKLOADS, tool_packages
 from k8sdds.workloads.http import Report
 from k8sdds.workloads.program import Command, Surroundings
@@ -120,6 +122,22 @@ def test_packages_of_tools_are_in_the_image_of_both_builds() -> None:
     containerfile = shared("perftest-images") / "perftest/Containerfile"
     assert set(tool_packages().values()) <= set(containerfile.read_text().split())
     assert set(tool_packages().values()) <= set(packages.LAB)
+
+
+def test_an_error_of_iperf3_with_exit_code_0_is_the_reason(recording: Recording) -> None:
+    (recording.folder / "sub0" / "stdout").write_text("{}")
+    (recording.folder / "pub0" / "stdout").write_text('{"error": "unable to create a new stream"}')
+    assert reason(recording).endswith("without a complete summary: unable to create a new stream")
+
+
+def test_a_pod_of_ping_may_open_icmp_sockets_without_a_capability() -> None:
+    own, dds = (Slot.of(Participant("publisher"), "n1", False, cell(test)) for test in ("ping", "throughput"))
+    context = pods.pod("a", own, "image", "c", (1, 1))["spec"]["securityContext"]
+    assert context["sysctls"] == [{"name": "net.ipv4.ping_group_range", "value": "0 65532"}]
+    assert own.capabilities == ()
+    assert "sysctls" not in pods.pod("a", dds, "image", "c", (1, 1))["spec"]["securityContext"]
+    # A pod on the node's own network has the node's sysctls.
+    assert Slot.of(Participant("publisher"), "n1", True, cell("ping")).sysctls == ()
 
 
 def test_the_rate_of_all_flows_together_is_offered() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds import versions
+from k8sdds import middleware, versions
 from k8sdds.model.experiment import SHARED_MEMORY
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
@@ -49,6 +49,8 @@ class Slot:
     """Family of the pod's address; None: its first one."""
     attachment: str = ""
     """NetworkAttachmentDefinition of this interface, as NAMESPACE/NAME; empty: the pod need not request it."""
+    sysctls: tuple[tuple[str, str], ...] = ()
+    """Safe sysctls of the pod's network: (name, value)."""
 
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
@@ -68,6 +70,7 @@ class Slot:
             interface,
             cell.ip_family,
             attachment,
+            () if host else tuple(middleware.program_of(cell).sysctls.items()),
         )
 
     @property
@@ -134,6 +137,11 @@ def pod(
             "runAsGroup": user,
             "fsGroup": user,
             "seccompProfile": {"type": "RuntimeDefault"},
+            **(
+                {"sysctls": [{"name": name, "value": value} for name, value in slot.sysctls]}
+                if slot.sysctls
+                else {}
+            ),
         },
         "affinity": _affinity(slot, campaign),
         "tolerations": list(tolerations),

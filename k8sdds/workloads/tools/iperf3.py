@@ -88,10 +88,12 @@ class Iperf3(Tool):
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         """Return the command line of the client or the server."""
         server = server_of(surroundings)
+        # iperf3 maps a temporary file for each stream, and images need not have a /tmp.
+        env = {"TMPDIR": str(surroundings.paths.files)}
         common = [self.name, "--json", "--port", str(PORT)]
         if participant.subscribes:
             argv = [*common, "--server", "--bind", server.address]
-            return Command(argv, listens=Listener("tcp", PORT), window=window(trial))
+            return Command(argv, env, listens=Listener("tcp", PORT), window=window(trial))
         cell, options = trial.cell, trial.cell.test_options
         warmup_s, length_s = whole_seconds(trial)
         flows = options.get("flows", 1)
@@ -101,7 +103,7 @@ class Iperf3(Tool):
         argv += ["--udp", "--udp-counters-64bit"] if self._udp else []
         argv += ["--bitrate", str(round(cell.rate * cell.payload_bytes * 8 / flows))]
         argv += ["--set-mss", str(options["mss"])] if "mss" in options else []
-        return Command(argv, window=window(trial))
+        return Command(argv, env, window=window(trial))
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         """Return what the client reported of a participant."""
