@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds import workloads
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.analysis.overhead import Row
@@ -90,7 +91,10 @@ def _heads(relative: bool) -> list[str]:
 def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
     condition = {name: row[name] for name in CONDITION if name in row and _is_shown(name, comparison)}
     metric = METRICS[row["quantity"]]
-    cell = ", ".join(part for part in (row["network"], metric.title, describe(condition)) if part)
+    # Several tests, such as tcp-stream and udp-stream, have the same main metric.
+    usual = workloads.of_metric(metric.name)
+    test = row["test"] if row["test"] in workloads.WORKLOADS and row["test"] != usual else ""
+    cell = ", ".join(part for part in (row["network"], test, metric.title, describe(condition)) if part)
     unit = "" if relative else f" {metric.unit}"
     low, high = (None if row[key] is None else 100 * (row[key] - 1) for key in ("ci_low", "ci_high"))
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"

@@ -16,7 +16,7 @@ class UdpStream(Stream):
 
     name = "udp-stream"
     program = Iperf3(udp=True)
-    metrics = ("throughput_mbps", "samples_per_s", "lost_percent", "stream_jitter_us")
+    metrics = ("throughput_mbps", "samples_per_s", "stream_jitter_us")
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why iperf3 cannot run this cell, or None."""

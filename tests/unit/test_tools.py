@@ -23,7 +23,7 @@ from k8sdds.system.paths import shared
 from k8sdds.testbeds import listening
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.workloads import OPTIONS, WORKLOADS, tool_packages
+from k8sdds.workloads import OPTIONS, WORKLOADS, of_metric, tool_packages
 from k8sdds.workloads.http import Report
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload
@@ -229,3 +229,10 @@ def test_missing_round_trips_are_not_valid(tmp_path: Path) -> None:
     assert reason(crr).startswith("histogram: pub0 did not keep the round trips of")
     (tmp_path / "pub0" / "stdout").write_text('{"transactions": 1e30}')
     assert reason(crr).startswith("no-report")
+
+
+def test_tools_do_not_take_over_the_metrics_of_all_tests() -> None:
+    for metric in ("lost_percent", "throughput_mbps", "samples_per_s", "publisher_cpu_percent"):
+        assert of_metric(metric) == "throughput"
+    assert of_metric("pings_unanswered_percent") == "latency"
+    assert of_metric("throughput_mbps", {"udp-stream"}) == "udp-stream"
