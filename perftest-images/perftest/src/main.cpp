@@ -176,7 +176,9 @@ Outcome measure(Options& options, Output& output, Files& files) {
 
     Outcome outcome{report.exit_status.code, options.pub ? options.next_length : report.results.next_length};
     const bool complete = outcome.code != exit_done || !outcome.next_length;
-    housekeeping.force_exit_after(2, complete ? outcome.code : exit_middleware);    // closing the middleware may block
+    // Closing the middleware may block. That must not delay the end, but before the next step of a scan the peers wait.
+    if (complete) housekeeping.force_exit_after(2, outcome.code);
+    else housekeeping.force_exit_after(options.discovery_timeout, exit_middleware);
     backend->close();
     return outcome;
 }

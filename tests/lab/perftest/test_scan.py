@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import subprocess
 
 import pytest
-from perftest_tools import Process
+from perftest_tools import Process, sh, tool
 
 LENGTHS = (64, 20_000, 1000)
 SCAN = ("-scan", ":".join(map(str, LENGTHS)))
@@ -58,6 +60,25 @@ def test_batches_only_where_two_samples_fit(perftest) -> None:
     publisher, subscriber = perftest.pair(pub=(*SCAN, "-batchSize", 4000))
     assert [document["k8sdds"]["qos"]["batch_bytes"] for document in results(publisher)] == [4000, 0, 4000]
     assert [document["k8sdds"]["lost"] for document in results(subscriber)] == [0] * 3
+
+
+def test_a_middleware_that_closes_slowly_does_not_end_a_scan(perftest, tmp_path) -> None:
+    """A preloaded function delays the first call that closes a part of the middleware, as a busy machine does."""
+    source, library = tmp_path / "slow.c", tmp_path / "slow.so"
+    [loaded] = re.findall(r"libddsc\S*(?= =>)", sh(f"ldd {tool('libk8sdds-perftest-cyclonedds.so')}"))
+    source.write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <unistd.h>\n"
+        "int dds_delete(int entity) {\n"
+        "  static int calls;\n"
+        f'  int (*real)(int) = dlsym(dlopen("{loaded}", RTLD_NOW | RTLD_NOLOAD), "dds_delete");\n'
+        "  if (!calls++) usleep(3500000);\n"
+        "  return real(entity);\n}\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    subscriber = perftest.sub()
+    publisher = perftest.pub("-scan", "64:128", "-numIter", 20, time=30, env={"LD_PRELOAD": str(library)})
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
+    assert [document["k8sdds"]["received"] for document in results(subscriber)] == [20, 20]
 
 
 def test_a_length_that_fails_ends_the_scan(perftest) -> None:
