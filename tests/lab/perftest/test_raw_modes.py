@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -73,11 +74,25 @@ def test_several_subscribers(perftest, mode):
     both = ("-rawMode", mode)
     subscribers = [perftest.sub(*both, "-sidMultiSubTest", i, middleware="raw") for i in range(3)]
     publisher = perftest.pub(*both, "-numSubscribers", 3, middleware="raw")
-    assert [p.end() for p in (publisher, *subscribers)] == [0] * 4, publisher.err
+    processes = (publisher, *subscribers)
+    assert [p.end() for p in processes] == [0] * 4, [p.err for p in processes]
     for i, subscriber in enumerate(subscribers):
         result = subscriber.k8sdds
         assert result["received"] == publisher.k8sdds["subscribers"][i]["received"] > 0
         assert result["received"] + result["lost"] == publisher.k8sdds["sent"]
+
+
+def test_a_subscriber_whose_port_is_taken_leaves_the_others_without_it(perftest):
+    """The socket of another program, as with DDS ports that the kernel also gives to sockets that ask for any port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        port = 7400 + 250 * perftest.domain + 10 + 2 * 1 + 1
+        other.bind(("127.0.0.1", port))
+        both = ("-discoveryTimeout", 1)
+        subscribers = [perftest.sub(*both, "-sidMultiSubTest", i, middleware="raw") for i in range(2)]
+        publisher = perftest.pub(*both, "-numSubscribers", 2, middleware="raw")
+        assert [p.end() for p in (publisher, *subscribers)] == [3, 3, 6]
+    assert f"127.0.0.1:{port} is in use" in subscribers[1].err
+    assert "of 2 subscribers ready" in publisher.err
 
 
 @pytest.mark.parametrize("mode", COLLECTING)
