@@ -287,6 +287,7 @@ EXPERIMENT = {
     "SecurityChoice": "Security",
     "LinkChoice": "Link",
     "Offloads": "Offloads",
+    "Background": "Background",
 }
 PROFILE = {
     "": "Profile",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from k8sdds.model.background import describe_text
 from k8sdds.model.experiment import SHARED_MEMORY
 from k8sdds.workloads import OPTIONS
 
@@ -20,7 +21,7 @@ CONDITION = (
     "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes", "instances", "topics", "writers",
     "discovery", "receive_mode",
     "publish_mode", "flow_bytes", "flow_period_ms", "realtime_priority", "lock_memory", "dscp",
-    "layout", "ip_families", "policies", "tuning", "link", "cpu_quota", "placement", "nodes", "testbed",
+    "layout", "ip_families", "policies", "tuning", "link", "cpu_quota", "background", "placement", "nodes", "testbed",
 )  # fmt: skip
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
@@ -103,6 +104,8 @@ def _describe(name: str, value: Any) -> str:
             return f"{value:g} CPUs per pod"
         case "nodes":
             return f"{value:g} nodes"
+        case "background":
+            return "no background" if value == "none" else describe_text(value)
         case "link":
             return _link(value)
         case "discovery":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import middleware
+from k8sdds.campaign import background
 from k8sdds.campaign.preflight import protection_of
 from k8sdds.middleware import Surroundings, config
 from k8sdds.model.measurement import Launch, Listener
@@ -71,6 +72,7 @@ class Launches:
             )
         for service in () if servers else trial.cell.services:
             launches.append(_discovery(trial, service, folder, endpoints[service.name].address))
+        launches += background.launches(trial, folder, endpoints)
         for launch in launches:
             launch.directory.mkdir(parents=True)
         return launches

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from k8sdds import middleware, workloads
+from k8sdds.campaign import background
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.discovery import SERVER
 from k8sdds.model import ip_families
@@ -31,7 +32,7 @@ def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
     trials = expansion.trials(testbed.name)
     return (
         contradictions(expansion)
-        or [*_program_problems(trials, testbed.name), *testbed.check(trials)]
+        or [*_program_problems(trials, testbed.name), *background.problems(trials), *testbed.check(trials)]
         or _refused_files(expansion)
     )
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
-from k8sdds.campaign import execution, trial_outputs, validity
+from k8sdds.campaign import background, execution, trial_outputs, validity
 from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Trial
@@ -67,6 +67,8 @@ def record(
     _set_evidence(record, outputs)
     if execution.settings(cell):
         record.execution = execution.observed(outputs)
+    if cell.background:
+        record.background_load = background.observed(outputs)
     if cell.capture:
         _set_fragments(record, measurement)
     if cell.profile:
@@ -114,6 +116,7 @@ def description(trial: Trial) -> dict[str, Any]:
         **({"policies": cell.policies} if cell.policies else {}),
         **({"tuning": cell.tuning} if cell.tuning != NO_TUNING else {}),
         **execution.settings(cell),
+        **({"background": cell.background.model_dump(mode="json")} if cell.background else {}),
         **({"profiled": True} if cell.profile else {}),
         "repetition": trial.repetition,
         "duration_s": trial.duration_s,
@@ -254,7 +257,8 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
         readings.get("cpu_s") for readings in outputs.meters_of_role(SUBSCRIBER)
     )
     machine = None
-    if not outputs.measurement.elsewhere:
+    loaded = outputs.trial.cell.background
+    if not outputs.measurement.elsewhere and not loaded:
         # With several machines only the first publisher's is metered: a part of the cost would look cheap.
         machine = (outputs.meters_of(FIRST_PUBLISHER).get("machine") or {}).get("busy_s")
     record.publisher_cpu_us_per_sample = aggregate.ratio(publishers, record.sent, 1e6)
@@ -262,7 +266,7 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.publisher_cpu_ms_per_mb = aggregate.ratio(publishers, megabytes, 1e3)
     record.subscriber_cpu_ms_per_mb = aggregate.ratio(subscribers, megabytes, 1e3)
     record.machine_cpu_ms_per_mb = aggregate.ratio(machine, megabytes, 1e3)
-    if outputs.trial.cell.uses_network:
+    if outputs.trial.cell.uses_network and not loaded:
         delivered = sum(
             (outputs.delivered_bytes(participant) or 0) + (outputs.warmup_bytes(participant) or 0)
             for participant in outputs.summaries_of(SUBSCRIBER)
@@ -272,7 +276,9 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
 
 def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     """Set the bytes on the links and the places where samples were dropped."""
-    measurement, meters = outputs.measurement, outputs.meters
+    measurement = outputs.measurement
+    loads = [load.name for load in outputs.trial.cell.loads]
+    meters = {name: readings for name, readings in outputs.meters.items() if name not in loads}
     samples, payload = {}, {}
     for participant, summary in outputs.summaries.items():
         if summary is not None and summary["delivered_bytes"] is not None:
@@ -300,7 +306,7 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.drops = {
         key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())
         for key, counter in DROPS.items()
-    } | {"interface_drops": aggregate.count(_interface_drops(outputs))}
+    } | {"interface_drops": aggregate.count(_interface_drops(outputs, meters))}
     record.ip_fragments_created = aggregate.count(
         (readings.get("network") or {}).get("ip_frag_creates")
         for readings in outputs.meters_of_role(PUBLISHER)
@@ -308,8 +314,8 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.ip_fragments_per_sent_sample = aggregate.ratio(record.ip_fragments_created, record.sent)
 
 
-def _interface_drops(outputs: TrialOutputs) -> Iterable[int]:
-    for participant, readings in outputs.meters.items():
+def _interface_drops(outputs: TrialOutputs, meters: dict[str, dict[str, Any]]) -> Iterable[int]:
+    for participant, readings in meters.items():
         # A pod on the node's network sees all interfaces of the node; other pods have one besides `lo`.
         counted = ("lo", outputs.measurement.outcomes[participant].interface)
         for name, interface in (readings.get("interfaces") or {}).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from k8sdds import middleware, workloads
-from k8sdds.campaign import execution
+from k8sdds.campaign import background, execution
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
@@ -58,12 +58,14 @@ def warnings(outputs: TrialOutputs) -> list[str]:
         *_early_ends(outputs),
         *_cpu_intervals(outputs),
         *workload.warnings(outputs),
+        *background.warnings(outputs),
     ]
 
 
 def _failed(outputs: TrialOutputs) -> str | None:
     """Return the first cause among failed participants: a failure without its peer is a consequence, not a cause."""
     program = middleware.program_of(outputs.trial.cell)
+    loads = [load.name for load in outputs.trial.cell.loads]
     failures = []
     for name, outcome in outputs.measurement.outcomes.items():
         # Too much memory is a failure of what is measured.
@@ -72,6 +74,11 @@ def _failed(outputs: TrialOutputs) -> str | None:
         elif outcome.exit_code:
             details = outcome.message or outcome.lost or program.error(outputs.folder / name)
             code, explanation = output.failure(outcome.exit_code, details, program.exit_reasons)
+            if name in loads:
+                failures.append(
+                    (0, f"background: {name}: {outcome.message or background.error(outputs, name)}")
+                )
+                continue
             # A supervisor that is stopped at its barrier has nothing to report.
             unexplained = outcome.exit_code == output.NOT_STARTED and not outcome.message
             if processes.was_killed(outcome.exit_code) or unexplained:
@@ -98,6 +105,7 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
         or _missing_instances(outputs)
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or execution.not_effective(outputs)
+        or background.invalid(outputs)
     )
 
 

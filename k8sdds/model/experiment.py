@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from k8sdds.model import rate_profile
+from k8sdds.model.background import Background
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import LinkChoice
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
@@ -305,6 +306,11 @@ class Sweep(Strict):
     tuning: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
         default=[NO_TUNING], description="tuning set of the nodes, from `deploy/tuning`; `none`: none"
     )
+    background: Annotated[list[Background], OneOrMore, Field(min_length=1)] = Field(
+        default=[Background()],
+        description="load next to the participants: flows between other pods of the same nodes, and busy cores (lab"
+        " only); `{}`: none",
+    )
     layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
     ip_families: IpFamilies | None = Field(
         default=None, description="as in the experiment, for this sweep only"
@@ -362,7 +368,7 @@ LISTS = (
     "networks", "test", "payload_bytes", "reliability", "transport", "batch_bytes", "message_bytes",
     "fragment_bytes", "rate", "rate_profile", "instances", "topics", "writers", "publishers", "subscribers",
     "middleware", "security", "discovery", "receive_mode", "realtime_priority", "lock_memory", "dscp",
-    "publish_mode", "flow_bytes", "policies", "tuning",
+    "publish_mode", "flow_bytes", "policies", "tuning", "background",
 )  # fmt: skip
 """The keys of a sweep whose lists are combined."""
 

@@ -16,6 +16,9 @@ class Listener:
     protocol: Literal["tcp", "udp", "icmp"]
     """`icmp`: the kernel answers, without a socket."""
     port: int
+    """0: it is ready as soon as it has started."""
+    connects: bool = False
+    """Whether the program is a client, which is ready when it has connected to this port."""
 
     def __str__(self) -> str:
         return f"{self.protocol.upper()} port {self.port}"

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from k8sdds.model import ip_families as ip
+from k8sdds.model.background import Background
 from k8sdds.model.experiment import (
     DEFAULT_MIDDLEWARE,
     MAX_LOSS_PERCENT,
@@ -31,13 +32,19 @@ from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE
 from k8sdds.system.strict import Strict
 
-Role = Literal["publisher", "subscriber", "discovery"]
-"""What a process of a trial does. `discovery`: a discovery server, which neither publishes nor subscribes."""
+Role = Literal["publisher", "subscriber", "discovery", "load"]
+"""What a process of a trial does. `discovery`: a discovery server, which neither publishes nor subscribes. `load`: a
+part of the background."""
 
 PUBLISHER: Final = "publisher"
 SUBSCRIBER: Final = "subscriber"
 
-SHORT_ROLES: dict[Role, str] = {"publisher": "pub", "subscriber": "sub", "discovery": "discovery"}
+SHORT_ROLES: dict[Role, str] = {
+    "publisher": "pub",
+    "subscriber": "sub",
+    "discovery": "discovery",
+    "load": "load",
+}
 """The name of a role in pod names, folders, labels and JSON keys. Network interfaces are named after pods, so
 the names are short."""
 
@@ -83,8 +90,10 @@ class Participant:
         raise ValueError(f"no participant is named {name!r}")
 
 
-FIRST_PUBLISHER = Participant(PUBLISHER)
+FIRST_PUBLISHER, FIRST_SUBSCRIBER = Participant(PUBLISHER), Participant(SUBSCRIBER)
 DISCOVERY_SERVER = Participant("discovery")
+LOAD_SOURCE, LOAD_SINK = Participant("load", 0), Participant("load", 1)
+"""Pods of the background: on the node of the first publisher, and on that of the first subscriber."""
 
 
 def participants(publishers: int, subscribers: int) -> list[Participant]:
@@ -160,6 +169,7 @@ class Cell(Strict):
     cpu_quota: float | None = None
     capture: bool = False
     profile: bool = False
+    background: Background = Background()
 
     @property
     def network_label(self) -> str:
@@ -228,9 +238,14 @@ class Cell(Strict):
         return [DISCOVERY_SERVER] if self.discovery == "server" else []
 
     @property
+    def loads(self) -> list[Participant]:
+        """The pods of the background."""
+        return [LOAD_SOURCE, LOAD_SINK] if self.background.flows else [LOAD_SOURCE] * bool(self.background)
+
+    @property
     def pods(self) -> list[Participant]:
-        """Participants, then services."""
-        return self.participants + self.services
+        """Participants, then services, then the pods of the background."""
+        return self.participants + self.services + self.loads
 
     @property
     def discovery_kind(self) -> str:
@@ -301,6 +316,8 @@ class Cell(Strict):
             parts.append(f"{self.instances} instances")
         if self.has_several_writers:
             parts.append(f"{self.topics} topics × {self.writers} writers")
+        if self.background:
+            parts.append(f"background {self.background.describe()}")
         if self.profile:
             parts.append("profile")
         return " ".join(parts)

@@ -58,7 +58,7 @@ _DEFAULTS = defaults(
     "publishers", "security", "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes",
     "instances", "topics", "writers", "placement", "publish_mode", "flow_bytes",
     "realtime_priority", "lock_memory", "dscp",
-)  # fmt: skip
+) | {"background": "none"}  # fmt: skip
 """Values that captions omit. The experiment in the run folder lists them."""
 
 _MANY_TRIALS = 2000

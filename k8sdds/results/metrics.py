@@ -32,6 +32,7 @@ GROUPS = (
 DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 """Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
 
+LOADED = "trials with `background`"
 PROFILED = "trials with `--profile`"
 
 MAX_TEXT = 2000
@@ -345,6 +346,10 @@ class Metrics(BaseModel):
         "Number of IP fragments per complete sample on the publisher's link, counted in"
         " `raw/TRIAL_ID/ATTEMPT/capture.pcap`. The latencies and rates of these trials are null",
         scale="exact", only=CAPTURED)
+    background_load: dict[str, Any] | None = column("evidence", "participants",
+        "What the background did in the `interval_s` around the measured interval: payload that its flows sent and received"
+        " (`sent_mbps`, `received_mbps`, `sent_percent` of the requested rate), and `cpu_percent` of one core that the"
+        " pod of the sender and of stress-ng used", only=LOADED)
     profile: dict[str, Any] | None = column("evidence", "perf",
         "Where the CPU time of the measured interval went: `event` (`cycles`, or `cpu-clock` where the machine has no"
         " PMU), `hertz` (samples per second and core), `samples`, `cpu_s`, `other_programs_cpu_s` (of other programs,"

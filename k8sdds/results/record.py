@@ -18,6 +18,7 @@ from k8sdds.results.metrics import (
     EXCHANGES,
     HTTP,
     LINKED,
+    LOADED,
     METRICS,
     PROCESS,
     PROFILED,
@@ -57,6 +58,9 @@ class Description(BaseModel):
         "Name of the network in tables and figures; distinguishes variants of one network")
     network_options: dict[str, Any] | None = column("cell", "experiment",
         'Options of the network, such as `{"mtu": 1376}`')
+    background: dict[str, Any] | None = column("cell", "experiment",
+        "Load next to the participants: `flows` of a `kind` (`udp`, `tcp`) with `rate_mbit` each, and busy `cpus`",
+        only=LOADED)
     profiled: bool | None = column("cell", "campaign",
         "Whether the trial was profiled, so that it never enters statistics", only=PROFILED)
     test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
@@ -236,6 +240,8 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "missing": TypeAdapter(dict[str, str] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
+    "background": TypeAdapter(dict[str, int | float | str | list[int]] | None),
+    "background_load": TypeAdapter(dict[str, Number] | None),
     "profile": TypeAdapter(ProfileSummary | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
 }

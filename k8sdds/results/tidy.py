@@ -26,7 +26,7 @@ that rows can be grouped by it. Each number in `link` and `drops` also has a col
 _UNRECORDED = defaults(
     "rate_profile", "instances", "topics", "writers", "message_bytes", "fragment_bytes",
     "publish_mode", "flow_bytes", "realtime_priority", "lock_memory", "dscp", "policies", "tuning",
-) | {"ip_families": "+".join(ip_families.DEFAULT)}  # fmt: skip
+) | {"ip_families": "+".join(ip_families.DEFAULT), "background": "none"}  # fmt: skip
 """Settings that a record does not have if an earlier version wrote it or all of a kind have their defaults, and the
 values with which it was measured."""
 

@@ -35,6 +35,8 @@ LAB = tuple(
             *TOOLS.values(),
             *tool_packages().values(),
             "ethtool",
+            "iperf3",
+            "stress-ng",
             "kmod",
             "openssl",
             "procps",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from k8sdds.model.measurement import Listener
 
-_LISTEN = "0A"
-"""State of a TCP socket that accepts connections, in `/proc/net/tcp`."""
+_LISTEN, _ESTABLISHED = "0A", "01"
+"""States of TCP sockets in `/proc/net/tcp`: accepts connections, is connected."""
 
 
 def tables(listener: Listener) -> list[str]:
@@ -14,12 +14,14 @@ def tables(listener: Listener) -> list[str]:
 
 
 def is_listening(listener: Listener, printed: str) -> bool:
-    """Return whether a socket in the printed tables is that of a server, or none is necessary."""
-    if listener.protocol == "icmp":
+    """Return whether a socket in the printed tables is that of a server or of a connected client, or none is needed."""
+    if listener.protocol == "icmp" or not listener.port:
         return True
+    address, state = (2, _ESTABLISHED) if listener.connects else (1, _LISTEN)
     rows = (line.split() for line in printed.splitlines())
     return any(
-        fields[1].endswith(f":{listener.port:04X}") and (listener.protocol == "udp" or fields[3] == _LISTEN)
+        fields[address].endswith(f":{listener.port:04X}")
+        and (listener.protocol == "udp" or fields[3] == state)
         for fields in rows
         if len(fields) > 3
     )

@@ -9,7 +9,7 @@ from k8sdds.model.experiment import Placement
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import Link
 from k8sdds.model.placement import numbered
-from k8sdds.model.trial import Cell, Participant
+from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant
 from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
 
@@ -56,6 +56,8 @@ def topology_of(cell: Cell) -> Topology:
     """Place a cell's participants on nodes. Raises InputError for an invalid placement."""
     count = cell.node_count
     node_of = _explicit(cell, count) if isinstance(cell.placement, dict) else numbered(cell, count)
+    first, receiver = node_of[FIRST_PUBLISHER], node_of[FIRST_SUBSCRIBER]
+    node_of |= dict(zip(cell.loads, (first, receiver), strict=False))
     node_of |= {participant: count - 1 for participant in cell.services if participant not in node_of}
     pods = []
     slots = [0] * count

@@ -1,0 +1,212 @@
+"""Run background load next to the participants of a trial, and check that it ran all the time.
+
+iperf3 sends the flows from the pod `load0` on the node of the first publisher to the pod `load1` on the node of the
+first subscriber. stress-ng runs in `load0`. Both start before the participants and end after them.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from k8sdds.model.background import Background
+from k8sdds.model.measurement import Launch, Listener, Window
+from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Endpoint, Participant, Trial
+from k8sdds.perftest.output import last_line
+from k8sdds.results.aggregate import ratio
+from k8sdds.system import reading
+from k8sdds.system.errors import Problem
+from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.selection import LAB
+from k8sdds.workloads import TrialOutputs
+from k8sdds.workloads.outputs import cpu_interval_s
+from k8sdds.workloads.tools import PATH
+
+FIRST_PORT = 5301
+FLOWS_PER_PROCESS = 128
+"""iperf3 has at most this many flows per process."""
+FOREVER_S = 86_400
+"""The longest time that iperf3 accepts. The flows end with the trial."""
+MIN_ACHIEVED_PERCENT = 90
+"""Share of the requested rate below which a valid attempt has a warning."""
+SAMPLE_S = 0.2
+STDOUT = "stdout"
+ENDED = 99
+"""Exit code of a pod of the background in which a program ended before the participants."""
+TOOLS = {"iperf3": "flows", "stress-ng": "cpus"}
+"""Programs, each with the key of `background` that needs it."""
+
+
+def problems(trials: Sequence[Trial]) -> list[Problem]:
+    """Return what prevents this machine from running the background of trials in the lab."""
+    found: dict[str, Problem] = {}
+    cores = core_layout.available()
+    for cell in (trial.cell for trial in trials if trial.testbed == LAB):
+        for tool, key in TOOLS.items():
+            if getattr(cell.background, key) and not shutil.which(tool, path=PATH):
+                found.setdefault(
+                    tool,
+                    Problem(f"background.{key} needs {tool}, which is not installed", "run: k8sdds setup"),
+                )
+        if unknown := [cpu for cpu in cell.background.cpus if cpu not in cores]:
+            what = f"background.cpus: k8sdds cannot use core {unknown[0]}, only {', '.join(map(str, cores))}"
+            found.setdefault(what, Problem(what, "name other cores", input=True))
+    return list(found.values())
+
+
+def launches(trial: Trial, folder: Path, endpoints: Mapping[str, Endpoint]) -> list[Launch]:
+    """Return what runs next to the participants, receivers first; empty without background."""
+    load = trial.cell.background
+    ports = [FIRST_PORT + index for index in range(math.ceil(load.flows / FLOWS_PER_PROCESS))]
+    commands: list[tuple[Participant, list[str], Listener]] = []
+    if ports:
+        address = endpoints[LOAD_SINK.name].address
+        commands.append((LOAD_SINK, _servers(ports, address), Listener("tcp", ports[-1])))
+        clients = _clients(load, ports, address)
+        commands.append((LOAD_SOURCE, clients + _stressors(load), Listener("tcp", ports[-1], connects=True)))
+    elif load:
+        commands.append((LOAD_SOURCE, _stressors(load), Listener("tcp", 0)))
+    return [
+        Launch(
+            participant=participant,
+            argv=("sh", "-c", _script(programs)),
+            directory=(folder / participant.name).resolve(),
+            listens=listener,
+            # The meters are read while the participants measure, for as long.
+            window=Window(trial.warmup_s, trial.duration_s),
+        )
+        for participant, programs, listener in commands
+    ]
+
+
+def _script(commands: Sequence[str]) -> str:
+    """Return a script that runs programs at the same time, and prints what they have read and written.
+
+    Each line of its output is the time since boot, and `rchar` and `wchar` of all programs in /proc/PID/io, which
+    contain the payload of sockets. It ends with an error if a program ends.
+    """
+    started = "\n".join(f'{command} >/dev/null & pids="$pids $!"' for command in commands)
+    return f"""pids=
+{started}
+while sleep {SAMPLE_S}; do
+  read up idle </proc/uptime
+  r=0 w=0
+  for pid in $pids; do
+    [ -e /proc/$pid/exe ] || {{ echo a program ended >&2; exit {ENDED}; }}
+    while read key value; do
+      case $key in rchar:) r=$((r + value));; wchar:) w=$((w + value));; esac
+    done </proc/$pid/io
+  done
+  echo $up $r $w
+done"""
+
+
+def _servers(ports: Sequence[int], address: str) -> list[str]:
+    return [f"iperf3 --server --interval 0 --port {port} --bind {address}" for port in ports]
+
+
+def _clients(load: Background, ports: Sequence[int], address: str) -> list[str]:
+    bits_per_s = round(load.rate_mbit * 1e6)
+    options = (
+        " --udp" if load.kind == "udp" else f" --length {_write_bytes(bits_per_s)}" if bits_per_s else ""
+    )
+    return [
+        f"iperf3 --client {address} --port {port} --interval 0 --time {FOREVER_S}"
+        f" --parallel {min(FLOWS_PER_PROCESS, load.flows - index * FLOWS_PER_PROCESS)}"
+        f" --bitrate {bits_per_s}{options}"
+        for index, port in enumerate(ports)
+    ]
+
+
+def _stressors(load: Background) -> list[str]:
+    return [f"stress-ng --quiet --cpu 1 --taskset {cpu} --timeout 0" for cpu in load.cpus]
+
+
+def _write_bytes(bits_per_s: int) -> int:
+    """Return the size of writes with which a flow is smooth: ten per second, within what iperf3 uses by default."""
+    return max(64, min(128 * 1024, bits_per_s // (8 * 10)))
+
+
+def observed(outputs: TrialOutputs) -> dict[str, float | None]:
+    """Return what the background did during the participants' measured interval."""
+    load = outputs.trial.cell.background
+    interval = _interval(outputs)
+    source = _progress(outputs.folder / LOAD_SOURCE.name / STDOUT, interval)
+    result: dict[str, float | None] = {"interval_s": source.seconds if source else None}
+    if load.flows:
+        sink = _progress(outputs.folder / LOAD_SINK.name / STDOUT, interval)
+        sent = ratio(source.written, source.seconds, 8e-6) if source else None
+        result |= {"sent_mbps": sent, "received_mbps": ratio(sink.read, sink.seconds, 8e-6) if sink else None}
+        result["sent_percent"] = ratio(sent, load.flows * load.rate_mbit, 100)
+    if load.cpus:
+        meters = outputs.meters.get(LOAD_SOURCE.name, {})
+        result["cpu_percent"] = ratio(meters.get("cpu_s"), cpu_interval_s(meters), 100)
+    return result
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """What the programs of a pod did in an interval."""
+
+    seconds: float
+    read: int
+    written: int
+
+
+def _interval(outputs: TrialOutputs) -> tuple[float, float] | None:
+    """Return start and end of the interval that all participants measured, in seconds since boot."""
+    intervals = [outputs.meters_of(participant).get("interval") or {} for participant in outputs.summaries]
+    known = [i for i in intervals if i.get("start_monotonic_ns") is not None and i.get("duration_s")]
+    if not known:
+        return None
+    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    starts = [interval["start_monotonic_ns"] / 1e9 + suspended_s for interval in known]
+    return min(starts), max(start + i["duration_s"] for start, i in zip(starts, known, strict=True))
+
+
+def _progress(path: Path, interval: tuple[float, float] | None) -> _Progress | None:
+    """Return what a pod printed about the interval; None if it did not run during all of it."""
+    try:
+        rows = [line.split() for line in reading.text(path).splitlines()]
+        samples = [(float(up), int(read), int(written)) for up, read, written in rows]
+    except (OSError, ValueError, reading.UnreadableError):
+        return None
+    before = [sample for sample in samples if interval and sample[0] <= interval[0]]
+    after = [sample for sample in samples if interval and sample[0] >= interval[1]]
+    if not before or not after:
+        return None
+    (start, *counts), (end, *later) = before[-1], after[0]
+    read, written = (now - then for now, then in zip(later, counts, strict=True))
+    return _Progress(end - start, read, written)
+
+
+def error(outputs: TrialOutputs, name: str) -> str:
+    """Return why a pod of the background failed, as its programs reported."""
+    return last_line(outputs.folder / name / "stderr") or "it ended before the participants"
+
+
+def invalid(outputs: TrialOutputs) -> str | None:
+    """Return why the background did not run during the whole measured interval, or None."""
+    load = outputs.trial.cell.background
+    if not load:
+        return None
+    found = observed(outputs)
+    if found["interval_s"] is None or (load.flows and found["received_mbps"] is None):
+        return "background: it did not run during the whole measured interval"
+    if load.flows and not found["received_mbps"]:
+        return "background: no data of the flows arrived"
+    if load.cpus and not found["cpu_percent"]:
+        return "background: stress-ng used no CPU time"
+    return None
+
+
+def warnings(outputs: TrialOutputs) -> list[str]:
+    """Return a warning if the background was slower than requested."""
+    share = observed(outputs).get("sent_percent") if outputs.trial.cell.background else None
+    if share is None or share >= MIN_ACHIEVED_PERCENT:
+        return []
+    return [f"background: the flows sent {share:.0f} % of the requested rate"]

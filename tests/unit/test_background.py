@@ -1,0 +1,181 @@
+"""Background load: its place in the cell, what runs where, and when an attempt with it is valid."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from k8sdds.analysis import conditions
+from k8sdds.campaign import background, record
+from k8sdds.campaign.expansion import expand
+from k8sdds.model.background import Background
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.measurement import Listener
+from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Cell, Endpoint, Trial
+from k8sdds.testbeds import core_layout, listening
+from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds.lab.topology import topology_of
+
+
+def cell(**load: Any) -> Cell:
+    return Cell(network="host", test="latency", payload_bytes=1024, background=Background(**load))
+
+
+def trial(**load: Any) -> Trial:
+    return Trial(cell=cell(**load), testbed="lab", repetition=0, duration_s=3, warmup_s=0.5)
+
+
+def test_no_background_is_no_part_of_the_id() -> None:
+    plain = Cell(network="host", test="latency", payload_bytes=1024)
+    assert cell().cell_id == plain.cell_id and not cell().loads and "background" not in plain.canonical()
+    assert len({cell(flows=1).cell_id, cell(flows=2).cell_id, cell(cpus=[0]).cell_id, plain.cell_id}) == 4
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"flows": 1501}, {"flows": -1}, {"flows": 1, "rate_mbit": 0}, {"kind": "tcp"}, {"cpus": [0, 0]}, {"cpus": [-1]}]
+)  # fmt: skip
+def test_wrong_backgrounds_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Background(**wrong)
+
+
+def test_a_sweep_combines_backgrounds() -> None:
+    loads = [{}, {"flows": 9, "rate_mbit": 2}, {"cpus": [1]}]
+    sweep = {"networks": ["host"], "test": ["latency"], "payload_bytes": [64], "background": loads}
+    cells = expand(Experiment.model_validate({"name": "x", "sweeps": [sweep]})).cells
+    assert [c.background.describe() for c in cells] == ["none", "9 udp flows of 2 Mbit/s", "busy core 1"]
+    dumped = Experiment.model_validate({"name": "x", "sweeps": [sweep]}).model_dump(
+        mode="json", exclude_none=True
+    )
+    assert [c.cell_id for c in expand(Experiment.model_validate(dumped)).cells] == [c.cell_id for c in cells]
+
+
+def test_the_load_runs_between_other_pods_of_the_same_nodes() -> None:
+    node_of = {pod.name: pod.node for pod in topology_of(cell(flows=1)).pods}
+    assert node_of["load0"] == node_of["pub0"] != node_of["sub0"] == node_of["load1"]
+    assert set(pod.name for pod in topology_of(cell(cpus=[0])).pods) == {"pub0", "sub0", "load0"}
+
+
+def test_1500_flows_are_12_processes_that_start_after_their_servers(tmp_path: Path) -> None:
+    endpoints = {"load1": Endpoint("10.0.0.4", "eth0", None)}
+    sink, source = background.launches(
+        trial(flows=1500, kind="tcp", rate_mbit=0.5, cpus=[1]), tmp_path, endpoints
+    )
+    assert (sink.participant, source.participant) == (LOAD_SINK, LOAD_SOURCE)
+    assert sink.argv[2].count("iperf3 --server") == source.argv[2].count("iperf3 --client 10.0.0.4") == 12
+    counts = [
+        int(line.split("--parallel ")[1].split()[0])
+        for line in source.argv[2].splitlines()
+        if "--par" in line
+    ]
+    assert sum(counts) == 1500 and max(counts) == 128
+    assert "--bitrate 500000 --length 6250 >" in source.argv[2] and "--taskset 1" in source.argv[2]
+    assert sink.listens == Listener("tcp", 5312) and source.listens == Listener("tcp", 5312, connects=True)
+    assert source.window is not None and (source.window.after_s, source.window.length_s) == (0.5, 3)
+
+
+def test_a_client_is_ready_when_it_is_connected() -> None:
+    head = "  sl  local_address rem_address   st\n"
+    listens = "   0: 00000000:14B5 00000000:0000 0A\n"
+    connected = "   1: 0200000A:C001 0400000A:14B5 01\n"
+    server, client = Listener("tcp", 5301), Listener("tcp", 5301, connects=True)
+    assert listening.is_listening(server, head + listens) and not listening.is_listening(
+        client, head + listens
+    )
+    assert listening.is_listening(client, head + connected) and not listening.is_listening(
+        server, head + connected
+    )
+    assert not listening.is_listening(client, head + connected.replace(" 01", " 02"))
+
+
+BOOT_S = 1000.0
+"""When the participants' measured interval of 2 s begins, in seconds since boot."""
+
+
+def outputs(folder: Path, measured: Trial, source: str, sink: str, cpu_s: float = 0.1) -> Any:
+    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    own = {"interval": {"start_monotonic_ns": round((BOOT_S - suspended_s) * 1e9), "duration_s": 2.0}}
+    for name, printed in (("load0", source), ("load1", sink)):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "stdout").write_text(printed)
+    return SimpleNamespace(
+        trial=measured,
+        folder=folder,
+        summaries={"pub0": {}, "sub0": {}},
+        meters_of=lambda participant: own,
+        meters={"load0": {"interval": {"duration_s": 2.0}, "cpu_s": cpu_s}},
+    )
+
+
+def printed(
+    read_per_s: int, written_per_s: int, start_s: float = BOOT_S - 1, end_s: float = BOOT_S + 4
+) -> str:
+    """Return what a pod prints every 0.5 s about constant rates."""
+    times = [start_s + 0.5 * step for step in range(int((end_s - start_s) * 2) + 1)]
+    return "".join(
+        f"{t:.2f} {int((t - start_s) * read_per_s)} {int((t - start_s) * written_per_s)}\n" for t in times
+    )
+
+
+def test_the_record_has_the_achieved_rate(tmp_path: Path) -> None:
+    found = outputs(tmp_path, trial(flows=10, rate_mbit=1), printed(0, 1_250_000), printed(1_200_000, 0))
+    achieved = background.observed(found)
+    # The clock of the samples has a resolution of 10 ms.
+    assert achieved["interval_s"] == pytest.approx(2, abs=1)
+    assert (achieved["sent_mbps"], achieved["received_mbps"]) == (pytest.approx(10), pytest.approx(9.6))
+    assert achieved["sent_percent"] == pytest.approx(100)
+    assert background.invalid(found) is None and background.warnings(found) == []
+    slow = outputs(tmp_path, trial(flows=10, rate_mbit=1), printed(0, 625_000), printed(600_000, 0))
+    assert background.warnings(slow) == ["background: the flows sent 50 % of the requested rate"]
+    unlimited = outputs(
+        tmp_path, trial(flows=1, kind="tcp", rate_mbit=0), printed(0, 10**9), printed(10**9, 0)
+    )
+    assert background.observed(unlimited)["sent_percent"] is None and background.warnings(unlimited) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ("", ""),
+        ("damaged", printed(9, 9)),
+        (printed(0, 9, start_s=BOOT_S + 1), printed(9, 0)),
+        (printed(0, 9), printed(9, 0, end_s=BOOT_S + 1)),
+        (printed(0, 9000), printed(0, 0)),
+    ],
+)
+def test_an_attempt_without_its_background_is_invalid(tmp_path: Path, source: str, sink: str) -> None:
+    reason = background.invalid(outputs(tmp_path, trial(flows=1), source, sink))
+    assert reason is not None and reason.startswith("background: ")
+
+
+def test_busy_cores_must_use_cpu_time(tmp_path: Path) -> None:
+    idle = outputs(tmp_path, trial(cpus=[0]), printed(0, 0), "", cpu_s=0)
+    assert background.invalid(idle) == "background: stress-ng used no CPU time"
+    busy = outputs(tmp_path, trial(cpus=[0]), printed(0, 0), "", cpu_s=1.8)
+    assert background.invalid(busy) is None and background.observed(busy)["cpu_percent"] == pytest.approx(90)
+    assert background.invalid(outputs(tmp_path, trial(), "", "")) is None
+
+
+def test_the_condition_of_a_result_contains_the_background() -> None:
+    described = record.description(trial(flows=3, rate_mbit=2))
+    assert described["background"]["flows"] == 3 and "background" not in record.description(trial())
+    text = Background(flows=3, rate_mbit=2).model_dump_json()
+    assert conditions.describe({"background": text}) == "background 3 udp flows of 2 Mbit/s"
+    assert conditions.describe({"background": "damaged"}) == "background damaged"
+
+
+def test_problems_name_the_core_and_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_layout, "available", lambda: (0, 1))
+    monkeypatch.setattr(background.shutil, "which", lambda name, path: None)
+    problems = background.problems([trial(flows=1, cpus=[1, 7])])
+    assert sorted(problem.what.split(",")[0] for problem in problems) == [
+        "background.cpus needs stress-ng", "background.cpus: k8sdds cannot use core 7", "background.flows needs iperf3"
+    ]  # fmt: skip
+    assert background.problems([trial()]) == []
+    (refused,) = preflight.unsupported([cell(flows=1)], can_switch=False)
+    assert "`background` is available only in the lab" in refused.what
