@@ -31,7 +31,7 @@ NODE_COMMANDS = (
     ("rules.txt", "iptables-save; nft list ruleset"),
     ("cni.txt", "ls -l /etc/cni/net.d /opt/cni/bin; head -n 100 /etc/cni/net.d/*"),
     ("k8sdds.txt", f"cat {STATE}/cluster; ls -lR {STATE}; cat /etc/containerd/config.toml"),
-    ("sysctl.txt", "sysctl -a 2>/dev/null | grep -E '^net\\.(core|ipv4|bridge)|^kernel\\.|^vm\\.'"),
+    ("sysctl.txt", "sysctl -a 2>/dev/null | grep -E '^net\\.(core|ipv4|ipv6|bridge)|^kernel\\.|^vm\\.'"),
 )  # fmt: skip
 CONTROL_PLANE_COMMANDS = (
     ("nodes.txt", "kubectl get nodes -o wide; kubectl describe nodes"),

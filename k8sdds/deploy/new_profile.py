@@ -224,8 +224,7 @@ def _interface(machine: Facts, address: str) -> str:
 
 
 def _default_interface(machine: Facts) -> str:
-    route = re.search(r"\bdev (\S+)", machine.values.get("route", ""))
-    return route[1] if route else ""
+    return machine.default_interface("ipv4") or machine.default_interface("ipv6")
 
 
 def _interface_differs_from_default_route(interfaces: Mapping[str, str], found: Mapping[str, Facts]) -> bool:

@@ -63,7 +63,8 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
         refused = run(site.state, "network", "switch", profile, "weavenet", "--yes")
         assert refused.returncode == 2 and "WeaveNet has no IPv6" in refused.stderr, refused.stderr
         other = site.profile.with_name("other.yaml")
-        other.write_text(site.profile.read_text().replace("ip_families: [", "ip_families: [ipv4] #"))
+        listed = f"ip_families: [{', '.join(families)}]"
+        other.write_text(site.profile.read_text().replace(listed, "ip_families: [ipv4]"))
         refused = run(site.state, "deploy", str(other), "--yes")
         assert refused.returncode == 2 and "cannot be changed" in refused.stderr, refused.stderr
         experiment, names = tmp_path / "families.yaml", ", ".join(NETWORKS)
