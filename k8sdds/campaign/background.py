@@ -34,6 +34,8 @@ FOREVER_S = 86_400
 MIN_ACHIEVED_PERCENT = 90
 """Share of the requested rate below which a valid attempt has a warning."""
 SAMPLE_S = 0.2
+MAX_SAMPLE_S = 1
+"""Time between two lines of a pod's output, and the longest that is expected on a busy machine."""
 STDOUT = "stdout"
 ENDED = 99
 """Exit code of a pod of the background in which a program ended before the participants."""
@@ -175,9 +177,14 @@ def _progress(path: Path, interval: tuple[float, float] | None) -> _Progress | N
         samples = [(float(up), int(read), int(written)) for up, read, written in rows]
     except (OSError, ValueError, reading.UnreadableError):
         return None
-    before = [sample for sample in samples if interval and sample[0] <= interval[0]]
-    after = [sample for sample in samples if interval and sample[0] >= interval[1]]
-    if not before or not after:
+    if interval is None:
+        return None
+    before = [sample for sample in samples if sample[0] <= interval[0]]
+    after = [sample for sample in samples if sample[0] >= interval[1]]
+    # The pods are stopped right after the participants, which can be before the next line. That they ran until then is
+    # in their exit codes.
+    after = after or [sample for sample in samples[-1:] if sample[0] >= interval[1] - MAX_SAMPLE_S]
+    if not before or not after or before[-1] is after[0]:
         return None
     (start, *counts), (end, *later) = before[-1], after[0]
     read, written = (now - then for now, then in zip(later, counts, strict=True))

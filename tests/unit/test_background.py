@@ -130,6 +130,10 @@ def test_the_record_has_the_achieved_rate(tmp_path: Path) -> None:
     assert (achieved["sent_mbps"], achieved["received_mbps"]) == (pytest.approx(10), pytest.approx(9.6))
     assert achieved["sent_percent"] == pytest.approx(100)
     assert background.invalid(found) is None and background.warnings(found) == []
+    stopped = outputs(
+        tmp_path, trial(flows=10), printed(0, 9, end_s=BOOT_S + 1.5), printed(9, 0, end_s=BOOT_S + 2)
+    )
+    assert background.invalid(stopped) is None  # it was stopped right after the participants
     slow = outputs(tmp_path, trial(flows=10, rate_mbit=1), printed(0, 625_000), printed(600_000, 0))
     assert background.warnings(slow) == ["background: the flows sent 50 % of the requested rate"]
     unlimited = outputs(
@@ -144,7 +148,7 @@ def test_the_record_has_the_achieved_rate(tmp_path: Path) -> None:
         ("", ""),
         ("damaged", printed(9, 9)),
         (printed(0, 9, start_s=BOOT_S + 1), printed(9, 0)),
-        (printed(0, 9), printed(9, 0, end_s=BOOT_S + 1)),
+        (printed(0, 9), printed(9, 0, end_s=BOOT_S + 0.5)),
         (printed(0, 9000), printed(0, 0)),
     ],
 )
