@@ -25,9 +25,8 @@ Is = Literal["lower", "higher", "alike", "between", "published"]
 
 DEFAULTS = defaults(
     "reliability", "transport", "publishers", "subscribers", "security", "rate", "rate_profile", "batch_bytes",
-    "message_bytes", "fragment_bytes", "instances", "topics", "writers", "policies",
-    "tuning",
-)  # fmt: skip
+    "message_bytes", "fragment_bytes", "instances", "topics", "writers", "policies", "tuning",
+) | {"background": "none"}  # fmt: skip
 """Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
 fast as possible."""
 
