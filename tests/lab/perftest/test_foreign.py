@@ -161,7 +161,7 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
     """A publisher of another run writes on the same topics, as one that the user forgot does."""
     other = {"K8SDDS_NONCE": OTHER}
     strangers = [
-        perftest.pub(middleware=middleware, env=other, time=60),  # until the end of the test
+        perftest.pub("-pubRate", "1000:sleep", middleware=middleware, env=other, time=60),  # until the end
         perftest.sub(middleware=middleware, env=other),
     ]
     strangers[1].wait_for_phase("M")
