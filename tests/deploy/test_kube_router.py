@@ -95,6 +95,7 @@ def test_the_lab_has_the_rules_of_policies(switched: Switched) -> None:
     assert sorted(lab_objects.policy_rules_in_lab("kube-router", 3)) == sorted(daemon)
 
 
+@pytest.mark.long
 def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched, tmp_path: Path) -> None:
     sweep = {"networks": ["kube-router"], "test": "latency"}
     sweeps = [

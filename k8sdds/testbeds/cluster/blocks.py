@@ -20,8 +20,14 @@ def pod_network(cell: Cell) -> NetworkMode | None:
     """
     if cell.network == HOST or find(cell.network).by_attachment:
         return None
-    options = {name: value for name, value in cell.datapath_options.items() if name != IP_FAMILIES}
-    return cell.network, tuple(sorted(options.items()))
+    return cell.network, prepared_options(cell)
+
+
+def prepared_options(cell: Cell) -> tuple[tuple[str, object], ...]:
+    """Return the options of a cell's network, and the settings of its nodes and pods, without the IP families."""
+    return tuple(
+        sorted((name, value) for name, value in cell.datapath_options.items() if name != IP_FAMILIES)
+    )
 
 
 def on_host(cell: Cell) -> bool:

@@ -25,7 +25,7 @@ from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
 from k8sdds.testbeds.cluster import causes, clocks, placement, profiled_pods, trial_run
-from k8sdds.testbeds.cluster.blocks import on_host, pod_network
+from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
@@ -175,7 +175,8 @@ class ClusterSession:
             self._verifier.forget_pod_networks()
         self._install_network(next(filter(None, map(pod_network, cells)), None))
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
-        for cell in filter(pod_network, cells):
+        # Cells whose samples cross links come first, because only they show what policies deny.
+        for cell in sorted(filter(pod_network, cells), key=lambda cell: not cell.crosses_links):
             if self._policies.provide(cell, self._slots(cell)):
                 self._verifier.forget_pod_networks()
         self._require_realtime(cell for cell in cells if cell.realtime_priority)
@@ -423,16 +424,17 @@ class ClusterSession:
         return list(self._pods.ready_pods().values())
 
     def close(self) -> None:
-        """Stop watching pods, and delete the node probes' namespace. Safe to call twice."""
-        self._policies.remove()
-        self._tuning.provide(NO_TUNING)
-        self._pods.close()
-        self._probes.close()
+        """Delete policies, restore the nodes' settings, stop watching pods, and delete the node probes' namespace."""
+        with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
+            steps.callback(self._probes.close)
+            steps.callback(self._pods.close)
+            steps.callback(self._tuning.provide, NO_TUNING)
+            steps.callback(self._policies.remove)
 
 
 def _observed(cell: Cell) -> tuple[str, str, IpFamily]:
     """Return what one fingerprint describes: the packets of a family on a network with its options."""
-    return cell.network, repr(sorted(cell.network_options.items())), cell.ip_family
+    return cell.network, repr(prepared_options(cell)), cell.ip_family
 
 
 def middlewares(trials: Sequence[Trial]) -> list[Middleware]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -184,11 +185,12 @@ class ClusterTestbed:
 
     def close(self) -> None:
         """Delete the campaign's objects and restore the original network. Safe to call in any state."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-        if self._namespace is not None:
-            campaign_namespace, self._namespace = self._namespace, None
-            campaign_namespace.delete()
-        if self._switch is not None:
-            self._switch.restore()
+        session, self._session = self._session, None
+        campaign_namespace, self._namespace = self._namespace, None
+        with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
+            if self._switch is not None:
+                steps.callback(self._switch.restore)
+            if campaign_namespace is not None:
+                steps.callback(campaign_namespace.delete)
+            if session is not None:
+                steps.callback(session.close)
