@@ -242,7 +242,8 @@ section("from-pod-native") int from_pod_native(struct __sk_buff *skb) {
     int verdict = leave(skb, &ip, &remote);
     if (verdict != TO_OTHER_NODE)
         return verdict;
-    // The kernel's struct bpf_fib_lookup.
+    // The kernel's struct bpf_fib_lookup. With a length of 0, the kernel compares the MTU with each segment of a packet instead of
+    // the whole packet, which TCP leaves unsegmented here and which is longer than the MTU.
     struct {
         u8 family, protocol;
         u16 source_port, destination_port, length;
@@ -250,7 +251,7 @@ section("from-pod-native") int from_pod_native(struct __sk_buff *skb) {
         u32 source[4], destination[4];
         u32 vlan;
         u8 source_mac[6], destination_mac[6];
-    } route = {.family = AF_INET_, .protocol = ip.protocol, .length = be16(ip.total)};
+    } route = {.family = AF_INET_, .protocol = ip.protocol};
     route.source[0] = ip.source;
     route.destination[0] = ip.destination;
     route.ifindex = FIRST_DEVICE + (be32(ip.source) & 0xff) - FIRST_POD;

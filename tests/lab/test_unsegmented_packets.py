@@ -1,0 +1,34 @@
+"""Test that every network of the lab carries TCP, whose packets are longer than the MTU until a link segments them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from tests.conftest import Command
+
+NETWORKS = (
+    "host", "baremetal", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet", "macvlan", "calico-bgp",
+    "calico-vxlan", "cilium-native", "cilium-vxlan",
+)  # fmt: skip
+
+DROPPED_MBPS = 2
+"""More than TCP reaches if each packet that is longer than the MTU is dropped: only retransmitted segments arrive."""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="the BPF programs of cilium-* need root")
+def test_every_network_carries_packets_that_are_not_segmented_yet(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "tcp.yaml").write_text(
+        "name: tcp\nbaseline: host\nrepetitions: 1\nduration_s: 1\nwarmup_s: 0\nsweeps:\n"
+        f"  - {{networks: [{', '.join(NETWORKS)}], test: tcp-stream, payload_bytes: 131072}}\n"
+    )
+    done = k8sdds("run", "./tcp.yaml", "-o", "out", timeout_s=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    valid = [record for record in RunFolder.open(tmp_path / "out").attempts() if record["valid"]]
+    rates = {record["network"]: record["throughput_mbps"] for record in valid}
+    assert rates.keys() == set(NETWORKS)
+    assert {network: rate for network, rate in rates.items() if rate < DROPPED_MBPS} == {}
