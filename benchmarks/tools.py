@@ -55,7 +55,14 @@ class Bench:
 
     def __init__(self, lab: Lab, cell: Cell, seconds: float, folder: Path) -> None:
         self._lab, self._folder = lab, folder
-        self.trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=seconds, warmup_s=WARMUP_S)
+        self.trial = Trial(
+            cell=cell,
+            testbed="lab",
+            repetition=0,
+            duration_s=seconds,
+            warmup_s=WARMUP_S,
+            max_loss_percent=100,  # an unlimited stream of datagrams fills all queues
+        )
         lab.up([cell])
         self._network = next(item for item in lab.networks.values() if item.plan.key.network == cell.network)
         self.endpoints = lab.endpoints(self.trial)
