@@ -208,7 +208,11 @@ def _variant(part: Part, row: Row) -> Variant:
     # The QoS profile depends on the reliability.
     specified |= {"qos"} if "reliability" in specified else set()
     parts = {key for key in specified if "." in key}
-    return tuple((name, _unspecified(name, row, parts)) for name in _VARIANT if name not in specified)
+    settings = ((name, _unspecified(name, row, parts)) for name in _VARIANT if name not in specified)
+    # The parts of a claim may be about several tests, each with options of its own.
+    return tuple(
+        (name, value) for name, value in settings if value is not None or name not in workloads.OPTIONS
+    )
 
 
 def _unspecified(name: str, row: Row, specified: Collection[str]) -> Any:

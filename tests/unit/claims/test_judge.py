@@ -273,3 +273,19 @@ def test_what_prevented_a_measurement_is_the_verdict():
     assert (result.verdict, result.reason) == (judge.NOT_TESTABLE, "calico-ipip needs ipip")
     measured = judge.judge_claim(claim(), [Source("it", [*rows("a", 50), *rows("b", 100)])], 0.05, "again")
     assert measured.verdict == judge.SUPPORTED
+
+
+def test_parts_about_tests_with_different_options_are_judged_together():
+    both = claim()
+    stream, requests = (
+        both.parts[0].model_copy(update={"cells": {"test": test, option: 1}})
+        for test, option in (("tcp-stream", "flows"), ("tcp-rr", "connections"))
+    )
+    both = both.model_copy(update={"parts": [stream, requests]})
+    trials = [
+        rows(network, mbps, test=test, flows=flows, connections=connections)
+        for network, mbps in (("a", 50), ("b", 100))
+        for test, flows, connections in (("tcp-stream", 1, None), ("tcp-rr", None, 1))
+    ]
+    result = judged(both, *trials)
+    assert result.verdict == judge.SUPPORTED and len(result.verdicts) == 1
