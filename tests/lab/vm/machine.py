@@ -19,7 +19,7 @@ from typing import Any
 from k8sdds.system.kernel_features import IPIP, IPTABLES, RPFILTER
 from k8sdds.system.sandbox import Sandbox
 
-TIMEOUT_S = 900
+TIMEOUT_S = 1500
 """Sufficient for a busy machine."""
 FOLDERS = ("kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib/crypto")
 """Names of modules that the kernel requests itself."""

@@ -1,4 +1,7 @@
-"""Test the fast datapath of the real weaver, unmodified, with Open vSwitch of Debian's kernel in a virtual machine."""
+"""Test the fast datapath of the real weaver, unmodified, with Debian's kernel in a virtual machine.
+
+With and without encryption; this kernel has Open vSwitch and ESP.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,27 @@ import pytest
 from k8sdds import bundle, versions
 from k8sdds.bundle import repositories
 from k8sdds.bundle.contents import HOST_ARCH
-from k8sdds.system.paths import CHECKOUT
 from tests import sources
 from tests.lab.vm import image, machine
 
+REPOSITORY = Path(__file__).parents[3]
+NETWORKS = ("weavenet", "weavenet-encrypt")
+
 pytestmark = [
-    # Booting the emulated machine takes two to four minutes.
+    # Booting the emulated machine takes two to six minutes, for each network.
     pytest.mark.long,
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the virtual machine is an amd64 one"),
 ]
 
 
-@pytest.fixture(scope="module")
-def observed() -> Iterator[dict[str, Any]]:
+@pytest.fixture(scope="module", params=NETWORKS)
+def observed(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """Return the result of tests/lab/vm/weave_guest.py."""
     options = {name: str(path) for name, path in sources.archives(sources.WEAVENET).items()}
     # /tmp of the virtual machine is its own.
-    (CHECKOUT / "build").mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="weave-", dir=CHECKOUT / "build"))
+    build = REPOSITORY / "build"
+    build.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="weave-", dir=build))
     try:
         values = repositories.parse([f"{name}={path}" for name, path in options.items()])
         created = bundle.create(folder / "bundle", [HOST_ARCH], sources=values)
@@ -43,19 +49,27 @@ def observed() -> Iterator[dict[str, Any]]:
         (folder / "image/opt/cni/bin/weave-net").symlink_to("/usr/bin/weaveutil")
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         command = shlex.join(
-            [f"{sys.prefix}/bin/python", "-m", "tests.lab.vm.weave_guest", str(folder / "image")]
+            [
+                f"{sys.prefix}/bin/python",
+                "-m",
+                "tests.lab.vm.weave_guest",
+                str(folder / "image"),
+                request.param,
+            ]
         )
-        results, output = machine.run(f"cd {shlex.quote(str(CHECKOUT))}; {path} {command}")
+        results, output = machine.run(f"cd {shlex.quote(str(REPOSITORY))}; {path} {command}")
         assert results, output[-6000:]
-        assert results[-1].get("case") == "weave", json.dumps(results[-1])[-6000:]
+        assert "failed" not in results[-1], json.dumps(results[-1])[-6000:]
         yield results[-1]
     finally:
         shutil.rmtree(folder)
 
 
 def test_all_connections_use_the_fast_datapath(observed: dict[str, Any]) -> None:
+    encrypted = " +encrypted" if observed["network"] == "weavenet-encrypt" else ""
+    expected = f"established{encrypted} +fastdp"
     for lines in observed["connections"].values():
-        assert len(lines) == 2 and all(re.search("established +fastdp", line) for line in lines), lines
+        assert len(lines) == 2 and all(re.search(expected, line) for line in lines), lines
 
 
 def test_packets_of_the_full_size_pass_between_nodes(observed: dict[str, Any]) -> None:
@@ -66,6 +80,17 @@ def test_multicast_reaches_both_receivers_completely(observed: dict[str, Any]) -
     assert observed["multicast"] == {"node1": 100, "node2": 100}
 
 
+def test_packets_are_encrypted_in_transport_mode(observed: dict[str, Any]) -> None:
+    states, policies = observed["xfrm"]
+    if observed["network"] == "weavenet":
+        assert states == policies == ""
+        return
+    assert len(re.findall(r"proto esp .*?mode transport", states)) == 4, states
+    assert len(re.findall(r"aead rfc4106\(gcm\(aes\)\) 0x[0-9a-f]{72} 128", states)) == 4, states
+    assert len(re.findall(r"proto udp .*?dir out .*?mark 0x20000/0x20000 ", policies)) == 2, policies
+
+
 def test_all_traces_are_removed(observed: dict[str, Any]) -> None:
-    assert "device datapath" in observed["removal"]["made"]
-    assert observed["removal"]["left"] == []
+    removal = observed["removal"]
+    assert "device datapath" in removal["made"]
+    assert removal["left"] == []

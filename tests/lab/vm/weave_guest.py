@@ -1,8 +1,8 @@
 """Run the real weaver with Open vSwitch on three nodes inside the virtual machine; print one line of JSON.
 
-Each node is a network namespace. Programs run in the file system of the image of WeaveNet, which the first argument names.
-weave-npc requires an API server, so it does not run: one rule that accepts replaces its rules for pods. Pods join by
-Weave's own CNI plugin.
+Each node is a network namespace. Programs run in the file system of the image of WeaveNet, which the first argument
+names. The second is the network: `weavenet-encrypt` sets a password. weave-npc and kube-proxy do not run: one rule that accepts replaces the rules
+of weave-npc for pods. Pods join by Weave's own CNI plugin.
 """
 
 from __future__ import annotations
@@ -19,21 +19,25 @@ from typing import Any
 from k8sdds.deploy.network_switch import footprint, node_state
 from tests.lab.vm import image
 
-ROOT = sys.argv[1]
+ROOT, NETWORK = sys.argv[1:]
 NODES = tuple(f"node{number}" for number in range(3))
 ADDRESSES = {node: f"10.88.0.{11 + number}" for number, node in enumerate(NODES)}
 PODS = IPv4Network("10.32.0.0/12")
-MTU = 1438
-READY_S = 150
+MTU = {"weavenet": 1438, "weavenet-encrypt": 1414}
+READY_S = 600
 DATAGRAMS = 100
-FAST = re.compile("established +fastdp")
+CONNECTION = {
+    "weavenet": re.compile("established +fastdp"),
+    "weavenet-encrypt": re.compile("established +encrypted +fastdp"),
+}
 
+KUBE_FORWARD = "*filter\n:KUBE-FORWARD -\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n"
 COUNTER = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(("", 7777))
 s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton("239.255.7.7") + socket.inet_aton(sys.argv[1]))
-s.settimeout(20)
+s.settimeout(60)
 print("ready", flush=True)
 seen = set()
 try:
@@ -54,7 +58,7 @@ for number in range(int(sys.argv[2])):
 
 
 def run(*argv: str, stdin: str = "", check: bool = True) -> str:
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=300)
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr or done.stdout}")
     return done.stdout
@@ -62,6 +66,10 @@ def run(*argv: str, stdin: str = "", check: bool = True) -> str:
 
 def in_image(node: str, *argv: str) -> list[str]:
     return image.command(ROOT, node, *argv)
+
+
+def inside(netns: str, *argv: str, stdin: str = "", check: bool = True) -> str:
+    return run("ip", "netns", "exec", netns, *argv, stdin=stdin, check=check)
 
 
 def build() -> None:
@@ -73,43 +81,43 @@ def build() -> None:
         run("ip", "netns", "add", f"pod-{node}")
         run("ip", "link", "add", f"to-{node}", "type", "veth", "peer", "name", "eth0", "netns", node)
         run("ip", "link", "set", f"to-{node}", "master", "switch", "up")
-        inside = ("ip", "netns", "exec", node)
-        run(*inside, "ip", "address", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
+        inside(node, "ip", "address", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
         for link in ("lo", "eth0"):
-            run(*inside, "ip", "link", "set", link, "up")
-        run(*inside, "ip", "route", "add", "default", "via", "10.88.0.1", "onlink", "dev", "eth0")
-        for rule in ("-N KUBE-FORWARD", "-A FORWARD -j KUBE-FORWARD"):
-            run(*inside, "iptables-nft", *rule.split())
+            inside(node, "ip", "link", "set", link, "up")
+        inside(node, "ip", "route", "add", "default", "via", "10.88.0.1", "onlink", "dev", "eth0")
+        inside(node, "iptables-nft-restore", "--noflush", stdin=KUBE_FORWARD)
 
 
-def start(node: str, number: int) -> subprocess.Popen[bytes]:
+def start(network: str, node: str, number: int) -> subprocess.Popen[bytes]:
     """Start weaver with the options of its start script."""
-    run("mkdir", "-p", f"/run/db-{node}")
+    folder = f"/run/{network}-{node}"
+    run("mkdir", folder)
     options = (
-        "--port=6783", "--datapath=datapath", f"--mtu={MTU}", f"--name=02:00:00:00:00:{number:02x}",
+        "--port=6783", "--datapath=datapath", f"--mtu={MTU[network]}", f"--name=02:00:00:00:00:{number:02x}",
         f"--nickname={node}", "--http-addr=127.0.0.1:6784", "--docker-api=", "--no-dns",
-        f"--db-prefix=/run/db-{node}/weave-net", f"--ipalloc-range={PODS}", "--ipalloc-init=consensus=3",
+        f"--db-prefix={folder}/weave-net", f"--ipalloc-range={PODS}", "--ipalloc-init=consensus=3",
         "--conn-limit=200", "--expect-npc", "--no-masq-local",
     )  # fmt: skip
+    variables = ["env", "WEAVE_PASSWORD=a-secret-of-this-test"] if network == "weavenet-encrypt" else []
     with open(f"/run/{node}.log", "wb") as log:
-        argv = in_image(node, "/home/weave/weaver", *options, *ADDRESSES.values())
+        argv = in_image(node, *variables, "/home/weave/weaver", *options, *ADDRESSES.values())
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
 
 def connections(node: str) -> list[str]:
-    lines = run(*in_image(node, "/home/weave/weave", "--local", "status", "connections"), check=False)
-    return [line for line in lines.splitlines() if line and "cannot connect to ourself" not in line]
+    """Return the lines of `weave status connections`, which take longer by Weave's script."""
+    get = ("curl", "--silent", "http://127.0.0.1:6784/status/connections")
+    lines = run(*in_image(node, *get), check=False).splitlines()
+    return [line for line in lines if line and "cannot connect to ourself" not in line]
 
 
-def await_connections() -> dict[str, list[str]]:
-    """Return the connections of all nodes as soon as each has an established one to both peers."""
+def await_connections(expected: re.Pattern[str]) -> dict[str, list[str]]:
+    """Return the connections of all nodes as soon as each has one as expected to both peers, or after a timeout."""
     deadline = time.monotonic() + READY_S
     while True:
         found = {node: connections(node) for node in NODES}
-        counts = [sum(bool(FAST.search(line)) for line in lines) for lines in found.values()]
-        if counts == [2] * len(NODES):
-            return found
-        if time.monotonic() > deadline:
+        counts = [sum(bool(expected.search(line)) for line in lines) for lines in found.values()]
+        if counts == [2] * len(NODES) or time.monotonic() > deadline:
             return found
         time.sleep(2)
 
@@ -123,7 +131,7 @@ def join(node: str) -> str:
     )  # fmt: skip
     answer = run(*in_image(node, "env", *variables, "/opt/cni/bin/weave-net"), stdin=config)
     address: str = json.loads(answer)["ips"][0]["address"]
-    run("ip", "netns", "exec", node, "iptables-nft", "-A", "WEAVE-NPC", "-j", "ACCEPT")
+    inside(node, "iptables-nft", "-A", "WEAVE-NPC", "-j", "ACCEPT")
     return address.partition("/")[0]
 
 
@@ -139,52 +147,50 @@ def heard(pods: dict[str, str]) -> dict[str, int]:
         output = listening[node].stdout
         assert output is not None
         output.readline()
-    run("ip", "netns", "exec", f"pod-{sender}", sys.executable, "-c", PACED, pods[sender], str(DATAGRAMS))
-    return {node: int(process.communicate(timeout=60)[0]) for node, process in listening.items()}
+    inside(f"pod-{sender}", sys.executable, "-c", PACED, pods[sender], str(DATAGRAMS))
+    return {node: int(process.communicate(timeout=300)[0]) for node, process in listening.items()}
 
 
-def removed(node: str) -> dict[str, list[str]]:
+def removed(network: str, node: str) -> dict[str, list[str]]:
     """Return what the network left on a node, and what remains after its removal.
 
     The device of Open vSwitch is removed as on a cluster, by a program in the image.
     """
 
     def left() -> list[footprint.NetworkLeftover]:
-        state = node_state.parse(run("ip", "netns", "exec", node, "sh", stdin=footprint.probe_script()))
-        return footprint.leftovers(state, ADDRESSES.values(), [PODS], ["weavenet"])
+        state = node_state.parse(inside(node, "sh", stdin=footprint.probe_script()))
+        return footprint.leftovers(state, ADDRESSES.values(), [PODS], [network])
 
     made = left()
     (device,) = (item for item in made if item.kind == "device")
     others = [item for item in made if item is not device]
-    run("ip", "netns", "exec", node, "sh", stdin=footprint.removal_script(others), check=False)
+    inside(node, "sh", stdin=footprint.removal_script(others), check=False)
     run(*in_image(node, *device.arguments[1:]))
     return {"made": [str(item) for item in made], "left": [str(item) for item in left()]}
 
 
-def observe() -> dict[str, Any]:
+def observe(network: str) -> dict[str, Any]:
+    """Run the daemons of a network, and return what they made, how packets passed, and what remains after removal."""
     build()
-    daemons = [start(node, number) for number, node in enumerate(NODES)]
+    daemons = [start(network, node, number) for number, node in enumerate(NODES)]
     result: dict[str, Any] = {}
     try:
-        result["connections"] = await_connections()
+        result["connections"] = await_connections(CONNECTION[network])
         pods = {node: join(node) for node in NODES}
         first, second, _ = NODES
-        size = str(MTU - 28)
-        inside = ("ip", "netns", "exec", f"pod-{first}")
-        ping = run(
-            *inside, "ping", "-q", "-M", "do", "-s", size, "-c", "5", "-i", "0.2", pods[second], check=False
-        )
-        result["ping"] = ping
+        ping = ("ping", "-q", "-M", "do", "-s", str(MTU[network] - 28), "-c", "5", "-i", "0.2", pods[second])
+        result["ping"] = inside(f"pod-{first}", *ping, check=False)
         result["multicast"] = heard(pods)
+        result["xfrm"] = [inside(first, "ip", "-o", "xfrm", kind) for kind in ("state", "policy")]
     finally:
         for daemon in daemons:
             daemon.kill()
             daemon.wait()
-        logs = {node: Path(f"/run/{node}.log").read_text(errors="replace")[-1500:] for node in NODES}
-        if "multicast" not in result or not FAST.search(str(result["connections"])):
-            print(json.dumps({"logs": logs, **result}), flush=True)
-    result["removal"] = removed(NODES[0])
+        if "xfrm" not in result:
+            logs = {node: Path(f"/run/{node}.log").read_text(errors="replace")[-1500:] for node in NODES}
+            print(json.dumps({"failed": network, "logs": logs, **result}), flush=True)
+    result["removal"] = removed(network, NODES[0])
     return result
 
 
-print(json.dumps({"case": "weave", **observe()}), flush=True)
+print(json.dumps({"network": NETWORK, **observe(NETWORK)}), flush=True)
