@@ -39,6 +39,14 @@ def set_percentiles(
             record.missing = (record.missing or {}) | {key: reason}
 
 
+def describe(**quantities: float | None) -> str:
+    """Describe percentiles in µs, by name, in one line."""
+    return ", ".join(
+        f"{name} unknown (too few samples)" if value is None else f"{name} {value:.1f} µs"
+        for name, value in quantities.items()
+    )
+
+
 def set_pings(record: Metrics, outputs: TrialOutputs) -> None:
     """Set how many pings were sent and how many of them were not answered."""
     sent, lost = _pings(outputs)

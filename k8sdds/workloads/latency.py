@@ -76,10 +76,7 @@ class Latency(Workload):
 
     def describe(self, record: Metrics) -> str:
         """Return median and 90th percentile."""
-        return ", ".join(
-            f"{name} unknown (too few samples)" if value is None else f"{name} {value:.1f} µs"
-            for name, value in (("p50", record.latency_p50_us), ("p90", record.latency_p90_us))
-        )
+        return latencies.describe(p50=record.latency_p50_us, p90=record.latency_p90_us)
 
 
 def _count(outputs: TrialOutputs) -> int | None:

@@ -150,8 +150,4 @@ class Ping(ToolWorkload):
 
     def describe(self, record: Metrics) -> str:
         """Return median and tail."""
-        return ", ".join(
-            f"{name} {value:.1f} µs"
-            for name, value in (("p50", record.round_trip_p50_us), ("p99", record.round_trip_p99_us))
-            if value is not None
-        )
+        return latencies.describe(p50=record.round_trip_p50_us, p99=record.round_trip_p99_us)
