@@ -34,6 +34,8 @@ def apply(cluster: str, name: str) -> tuple[dict[str, Lines], dict[str, Lines]]:
         PrerequisiteError: A machine did not accept a setting.
     """
     with _connected(cluster) as (profile, connections):
+        # A killed campaign leaves its settings.
+        _undo(profile, connections)
         before = _gather(profile, connections, [name])
         scripts = {machine: tuning.plan([name], lines, FOLDER).script for machine, lines in before.items()}
         connections.all(
@@ -55,16 +57,14 @@ def restore(cluster: str, name: str, before: dict[str, Lines]) -> None:
         PrerequisiteError: A machine has another setting than before.
     """
     with _connected(cluster) as (profile, connections):
-        connections.all(
-            lambda host: _run(host, tuning.undo_script(FOLDER)), [node.name for node in profile.nodes]
-        )
+        _undo(profile, connections)
         after = _gather(profile, connections, [name])
     for machine, lines in after.items():
         # After a failed attempt to apply it, the settings before are not known.
         if differing := sorted(set(_settings(lines)) ^ set(before.get(machine, _settings(lines)))):
             raise PrerequisiteError(
                 f"{machine}: settings differ from those before tuning {name}: {'; '.join(differing)}",
-                "restore them by hand, or run: k8sdds deploy",
+                "another program may have changed them: restore them by hand",
             )
 
 
@@ -80,6 +80,12 @@ class _connected:
 
     def __exit__(self, *error: object) -> None:
         self._connections.__exit__(*error)
+
+
+def _undo(profile: Profile, connections: Connections) -> None:
+    """Restore the original settings of all machines that have saved ones."""
+    script = tuning.undo_script(FOLDER)
+    connections.all(lambda host: _run(host, script), [node.name for node in profile.nodes])
 
 
 def _gather(profile: Profile, connections: Connections, names: Sequence[str]) -> dict[str, Lines]:

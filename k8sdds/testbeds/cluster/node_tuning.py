@@ -47,13 +47,14 @@ class NodeTuning:
         Raises:
             PrerequisiteError: A node did not accept a setting, or has another one than before.
         """
-        if name == self._current:
+        # After a failed attempt to apply the set, nothing was read.
+        if name == self._current and bool(self.seen) == (name != NO_TUNING):
             return False
         from k8sdds.deploy import experiment_tuning
 
         if self._current != NO_TUNING:
             experiment_tuning.restore(self._cluster, self._current, self._before)
-            self._current, self.seen = NO_TUNING, {}
+            self._current, self._before, self.seen = NO_TUNING, {}, {}
         if name != NO_TUNING:
             self._current = name
             self._before, after = experiment_tuning.apply(self._cluster, name)
