@@ -18,8 +18,17 @@ DATAGRAMS = 5
 TIMEOUT_S = 0.5
 
 
-def answered(sender: Place, receiver: Place, address: str) -> int:
-    """Return how many of `DATAGRAMS` datagrams to a pod were answered.
+def answered(
+    sender: Place, receiver: Place, address: str, count: int = DATAGRAMS, slack_s: float = 0
+) -> int:
+    """Return how many datagrams to a pod were answered.
+
+    Args:
+        sender: Sends them.
+        receiver: The pod.
+        address: Its address.
+        count: How many to send.
+        slack_s: Delay of the path, one way.
 
     Raises:
         PrerequisiteError: A program did not run.
@@ -38,7 +47,7 @@ def answered(sender: Place, receiver: Place, address: str) -> int:
     ]
     ask = [sender.supervisor, "ask", "--to", host_and_port(address, PORT), "--token", token]
     with receiver.running(listen):
-        output = sender.run([*ask, "--count", str(DATAGRAMS), "--timeout", str(TIMEOUT_S)])
+        output = sender.run([*ask, "--count", str(count), "--timeout", f"{TIMEOUT_S + 2 * slack_s:.3f}"])
     try:
         report: Mapping[str, Any] = reading.json_object(output, "ask")
         return int(report["answered"])

@@ -12,7 +12,7 @@ from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import policies
-from k8sdds.testbeds.fingerprint import Probed, Stop
+from k8sdds.testbeds.fingerprint import PACKETS, Probed, Stop
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 
 COMMAND_TIMEOUT_S = 60
@@ -88,11 +88,13 @@ def verify_policies(lab_network: LabNetwork) -> str:
         if attachment.address == between.receiver_address
     )
     node = lab_network.node_of(FIRST_PUBLISHER.name)
-    if not policies.answered(between.sender, between.receiver, between.receiver_address):
+    count_sent = PACKETS if between.loses_packets else policies.DATAGRAMS
+    path = (between.receiver, between.receiver_address, count_sent, between.slack_s)
+    if not policies.answered(between.sender, *path):
         raise PrerequisiteError(
             f"{lab_network.name}: {receiver} does not answer, although {count} policies allow it"
         )
-    if policies.answered(between.node, between.receiver, between.receiver_address):
+    if policies.answered(between.node, *path):
         raise PrerequisiteError(
             f"{lab_network.name}: {receiver} answers {node}, although {count} policies deny it"
         )

@@ -42,6 +42,7 @@ def make_plan(cell: Cell) -> Plan:
     datapath, *second = (network.lab(topology.in_family(family), mtu, engine) for family in cell.ip_families)
     for other in second:
         datapath = dual_stack(datapath, other)
+    settings = tuning_of(cell)
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
         key=LabNetworkKey.of(cell),
@@ -50,16 +51,11 @@ def make_plan(cell: Cell) -> Plan:
         sysctls=(
             *_ipv6_sysctls(namespaces, cell.ip_families),
             *datapath.sysctls,
-            *(
-                (name, *setting)
-                for name in namespaces
-                if name != SWITCH
-                for setting in tuning_of(cell).items()
-            ),
+            *((name, *setting) for name in namespaces if name != SWITCH for setting in settings.items()),
         ),
         batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),
         datapath=datapath,
-        tuning=tuning_of(cell),
+        tuning=settings,
     )
 
 
