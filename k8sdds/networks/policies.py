@@ -11,19 +11,17 @@ API_GROUP, API_VERSION = "networking.k8s.io", "v1"
 
 
 def policy_name(number: int) -> str:
-    """Return the name of a policy."""
+    """Return the name of a policy in the lab, or the beginning of its name on a cluster."""
     return f"participants-{number}"
 
 
-def manifest(
-    number: int, namespace: str, labels: Mapping[str, str], pods: Mapping[str, str]
-) -> dict[str, Any]:
+def manifest(name: str, namespace: str, labels: Mapping[str, str], pods: Mapping[str, str]) -> dict[str, Any]:
     """Return the manifest of a policy. `pods`: labels of the participants' pods."""
     selector = {"matchLabels": dict(pods)}
     return {
         "apiVersion": f"{API_GROUP}/{API_VERSION}",
         "kind": "NetworkPolicy",
-        "metadata": {"name": policy_name(number), "namespace": namespace, "labels": dict(labels)},
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "spec": {
             "podSelector": selector,
             "policyTypes": ["Ingress"],

@@ -18,9 +18,7 @@ DATAGRAMS = 5
 TIMEOUT_S = 0.5
 
 
-def answered(
-    sender: Place, receiver: Place, address: str, count: int = DATAGRAMS, slack_s: float = 0
-) -> int:
+def answered(sender: Place, receiver: Place, address: str, count: int = DATAGRAMS, slack_s: float = 0) -> int:
     """Return how many datagrams to a pod were answered.
 
     Args:

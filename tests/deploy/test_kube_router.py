@@ -78,7 +78,7 @@ def test_network_policies_are_enforced(switched: Switched) -> None:
 def test_the_lab_has_the_rules_of_policies(switched: Switched) -> None:
     """Each of three policies selects the test's pods, and allows only them."""
     control, labels = switched.cluster.nodes[0], {"of": "pods"}
-    manifests = [policies.manifest(number, SPACE, {}, labels) for number in range(3)]
+    manifests = [policies.manifest(policies.policy_name(number), SPACE, {}, labels) for number in range(3)]
     switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(manifests))
     try:
         address = switched.addresses()["on-worker1"]

@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
-from k8sdds.networks.policies import API_GROUP, manifest
+from k8sdds.networks.policies import API_GROUP, manifest, policy_name
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.testbeds import packet_handling, policies
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
@@ -50,17 +51,18 @@ class Policies:
         self,
         client: KubernetesClient,
         namespace: CampaignNamespace,
-        campaign: str,
         pods: PodPool,
         probes: NodeProbes,
     ) -> None:
         """Create none yet."""
         self._client = client
-        self._namespace = namespace.name
-        self._campaign = campaign
+        self._namespace = namespace
         self._pods = pods
         self._probes = probes
         self._count = 0
+        """How many can exist."""
+        self._verified = True
+        """Whether they are in effect, and no others."""
         self._other_rules: int | None = None
         """Packet filter rules of the observed node without policies; None: unknown."""
         self.proof = ""
@@ -75,29 +77,36 @@ class Policies:
         Raises:
             PrerequisiteError: The policies are not enforced.
         """
-        if cell.policies == self._count:
+        if self._verified and cell.policies == self._count:
             return False
         node = self._pods.pod(slots[FIRST_PUBLISHER.name]).node
         receiver = self._receiver(cell, slots, node)
         if not receiver:
             # Pods on one node, which only have to do without policies.
-            self._set(cell.policies)
-            return True
+            return self.remove()
         with self._probes.observing(node) as place:
             path = _Path(
                 PodPlace(self._pods, slots[FIRST_PUBLISHER.name]), PodPlace(self._pods, slots[receiver]), place,
                 self._pods.pod(slots[receiver]).address, self._pods.pod(slots[receiver]).node_address,
             )  # fmt: skip
-            if not self._count:
+            direction = f"{node} to {receiver}"
+            # What packets show is the same for any number of policies, so that all are removed in between.
+            self._set(0)
+            self._await(path, direction)
+            if cell.policies:
                 self._other_rules = path.rules()
-            self._set(cell.policies)
-            self._await(path, f"{node} to {receiver}")
-        self.proof = policies.proof(cell.policies, node, receiver) if cell.policies else ""
+                self._set(cell.policies)
+                self._await(path, direction)
+                self.proof = policies.proof(cell.policies, node, receiver)
+        self._verified = True
         return True
 
-    def remove(self) -> None:
-        """Delete all policies. Safe to call twice."""
+    def remove(self) -> bool:
+        """Delete all policies. Return whether there were any."""
+        if not self._count:
+            return False
         self._set(0)
+        return True
 
     def _receiver(self, cell: Cell, slots: Mapping[str, Slot], node: str) -> str:
         """Return a subscriber that is not on a node; empty: the placement has none, and the cell no policies."""
@@ -112,9 +121,13 @@ class Policies:
         deadline = time.monotonic() + TIMEOUT_S + TIMEOUT_PER_POLICY_S * self._count
         while missing := self._missing(path):
             if time.monotonic() > deadline:
+                what = (
+                    f"{self._count} NetworkPolicies are not" if self._count else "NetworkPolicies are still"
+                )
                 raise PrerequisiteError(
-                    f"{self._count} NetworkPolicies are not in effect for packets from {direction}: {missing}",
-                    "check that the network's agents are ready, and that they enforce policies",
+                    f"{what} in effect for packets from {direction}: {missing}",
+                    "check that the network's agents are ready and enforce policies, and that no policies of others"
+                    " select the pods",
                 )
             time.sleep(POLL_S)
 
@@ -132,19 +145,27 @@ class Policies:
         return ""
 
     def _set(self, count: int) -> None:
+        before, self.proof, self._verified = self._count, "", False
+        self._count = max(before, count)
         with ThreadPoolExecutor(WORKERS) as executor:
-            list(executor.map(self._create, range(self._count, count)))
-            list(executor.map(self._delete, range(count, self._count)))
-        self._count, self.proof = count, ""
+            list(executor.map(self._create, range(before, count)))
+            list(executor.map(self._delete, range(count, before)))
+        self._count = count
 
     def _create(self, number: int) -> None:
-        labels = {versions.MANAGED_BY_LABEL: versions.MANAGED_BY, versions.CAMPAIGN_LABEL: self._campaign}
-        pods = {versions.CAMPAIGN_LABEL: self._campaign, versions.KIND_LABEL: "pod"}
-        objects.create(self._client, [manifest(number, self._namespace, labels, pods)])
+        objects.create(self._client, [self._manifest(number)])
 
     def _delete(self, number: int) -> None:
-        one = manifest(number, self._namespace, {}, {})
+        one = self._manifest(number)
         self._client.delete(f"{objects.collection_path(self._client, one)}/{one['metadata']['name']}")
+
+    def _manifest(self, number: int) -> dict[str, Any]:
+        campaign = self._namespace.campaign
+        labels = {versions.MANAGED_BY_LABEL: versions.MANAGED_BY, versions.CAMPAIGN_LABEL: campaign}
+        pods = {versions.CAMPAIGN_LABEL: campaign, versions.KIND_LABEL: "pod"}
+        # A prepared namespace can contain those of other campaigns.
+        name = f"{policy_name(number)}-{campaign[-6:]}"
+        return manifest(name, self._namespace.name, labels, pods)
 
 
 @dataclass(frozen=True)

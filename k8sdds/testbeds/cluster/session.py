@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,7 @@ class ClusterSession:
         self._cluster = selected.name
         """Name of the cluster; empty: k8sdds did not deploy it."""
         self._tuning = NodeTuning(selected.name)
-        self._policies = Policies(client, namespace, campaign, self._pods, self._probes)
+        self._policies = Policies(client, namespace, self._pods, self._probes)
         self._services = ServicePods(client)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
@@ -171,8 +171,7 @@ class ClusterSession:
         cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
         if self._tuning.provide(cells[0].tuning):
             # Pods take over settings of their node when they are created.
-            self._pods.delete_unless(keep=lambda slot: False)
-            self._verifier.forget_pod_networks()
+            self._delete_pods(keep=lambda slot: False)
         self._install_network(next(filter(None, map(pod_network, cells)), None))
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
         # Cells whose samples cross links come first, because only they show what policies deny.
@@ -207,9 +206,14 @@ class ClusterSession:
             return
         name, options = network[0], dict(network[1])
         if not self._switch.is_installed(name, options):
-            self._pods.delete_unless(keep=lambda slot: slot.host)
-            self._verifier.forget_pod_networks()
+            self._delete_pods(keep=lambda slot: slot.host)
             self._switch.install(name, options)
+
+    def _delete_pods(self, keep: Callable[[Slot], bool]) -> None:
+        """Delete pods except those to keep, the policies of all, and what was verified with them."""
+        self._policies.remove()
+        self._pods.delete_unless(keep)
+        self._verifier.forget_pod_networks()
 
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""

@@ -1,0 +1,167 @@
+"""Policies and tuning sets of a cluster's trials: what is created, verified and removed, also after errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from k8sdds.deploy import experiment_tuning
+from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.model.trial import Cell
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster import policies as cluster_policies
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace, identifier
+from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.node_tuning import NodeTuning
+from k8sdds.testbeds.cluster.places import PodPlace
+from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
+from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.cluster.policies import Policies
+
+CAMPAIGN = identifier("one")
+
+
+class Cluster:
+    """Policies that exist, and a network that enforces them on the pod `sub0`."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, dict[str, Any]] = {}
+        self.asked: list[int] = []
+        """Number of policies each time that packets were sent."""
+        self.quota = 1000
+
+    def resource(self, version: str, kind: str) -> str:
+        return {"networking.k8s.io/v1 NetworkPolicy": "networkpolicies"}[f"{version} {kind}"]
+
+    def create(self, path: str, body: dict[str, Any]) -> None:
+        if len(self.policies) >= self.quota:
+            raise PrerequisiteError("exceeded quota")
+        self.policies[f"{path}/{body['metadata']['name']}"] = body
+
+    def delete(self, path: str) -> None:
+        self.policies.pop(path, None)
+
+    def answered(self, sender: object, receiver: object, address: str) -> int:
+        self.asked.append(len(self.policies))
+        return 5 if isinstance(sender, PodPlace) or not any(map(self._selects, self.policies.values())) else 0
+
+    def _selects(self, policy: Mapping[str, Any]) -> bool:
+        labels = pods.pod("sub0-pod", slots()["sub0"], "image", CAMPAIGN, (1, 1))["metadata"]["labels"]
+        selected: dict[str, str] = policy["spec"]["podSelector"]["matchLabels"]
+        return selected.items() <= labels.items()
+
+
+class Pods:
+    def pod(self, slot: Slot) -> ReadyPod:
+        return ReadyPod(slot.participant, "10.244.1.2", "eth0", 1500, slot.node, {})
+
+
+class Probes:
+    @contextmanager
+    def observing(self, node: str) -> Iterator[object]:
+        yield SimpleNamespace(run=lambda argv: b"")
+
+
+def cell(policies: int) -> Cell:
+    return Cell(network="kube-router", test="throughput", payload_bytes=1024, policies=policies)
+
+
+def slots() -> dict[str, Slot]:
+    places = zip(cell(1).participants, ("n1", "n2"), strict=True)
+    return {participant.name: Slot.of(participant, node, False, cell(1)) for participant, node in places}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(cluster_policies.policies, "answered", cluster.answered)
+    monkeypatch.setattr(cluster_policies, "TIMEOUT_S", 0)
+    monkeypatch.setattr(cluster_policies, "TIMEOUT_PER_POLICY_S", 0)
+    monkeypatch.setattr(cluster_policies, "POLL_S", 0)
+    return cluster
+
+
+@pytest.fixture
+def policies(cluster: Cluster) -> Policies:
+    client = cast(KubernetesClient, cluster)
+    namespace = CampaignNamespace(client, CAMPAIGN, "prepared", owned=False)
+    return Policies(client, namespace, cast(PodPool, Pods()), cast(NodeProbes, Probes()))
+
+
+def test_policies_select_the_participants_pods(cluster: Cluster, policies: Policies) -> None:
+    assert policies.provide(cell(3), slots())
+    assert policies.proof == "3 policies deny what n1 sends to sub0"
+    assert len(cluster.policies) == 3
+    assert not policies.provide(cell(3), slots()), "nothing to change"
+    assert policies.remove()
+    assert not cluster.policies and not policies.proof
+
+
+def test_another_number_of_policies_begins_without_any(cluster: Cluster, policies: Policies) -> None:
+    """What packets show does not depend on the number, so that 1 could be measured with the rules of 100."""
+    policies.provide(cell(100), slots())
+    cluster.asked.clear()
+    policies.provide(cell(1), slots())
+    assert sorted(set(cluster.asked)) == [0, 1] and cluster.asked[0] == 0
+
+
+def test_policies_that_are_not_in_effect_are_not_taken_for_verified(
+    cluster: Cluster, policies: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_selects", lambda policy: False)
+    message = "2 NetworkPolicies are not in effect for packets from n1 to sub0: 5 of 5"
+    for _ in range(2):
+        with pytest.raises(PrerequisiteError, match=message):
+            policies.provide(cell(2), slots())
+
+
+def test_a_failed_creation_leaves_no_policies(cluster: Cluster, policies: Policies) -> None:
+    cluster.quota = 2
+    with pytest.raises(PrerequisiteError, match="quota"):
+        policies.provide(cell(5), slots())
+    policies.remove()
+    assert not cluster.policies
+
+
+def test_campaigns_in_one_namespace_have_policies_of_their_own(cluster: Cluster, policies: Policies) -> None:
+    client = cast(KubernetesClient, cluster)
+    namespace = CampaignNamespace(client, identifier("another"), "prepared", owned=False)
+    other = Policies(client, namespace, cast(PodPool, Pods()), cast(NodeProbes, Probes()))
+    policies.provide(cell(2), slots())
+    with pytest.raises(PrerequisiteError, match="still in effect"):
+        other.provide(cell(1), slots())
+    other.remove()
+    assert len(cluster.policies) == 2
+
+
+def test_a_failed_tuning_is_applied_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def apply(cluster: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        calls.append(f"apply {name}")
+        if calls.count(f"apply {name}") == 1:
+            raise PrerequisiteError("lost")
+        lines = ("sysctl net.ipv4.tcp_rmem free 1 2 3",)
+        return {"n1": ()}, {"n1": lines}
+
+    monkeypatch.setattr(experiment_tuning, "apply", apply)
+    monkeypatch.setattr(
+        experiment_tuning, "restore", lambda cluster, name, before: calls.append(f"restore {name} {before}")
+    )
+    nodes = NodeTuning("c")
+    with pytest.raises(PrerequisiteError, match="lost"):
+        nodes.provide("tcp-buffers")
+    assert nodes.provide("tcp-buffers") and not nodes.provide("tcp-buffers")
+    assert nodes.seen == {"n1": {"net.ipv4.tcp_rmem": "1 2 3"}}
+    assert nodes.provide("none") and not nodes.provide("none")
+    assert calls == [
+        "apply tcp-buffers",
+        "restore tcp-buffers {}",
+        "apply tcp-buffers",
+        "restore tcp-buffers {'n1': ()}",
+    ]
