@@ -19,8 +19,15 @@ from k8sdds.system.shapes import Finite, Integer, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
-from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window
-from k8sdds.workloads.tools.transactions import TAG, describe, set_round_trips
+from k8sdds.workloads.tools import (
+    Tool,
+    ToolWorkload,
+    round_trips,
+    server_of,
+    whole_seconds,
+    window,
+    wrong_interval,
+)
 
 PORT = 8080
 DEFAULT_PAYLOAD_BYTES = 1024
@@ -28,7 +35,8 @@ MAX_OBJECT_BYTES = 8 << 20
 """Largest object: it is kept in memory, next to the other private files of the server."""
 MAX_ROUND_TRIP_US = 100_000_000
 """Longest round trip of a histogram; wrk counts longer ones than 2 s as errors."""
-INTERVAL_TOLERANCE = 0.1
+MAX_CONCURRENCY = 500
+"""nginx has two open files for each request, of which a process usually has at most 1024."""
 
 SCRIPT = """\
 done = function(summary, latency, requests)
@@ -51,7 +59,7 @@ master_process off;
 worker_processes 1;
 pid {folder}/nginx.pid;
 error_log stderr warn;
-events {{ worker_connections 4096; }}
+events {{ worker_connections 1024; }}
 http {{
   access_log off;
   sendfile on;
@@ -122,7 +130,7 @@ class Http(Tool):
         warmup_s, length_s = whole_seconds(trial)
         threads = 1
         common = f"wrk --threads {threads} --connections {options.concurrency} http://{address}/object"
-        warm_up = f"{common} --duration {warmup_s}s >&2 && " if warmup_s else ""
+        warm_up = f"{common} --duration {warmup_s}s >/dev/null && " if warmup_s else ""
         measured = f"exec {common} --duration {length_s}s --latency --script {folder / 'report.lua'}"
         return Command(
             ["sh", "-c", warm_up + measured], window=window(trial), private={"report.lua": SCRIPT.encode()}
@@ -147,7 +155,7 @@ class Http(Tool):
         if report is not None and report.round_trips_us:
             options = HttpOptions(**trial.cell.test_options)
             counts = {value * 1000: count for value, count in report.measured(options.concurrency).items()}
-            histograms.write(folder / FIRST_PUBLISHER.name, TAG, counts, report.seconds)
+            histograms.write(folder / FIRST_PUBLISHER.name, round_trips.TAG, counts, report.seconds)
 
 
 def read(folder: Path) -> Report | None:
@@ -168,7 +176,10 @@ class HttpOptions(Strict):
         default=1024, ge=1, le=MAX_OBJECT_BYTES, description="size of the object that each request returns"
     )
     concurrency: int = Field(
-        default=1, ge=1, le=1000, description="number of connections at the same time, which stay open"
+        default=1,
+        ge=1,
+        le=MAX_CONCURRENCY,
+        description="number of connections at the same time, which stay open",
     )
 
 
@@ -179,11 +190,8 @@ class HttpRequests(ToolWorkload):
     options: type[Strict] = HttpOptions
     program = Http()
     measured_by: Role = PUBLISHER
-    histograms = (TAG,)
-    metrics = (
-        "requests_per_s", "round_trip_mean_us", "round_trip_p50_us", "round_trip_p90_us", "round_trip_p99_us",
-        "round_trip_p999_us", "round_trip_p9999_us", "round_trip_max_us",
-    )  # fmt: skip
+    histograms = (round_trips.TAG,)
+    metrics = ("requests_per_s", *round_trips.METRICS)
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return which setting of the cell has no effect, or None."""
@@ -193,7 +201,7 @@ class HttpRequests(ToolWorkload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the requests per second and the distribution of the round trips."""
-        set_round_trips(record, outputs)
+        round_trips.set_metrics(record, outputs)
         requests = aggregate.count(client["sent"] for client in outputs.publishers)
         seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
         record.requests_per_s = aggregate.ratio(requests, seconds)
@@ -204,13 +212,11 @@ class HttpRequests(ToolWorkload):
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             if summary["errors"]:
                 return f"http-errors: {summary['errors']} requests of {participant} failed or timed out"
-            timed = outputs.latencies.get(TAG)
-            if (timed.get_total_count() if timed else 0) != summary["sent"]:
-                return f"histogram: wrk did not keep the round trips of {summary['sent']} requests"
-            if abs(summary["measured_s"] - length_s) > max(INTERVAL_TOLERANCE * length_s, 0.1):
-                return f"interval: {participant} measured {summary['measured_s']:.3g} s of {length_s} s"
+            reason = wrong_interval(participant, summary["measured_s"], length_s)
+            if reason := reason or round_trips.incomplete(outputs, summary["sent"]):
+                return reason
         return None
 
     def describe(self, record: Metrics) -> str:
         """Return the requests per second and the tail of the round trips."""
-        return describe(record, record.requests_per_s, "requests")
+        return round_trips.describe(record, record.requests_per_s, "requests")

@@ -18,14 +18,20 @@ from k8sdds.versions import UNPRIVILEGED_USER
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
-from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window
-from k8sdds.workloads.tools.transactions import TAG, set_round_trips
+from k8sdds.workloads.tools import (
+    INTERVAL_TOLERANCE,
+    Tool,
+    ToolWorkload,
+    round_trips,
+    server_of,
+    whole_seconds,
+    window,
+)
 
 MAX_OUTPUT_BYTES = 256 << 20
 """Largest output: a day at 20 requests per second."""
 MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES = 16, 65507
 """ping times a request only if it can hold a time stamp."""
-INTERVAL_TOLERANCE = 0.1
 LONGEST_NS = 100_000_000_000
 """Largest value of a histogram."""
 _REPLY = re.compile(
@@ -80,7 +86,7 @@ class IputilsPing(Tool):
         counts = Counter(reply.round_trip_ns for reply in measured(trial, folder))
         if counts:
             _, length_s = whole_seconds(trial)
-            histograms.write(folder / FIRST_PUBLISHER.name, TAG, counts, length_s)
+            histograms.write(folder / FIRST_PUBLISHER.name, round_trips.TAG, counts, length_s)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class Ping(ToolWorkload):
     layout = "same"
     uses = ("rate",)
     measured_by: Role = PUBLISHER
-    histograms = (TAG,)
+    histograms = (round_trips.TAG,)
     metrics = (
         "round_trip_p50_us", "round_trip_mean_us", "round_trip_p90_us", "round_trip_p99_us", "round_trip_p999_us",
         "round_trip_p9999_us", "round_trip_max_us", "pings_unanswered_percent",
@@ -134,7 +140,7 @@ class Ping(ToolWorkload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the distribution of the round trips and the share without a reply."""
-        set_round_trips(record, outputs)
+        round_trips.set_metrics(record, outputs)
         latencies.set_pings(record, outputs)
 
     def invalid(self, outputs: TrialOutputs) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.tools.transactions import Exchange, Transactions, describe, per_second
+from k8sdds.workloads.tools import round_trips
+from k8sdds.workloads.tools.transactions import Exchange, Transactions
 
 
 class TcpCrr(Exchange):
@@ -12,17 +13,9 @@ class TcpCrr(Exchange):
 
     name = "tcp-crr"
     program = Transactions("--new-connections")
-    metrics = (
-        "connections_per_s", "conntrack_entries", "round_trip_mean_us", "round_trip_p50_us", "round_trip_p90_us",
-        "round_trip_p99_us", "round_trip_p999_us", "round_trip_p9999_us", "round_trip_max_us",
-    )  # fmt: skip
+    metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the connections per second, the entries of the connection tracking, and the round trips."""
+        """Set the connections per second, the round trips, and the entries of the connection tracking."""
         super().measure(record, outputs)
-        record.connections_per_s = per_second(outputs)
         record.conntrack_entries = outputs.measurement.conntrack_entries
-
-    def describe(self, record: Metrics) -> str:
-        """Return the connections per second and the tail of the round trips."""
-        return describe(record, record.connections_per_s, "connections")

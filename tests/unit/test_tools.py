@@ -19,6 +19,7 @@ from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.results.record import COLUMNS
 from k8sdds.setup import packages
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
 from k8sdds.testbeds import listening
 from k8sdds.testbeds.cluster import pods
@@ -88,6 +89,16 @@ def test_an_experiment_needs_no_middleware(monkeypatch: pytest.MonkeyPatch) -> N
     assert preflight._program_problems(expansion.trials("cluster"), "cluster") == []
 
 
+def test_a_cluster_needs_no_programs_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_built(name: str) -> str:
+        raise PrerequisiteError(f"{name} is not built", "run: k8sdds setup")
+
+    monkeypatch.setattr("k8sdds.workloads.tools.transactions.native_program", not_built)
+    program = middleware.program_of(cell("tcp-crr"))
+    assert program.problems([], "cluster") == []
+    assert [problem.what for problem in program.problems([], "lab")] == ["k8sdds-transactions is not built"]
+
+
 def test_the_window_of_the_meters_is_in_whole_seconds_like_the_interval_of_the_tool() -> None:
     client = command(cell("tcp-stream", test_options={"flows": 8, "mss": 460}), "pub0", duration_s=2.5)
     assert client.argv[client.argv.index("--time") + 1] == "3"
@@ -125,7 +136,8 @@ def test_packages_of_tools_are_in_the_image_of_both_builds() -> None:
 
 
 def test_an_error_of_iperf3_with_exit_code_0_is_the_reason(recording: Recording) -> None:
-    (recording.folder / "sub0" / "stdout").write_text("{}")
+    stopped = '{"error": "interrupt - the server has terminated"}'
+    (recording.folder / "sub0" / "stdout").write_text(stopped)
     (recording.folder / "pub0" / "stdout").write_text('{"error": "unable to create a new stream"}')
     assert reason(recording).endswith("without a complete summary: unable to create a new stream")
 
@@ -143,6 +155,14 @@ def test_a_pod_of_ping_may_open_icmp_sockets_without_a_capability() -> None:
 def test_the_rate_of_all_flows_together_is_offered() -> None:
     argv = command(cell("tcp-stream", rate=1000, test_options={"flows": 4}), "pub0").argv
     assert argv[argv.index("--bitrate") + 1] == str(1000 * 1024 * 8 // 4)
+
+
+def test_a_low_rate_is_not_unlimited() -> None:
+    slow = cell("tcp-stream", payload_bytes=1, rate=5, test_options={"flows": 128})
+    argv = command(slow, "pub0").argv
+    assert argv[argv.index("--bitrate") + 1] == "1"
+    argv = command(cell("tcp-stream"), "pub0").argv
+    assert argv[argv.index("--bitrate") + 1] == "0"
 
 
 TCP = """\
@@ -226,7 +246,7 @@ def test_a_sample_of_dds_is_not_smaller_than_its_header() -> None:
 def test_missing_round_trips_are_not_valid(tmp_path: Path) -> None:
     crr = Recording("tcp-crr", tmp_path)
     (tmp_path / "pub0" / "latency.hlog").unlink()
-    assert reason(crr).startswith("histogram: pub0 did not keep the round trips of")
+    assert reason(crr).startswith("histogram: it has 0 round trips of")
     (tmp_path / "pub0" / "stdout").write_text('{"transactions": 1e30}')
     assert reason(crr).startswith("no-report")
 

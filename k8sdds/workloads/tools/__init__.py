@@ -25,6 +25,9 @@ NO_EFFECT = defaults(
 )  # fmt: skip
 """Settings of a cell that tools do not have, unless a test names them in `uses`, with their defaults."""
 
+INTERVAL_TOLERANCE = 0.1
+"""Fraction by which the measured interval may differ from the requested one."""
+
 
 class Tool(Program):
     """Programs of Debian packages."""
@@ -74,3 +77,11 @@ def window(trial: Trial) -> Window:
     """Return when the meters are read during a tool that measures whole seconds."""
     warmup_s, length_s = whole_seconds(trial)
     return Window(warmup_s, length_s)
+
+
+def wrong_interval(participant: Participant, measured_s: float | None, requested_s: float) -> str | None:
+    """Return a reason if another interval than requested was measured, or None."""
+    measured_s = measured_s or 0
+    if abs(measured_s - requested_s) <= INTERVAL_TOLERANCE * requested_s:
+        return None
+    return f"interval: {participant} measured {measured_s:.3g} s of {requested_s:g} s"

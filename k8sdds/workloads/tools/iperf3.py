@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.protocol import RATE_MISSED
-from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window
+from k8sdds.workloads.tools import Tool, ToolWorkload, server_of, whole_seconds, window, wrong_interval
 
 PORT = 5201
 """TCP port of the server: its default."""
@@ -28,8 +29,6 @@ MAX_WRITE_BYTES = 1 << 20
 """Longest write that iperf3 accepts."""
 MAX_REPORT_BYTES = 64 << 20
 """Largest report: 128 flows, with a line for each second in both directions."""
-INTERVAL_TOLERANCE = 0.1
-"""Fraction by which the measured interval may differ from the requested one."""
 STDOUT = "stdout"
 
 
@@ -101,7 +100,8 @@ class Iperf3(Tool):
         argv += ["--time", str(length_s), "--omit", str(warmup_s)]
         argv += ["--parallel", str(flows), "--length", str(cell.payload_bytes)]
         argv += ["--udp", "--udp-counters-64bit"] if self._udp else []
-        argv += ["--bitrate", str(round(cell.rate * cell.payload_bytes * 8 / flows))]
+        # 0 is unlimited, so a low rate must not be rounded to it.
+        argv += ["--bitrate", str(math.ceil(cell.rate * cell.payload_bytes * 8 / flows))]
         argv += ["--set-mss", str(options["mss"])] if "mss" in options else []
         return Command(argv, env, window=window(trial))
 
@@ -174,8 +174,8 @@ class Stream(ToolWorkload):
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries.items():
             measured_s = summary["measured_s"] if summary else None
-            if measured_s is None or abs(measured_s - length_s) > INTERVAL_TOLERANCE * length_s:
-                return f"interval: {participant} measured {measured_s or 0:.3g} s of {length_s} s"
+            if reason := wrong_interval(participant, measured_s, length_s):
+                return reason
         return None
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:

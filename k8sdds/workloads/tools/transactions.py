@@ -22,18 +22,14 @@ from k8sdds.system.errors import K8sddsError, Problem
 from k8sdds.system.paths import native_program
 from k8sdds.system.shapes import Finite, Integer, Shape
 from k8sdds.system.strict import Strict
-from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Program, Surroundings
-from k8sdds.workloads.tools import ToolWorkload, server_of
+from k8sdds.workloads.tools import ToolWorkload, round_trips, server_of, wrong_interval
 
 PROGRAM = "k8sdds-transactions"
 PORT = 5202
-MAX_CONNECTIONS = 1024
-TAG = "round_trip"
-"""Tag of the round trips in the log."""
-INTERVAL_TOLERANCE = 0.1
-"""Fraction by which the measured interval may differ from the requested one."""
+MAX_CONNECTIONS = 1000
+"""Each is an open file, of which a process usually has at most 1024."""
 
 
 class Report(Shape):
@@ -60,7 +56,9 @@ class Transactions(Program):
         self._protocol: Literal["tcp", "udp"] = "udp" if "--udp" in options else "tcp"
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return a problem if the program is not built."""
+        """Return a problem if the program is not built for the lab; the image of k8sdds contains it."""
+        if testbed != "lab":
+            return []
         try:
             native_program(PROGRAM)
         except K8sddsError as error:
@@ -118,10 +116,10 @@ class ConnectionOptions(Strict):
 
 
 class Exchange(ToolWorkload):
-    """Requests and responses: how many per second, and how long each took."""
+    """Requests and responses: how many per second, which is the main metric, and how long each took."""
 
     options: type[Strict] = ConnectionOptions
-    histograms = (TAG,)
+    histograms = (round_trips.TAG,)
     measured_by = PUBLISHER
     longest_payload = 64 * 1024
 
@@ -132,28 +130,23 @@ class Exchange(ToolWorkload):
         return super().unsupported(cell)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the distribution of the round trips."""
-        set_round_trips(record, outputs)
+        """Set the main metric and the distribution of the round trips."""
+        setattr(record, self.metrics[0], per_second(outputs))
+        round_trips.set_metrics(record, outputs)
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if another interval than requested was measured, or the histogram is not complete."""
-        requested_s = outputs.trial.duration_s
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
-            measured_s = summary["measured_s"] or 0
-            if abs(measured_s - requested_s) > INTERVAL_TOLERANCE * requested_s:
-                return f"interval: {participant} measured {measured_s:.3g} s of {requested_s:g} s"
-            timed = outputs.latencies.get(TAG)
-            counted = (summary["delivered_bytes"] or 0) // outputs.trial.cell.payload_bytes
-            if (timed.get_total_count() if timed else 0) != counted:
-                return f"histogram: {participant} did not keep the round trips of {counted} transactions"
+            answered = summary["delivered_bytes"] // outputs.trial.cell.payload_bytes
+            reason = wrong_interval(participant, summary["measured_s"], outputs.trial.duration_s)
+            if reason := reason or round_trips.incomplete(outputs, answered):
+                return reason
         return None
 
-
-def set_round_trips(record: Metrics, outputs: TrialOutputs) -> None:
-    """Set mean, percentiles and maximum of the logged round trips."""
-    timed = outputs.latencies.get(TAG)
-    if timed is not None:
-        latencies.set_percentiles(record, TAG, timed.get_total_count(), histograms.quantities_us(timed))
+    def describe(self, record: Metrics) -> str:
+        """Return the main metric and the tail of the round trips."""
+        headline = self.metrics[0]
+        return round_trips.describe(record, getattr(record, headline), headline.removesuffix("_per_s"))
 
 
 def per_second(outputs: TrialOutputs) -> float | None:
@@ -162,11 +155,3 @@ def per_second(outputs: TrialOutputs) -> float | None:
     return aggregate.ratio(
         transactions, aggregate.mean(client["measured_s"] for client in outputs.publishers)
     )
-
-
-def describe(record: Metrics, rate: float | None, unit: str) -> str:
-    """Return a rate and the tail of the round trips."""
-    if rate is None:
-        return f"{unit} unknown"
-    p99 = record.round_trip_p99_us
-    return f"{rate:.0f} {unit}/s" + (f", p99 {p99:.1f} µs" if p99 is not None else "")

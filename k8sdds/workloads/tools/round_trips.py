@@ -1,0 +1,38 @@
+"""Round trips of requests and responses, which a program keeps in a histogram: their metrics and description."""
+
+from __future__ import annotations
+
+from k8sdds.results import histograms
+from k8sdds.results.metrics import Metrics
+from k8sdds.workloads import latencies
+from k8sdds.workloads.outputs import TrialOutputs
+
+TAG = "round_trip"
+"""Tag of the round trips in the log."""
+
+METRICS = (
+    "round_trip_mean_us", "round_trip_p50_us", "round_trip_p90_us", "round_trip_p99_us", "round_trip_p999_us",
+    "round_trip_p9999_us", "round_trip_max_us",
+)  # fmt: skip
+
+
+def set_metrics(record: Metrics, outputs: TrialOutputs) -> None:
+    """Set mean, percentiles and maximum of the logged round trips."""
+    timed = outputs.latencies.get(TAG)
+    if timed is not None:
+        latencies.set_percentiles(record, TAG, timed.get_total_count(), histograms.quantities_us(timed))
+
+
+def incomplete(outputs: TrialOutputs, expected: int) -> str | None:
+    """Return a reason if the histogram does not have exactly one round trip for each request, or None."""
+    timed = outputs.latencies.get(TAG)
+    kept = timed.get_total_count() if timed else 0
+    return None if kept == expected else f"histogram: it has {kept} round trips of {expected} requests"
+
+
+def describe(record: Metrics, rate: float | None, unit: str) -> str:
+    """Return a rate and the tail of the round trips."""
+    if rate is None:
+        return f"{unit} unknown"
+    p99 = record.round_trip_p99_us
+    return f"{rate:.0f} {unit}/s" + (f", p99 {p99:.1f} µs" if p99 is not None else "")
