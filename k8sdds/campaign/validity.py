@@ -71,14 +71,13 @@ def _failed(outputs: TrialOutputs) -> str | None:
         # Too much memory is a failure of what is measured.
         if outcome.lost and outcome.exit_code != output.OUT_OF_MEMORY:
             failures.append((0, f"{PART_FAILED}: {name}: {outcome.lost}"))
+        # If none was started, all have the same message, and the background need not be the cause.
+        elif name in loads and outcome.exit_code not in (0, output.NOT_STARTED):
+            why = outcome.message or background.error(outputs, name)
+            failures.append((0, f"background: {name}: {why}"))
         elif outcome.exit_code:
             details = outcome.message or outcome.lost or program.error(outputs.folder / name)
             code, explanation = output.failure(outcome.exit_code, details, program.exit_reasons)
-            if name in loads:
-                failures.append(
-                    (0, f"background: {name}: {outcome.message or background.error(outputs, name)}")
-                )
-                continue
             # A supervisor that is stopped at its barrier has nothing to report.
             unexplained = outcome.exit_code == output.NOT_STARTED and not outcome.message
             if processes.was_killed(outcome.exit_code) or unexplained:
@@ -110,11 +109,15 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
 
 
 def _reported(outputs: TrialOutputs) -> str:
-    """Return the error that a tool reported although it exited normally, as iperf3 does; empty if there is none."""
+    """Return the error that a tool reported although it exited normally, as iperf3 does; empty if there is none.
+
+    Clients come first: a server may also report that it was stopped.
+    """
     cell = outputs.trial.cell
     if middleware.of(cell):
         return ""
-    errors = (middleware.program_of(cell).error(outputs.folder / name) for name in outputs.meters)
+    program = middleware.program_of(cell)
+    errors = (program.error(outputs.folder / participant.name) for participant in outputs.summaries)
     return next((f": {error}" for error in errors if error), "")
 
 
