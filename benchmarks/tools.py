@@ -3,8 +3,7 @@
   tcp-stream, udp-stream   with iperf3
   tcp-rr, udp-rr           with sockperf, which measures with one connection; medians of round trips
   http                     with wrk, from the same nginx
-  tcp-crr                  with wrk and `Connection: close`: nginx also parses and logs HTTP, so this is only a check
-                           that a connection is not cheaper than the kernel allows
+  tcp-crr                  with wrk and `Connection: close`: nginx also parses HTTP, so it opens fewer connections
 
 Each pair measures both programs one after the other, in random order, pinned to the same cores. A ratio is ours / by
 hand. Requires root.
@@ -55,6 +54,7 @@ class Bench:
 
     def __init__(self, lab: Lab, cell: Cell, seconds: float, folder: Path) -> None:
         self._lab, self._folder = lab, folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.trial = Trial(
             cell=cell,
             testbed="lab",
@@ -67,16 +67,15 @@ class Bench:
         self._network = next(item for item in lab.networks.values() if item.plan.key.network == cell.network)
         self.endpoints = lab.endpoints(self.trial)
         self.server = self.endpoints["sub0"].address
-        self._runs = 0
 
     def commands(self) -> dict[str, tuple[Participant, Command, Path]]:
         """Return what our trial starts, with a new output folder for each participant."""
-        self._runs += 1
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
         program = middleware.program_of(self.trial.cell)
         commands = {}
         for participant in reversed(self.trial.cell.participants):
-            directory = self._folder / str(self._runs) / participant.name
-            directory.mkdir(parents=True)
+            directory = folder / participant.name
+            directory.mkdir()
             paths = self._lab.paths(self.trial, participant, directory, None, None)
             command = program.command(self.trial, participant, Surroundings(self.endpoints, 1, paths))
             commands[participant.name] = (participant, command, directory)
@@ -239,9 +238,8 @@ def main() -> int:
             values = {item.title: common.Values() for item in items}
             groups = [[(item, who) for who in (OURS, BY_HAND)] for item in items]
             for item in items:
-                benches[item.title].ours(
-                    item.metric
-                )  # steers packets to the cores that both programs then use
+                # Steers packets to the cores that both programs then use.
+                benches[item.title].ours(item.metric)
             for number, (item, who) in common.interleave(options.pairs, groups, options.seed):
                 bench = benches[item.title]
                 try:
