@@ -1,0 +1,47 @@
+"""Tests of standard tools in the lab, in one campaign: each is valid and has its main metric and CPU times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.workloads import WORKLOADS
+from tests.conftest import Command
+
+TOOLS = """\
+name: tools
+baseline: flannel-vxlan
+repetitions: 1
+duration_s: 1
+warmup_s: 0
+sweeps:
+  - networks: flannel-vxlan
+    rate: 500
+    test: [{name: tcp-stream, flows: 2}, udp-stream, ping]
+  - networks: flannel-vxlan
+    test: {name: http, concurrency: 2}
+  - networks: flannel-vxlan
+    payload_bytes: 1
+    test: [{name: tcp-rr, connections: 4}, udp-rr, tcp-crr]
+"""
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_all_tools_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "tools.yaml").write_text(TOOLS)
+    done = k8sdds("run", "tools.yaml", "-o", "out")
+    last = {record["trial_id"]: record for record in RunFolder.open(tmp_path / "out").attempts()}.values()
+    assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
+    assert done.returncode == 0, done.stderr
+    records = {record["test"]: record for record in last}
+    assert len(last) == len(records) == 7
+    for test, record in records.items():
+        assert record[WORKLOADS[test].metrics[0]] > 0, test
+        receiver = "pub0" if test == "http" else "sub0"
+        assert record["link_bytes"]["delivered_bytes"][receiver] > 0, test
+        assert record["publisher_cpu_percent"] > 0, test
+        # Kernels answer pings without the program in the pod.
+        assert record["subscriber_cpu_percent"] > 0 or test == "ping", test
+        assert record.get("middleware") is None, test
