@@ -35,7 +35,6 @@ LAB = tuple(
             *TOOLS.values(),
             *tool_packages().values(),
             "ethtool",
-            "iperf3",
             "stress-ng",
             "kmod",
             "openssl",
