@@ -11,12 +11,13 @@ import pytest
 from pydantic import ValidationError
 
 from k8sdds.analysis import conditions
-from k8sdds.campaign import background, record
+from k8sdds.campaign import background, record, validity
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.background import Background
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.measurement import Listener
+from k8sdds.model.measurement import Listener, Outcome
 from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Cell, Endpoint, Trial
+from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.testbeds import core_layout, listening
 from k8sdds.testbeds.cluster import preflight
 from k8sdds.testbeds.lab.topology import topology_of
@@ -155,6 +156,25 @@ def test_the_record_has_the_achieved_rate(tmp_path: Path) -> None:
 def test_an_attempt_without_its_background_is_invalid(tmp_path: Path, source: str, sink: str) -> None:
     reason = background.invalid(outputs(tmp_path, trial(flows=1), source, sink))
     assert reason is not None and reason.startswith("background: ")
+
+
+def test_the_background_is_the_reason_only_if_it_failed_itself(tmp_path: Path) -> None:
+    measured = trial(flows=1)
+    together = [*measured.cell.participants, *measured.cell.loads]
+
+    def reason(code: int, message: str, *failed: str) -> str | None:
+        codes = {member.name: code for member in together if not failed or member.name in failed}
+        outcomes = {
+            member.name: Outcome(member, codes.get(member.name, 0), None, message) for member in together
+        }
+        found: Any = SimpleNamespace(
+            trial=measured, folder=tmp_path, measurement=SimpleNamespace(outcomes=outcomes)
+        )
+        return validity.reason(found)
+
+    assert reason(background.ENDED, "a program ended", "load0") == "background: load0: a program ended"
+    not_started = reason(NOT_STARTED, "sub0 did not start: no memory")
+    assert not_started is not None and not_started.startswith("not-started: ")
 
 
 def test_busy_cores_must_use_cpu_time(tmp_path: Path) -> None:
