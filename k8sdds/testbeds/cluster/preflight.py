@@ -156,12 +156,12 @@ def attachment_problems(cells: Sequence[Cell], client: KubernetesClient) -> list
 def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
     """Return problems for IP families that pods on the cluster's nodes do not have.
 
-    Nothing is checked if this user may not list nodes, or no node can run participants.
+    Nothing is checked if this user may not list nodes, no node can run participants, or none states addresses.
     """
-    candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
-    if not candidates:
+    known = [node.ip_families for node in usable(nodes, versions.BUNDLE_ARCHITECTURES) if node.ip_families]
+    if not known:
         return []
-    carried = frozenset[IpFamily](TITLES).intersection(*(node.ip_families for node in candidates))
+    carried = frozenset[IpFamily](TITLES).intersection(*known)
     problems = {}
     for cell in cells:
         missing = [family for family in cell.ip_families if family not in carried]

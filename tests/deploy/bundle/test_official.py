@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 NAMES = ("dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io")
 OTHER_ARCH = "arm64" if HOST_ARCH == "amd64" else "amd64"
 RELEASES = {release.name: release for release in official.RELEASES}
-OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "meter", "probe", "routes")))
+OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "flannel", "meter", "probe", "routes")))
 """What no server offers: the parts of k8sdds's own images."""
 
 
@@ -312,7 +312,7 @@ def test_what_is_missing_is_built_from_modules(
     assert strict.returncode == 3 and f"no official builds of cni-plugins: {url}: HTTP 404" in strict.stderr
     assert done.returncode == 0, done.stderr
     assert f"no official builds of cni-plugins: {url}: HTTP 404; building from Go modules" in done.stderr
-    names = "bridge, host-local, loopback, macvlan, portmap"
+    names = "bridge, loopback, macvlan, host-local, portmap"
     assert f"official builds; built from Go modules: {names}" in done.stderr
     created = Bundle.open(tmp_path / "bundle")
     assert created.built_and_downloaded[0] == names.split(", ") and created.verify() == []
