@@ -35,6 +35,8 @@ MAX_OBJECT_BYTES = 8 << 20
 """Largest object: it is kept in memory, next to the other private files of the server."""
 MAX_ROUND_TRIP_US = 100_000_000
 """Longest round trip of a histogram; wrk counts longer ones than 2 s as errors."""
+LATE_S = 0.1
+"""wrk looks this often whether its time has passed."""
 MAX_CONCURRENCY = 500
 """nginx has two open files for each request, of which a process usually has at most 1024."""
 
@@ -212,7 +214,7 @@ class HttpRequests(ToolWorkload):
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             if summary["errors"]:
                 return f"http-errors: {summary['errors']} requests of {participant} failed or timed out"
-            reason = wrong_interval(participant, summary["measured_s"], length_s)
+            reason = wrong_interval(participant, summary["measured_s"], length_s, LATE_S)
             if reason := reason or round_trips.incomplete(outputs, summary["sent"]):
                 return reason
         return None

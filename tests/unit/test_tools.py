@@ -25,9 +25,9 @@ from k8sdds.testbeds import listening
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.workloads import OPTIONS, WORKLOADS, of_metric, tool_packages
-from k8sdds.workloads.http import Report
+from k8sdds.workloads.http import LATE_S, Report
 from k8sdds.workloads.program import Command, Surroundings
-from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload
+from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload, wrong_interval
 from tests.unit.test_attempt import Recording
 
 TOOLS = [workload for workload in WORKLOADS.values() if isinstance(workload, ToolWorkload)]
@@ -116,6 +116,13 @@ def test_values_that_wrk_added_are_removed() -> None:
         requests=8, seconds=0.0004, bytes=0, errors=0, round_trips_us=[(50, 7), (150, 1), (250, 1), (350, 1)]
     )
     assert report.measured(2) == {50: 7, 350: 1}
+
+
+def test_wrk_may_end_late_by_its_period() -> None:
+    client = Participant("publisher")
+    assert wrong_interval(client, 1.15, 1) == "interval: pub0 measured 1.15 s of 1 s"
+    assert wrong_interval(client, 1.15, 1, LATE_S) is None
+    assert wrong_interval(client, 0.85, 1, LATE_S) is not None
 
 
 def test_http_has_objects_instead_of_a_payload() -> None:

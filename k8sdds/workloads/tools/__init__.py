@@ -79,9 +79,12 @@ def window(trial: Trial) -> Window:
     return Window(warmup_s, length_s)
 
 
-def wrong_interval(participant: Participant, measured_s: float | None, requested_s: float) -> str | None:
-    """Return a reason if another interval than requested was measured, or None."""
+def wrong_interval(
+    participant: Participant, measured_s: float | None, requested_s: float, late_s: float = 0
+) -> str | None:
+    """Return a reason if another interval than requested was measured, or None. The tool may end `late_s` late."""
     measured_s = measured_s or 0
-    if abs(measured_s - requested_s) <= INTERVAL_TOLERANCE * requested_s:
+    tolerance_s = INTERVAL_TOLERANCE * requested_s
+    if -tolerance_s <= measured_s - requested_s <= tolerance_s + late_s:
         return None
     return f"interval: {participant} measured {measured_s:.3g} s of {requested_s:g} s"
