@@ -11,6 +11,7 @@ hand. Requires root.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -238,8 +239,9 @@ def main() -> int:
             values = {item.title: common.Values() for item in items}
             groups = [[(item, who) for who in (OURS, BY_HAND)] for item in items]
             for item in items:
-                # Steers packets to the cores that both programs then use.
-                benches[item.title].ours(item.metric)
+                # Steers packets to the cores that both programs then use, even if the attempt is not valid.
+                with contextlib.suppress(PrerequisiteError):
+                    benches[item.title].ours(item.metric)
             for number, (item, who) in common.interleave(options.pairs, groups, options.seed):
                 bench = benches[item.title]
                 try:
