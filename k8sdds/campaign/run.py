@@ -90,7 +90,7 @@ def resume(
     display.announce(f"{experiment.name}: resuming {folder.path}", None)
     _note_interference(testbed, display)
     with display.progress(baseline, _expected_trial_s(expansion)) as observer:
-        return _execute(start.resume(folder, testbed, observer, retry_failed))
+        return _execute(start.resume(folder, experiment, testbed, observer, retry_failed))
 
 
 def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Expansion:

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__, middleware
+from k8sdds.campaign import planner
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
 from k8sdds.campaign.preflight import protection_of, refuse
-from k8sdds.campaign.trial_loop import Campaign, Observer, prepare
+from k8sdds.campaign.trial_loop import Campaign, Observer, plan_json, prepare
 from k8sdds.middleware import config
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
-from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, SCHEMA, RunFolder, utc_now
+from k8sdds.results.run_folder import CAMPAIGN, MIDDLEWARE_CONFIG, PLAN, QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, Session, Testbed
@@ -49,18 +50,21 @@ def start(
     copied = _with_copies(expansion)
     run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
     run.append_event("started")
-    campaign = Campaign(run, testbed, blocks, observer)
+    campaign = Campaign(run, testbed, blocks, observer, planner.of(expansion.experiment))
     created.append(campaign)
     if keyring is not None:
         campaign.use(keyring)
     return campaign
 
 
-def resume(run: RunFolder, testbed: Testbed, observer: Observer, retry_failed: bool = False) -> Campaign:
+def resume(
+    run: RunFolder, experiment: Experiment, testbed: Testbed, observer: Observer, retry_failed: bool = False
+) -> Campaign:
     """Return the campaign of a run folder, which measures exactly the trials without a valid attempt.
 
     Args:
         run: The run folder.
+        experiment: Its experiment.
         testbed: Where to measure.
         observer: Receives the progress.
         retry_failed: Whether to measure trials again that have used up their attempts.
@@ -79,26 +83,35 @@ def resume(run: RunFolder, testbed: Testbed, observer: Observer, retry_failed: b
         )
     try:
         original, before = data["testbed"]["name"], data["testbed"]["facts"]
-        trials = {key: Trial.model_validate(value) for key, value in data["trials"].items()}
-        blocks = [
-            Block(index, tuple(trials[trial_id] for trial_id in members))
-            for index, members in enumerate(data["blocks"])
-        ]
+        trials, blocks = _planned(run)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
-            f"{run.path}/campaign.json is incomplete: {error!r}",
-            "restore it from a copy, or start a new campaign",
+            f"the plan of {run.path} is incomplete: {error!r}",
+            f"restore {CAMPAIGN} and {PLAN} from a copy, or start a new campaign",
         ) from error
     if original != testbed.name:
         raise InputError(f"{run.path} was measured on the testbed {original!r}")
-    refuse(testbed.check(list(trials.values())))
+    refuse(testbed.check(trials))
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)
     for key in COMPARED_FACTS:
         # On a cluster, facts of the nodes are known only while pods run.
         if facts.get(key) is not None and before.get(key) != facts[key]:
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts[key]}")
-    return Campaign(run, testbed, blocks, observer, retry_failed)
+    return Campaign(run, testbed, blocks, observer, planner.of(experiment), retry_failed)
+
+
+def _planned(run: RunFolder) -> tuple[list[Trial], list[Block]]:
+    """Return all planned trials, and their blocks. Raises like `dict` and `Trial.model_validate`."""
+    trials: dict[str, Trial] = {}
+    blocks: list[Block] = []
+    for plan in run.plan():
+        trials |= {key: Trial.model_validate(value) for key, value in plan["trials"].items()}
+        blocks += [
+            Block(index, tuple(trials[trial_id] for trial_id in members))
+            for index, members in enumerate(plan["blocks"], len(blocks))
+        ]
+    return list(trials.values()), blocks
 
 
 def _campaign_json(
@@ -126,8 +139,7 @@ def _campaign_json(
         "testbed": {"name": testbed.name, "facts": testbed.facts()},
         "baseline": experiment.baseline,
         "repetitions": experiment.repetitions,
-        "blocks": [[trial.trial_id for trial in block.trials] for block in blocks],
-        "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
+        **plan_json(blocks),
         "networks": networks,
     }
     programs = {program.name: program for program in (middleware.program_of(trial.cell) for trial in trials)}

@@ -1,8 +1,8 @@
 """Measure the blocks of an experiment in random order, with retries and deadlines.
 
-For each block: prepare. For each trial of the block: launches → run → record. If a part of the testbed fails during an
-attempt, the attempt does not count, and the part is built again: discard → prepare. `start` creates a campaign with its
-run folder, `resume` continues one.
+For each block: prepare. For each trial of the block: launches → run → record. At the end of the blocks, a planner
+may add more. If a part of the testbed fails during an attempt, the attempt does not count, and the part is built again:
+discard → prepare. `start` creates a campaign with its run folder, `resume` continues one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from k8sdds.campaign import record as records
 from k8sdds.campaign import validity
 from k8sdds.campaign.launches import Launches
+from k8sdds.campaign.planner import Planner
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
 from k8sdds.results.record import TrialRecord
@@ -63,6 +64,7 @@ class Campaign:
         testbed: Where to measure.
         blocks: The blocks of all trials.
         observer: Receives the progress.
+        planner: Adds trials when those of the blocks have ended; None: the blocks are all.
         retry_failed: Whether the invalid attempts in the run folder do not count.
     """
 
@@ -72,12 +74,14 @@ class Campaign:
         testbed: Testbed,
         blocks: Sequence[Block],
         observer: Observer,
+        planner: Planner | None = None,
         retry_failed: bool = False,
     ) -> None:
         self.run = run
         self._testbed = testbed
-        self._blocks = blocks
+        self._blocks = list(blocks)
         self._observer = observer
+        self._planner = planner
         self._trials = [trial for block in blocks for trial in block.trials]
         self._launches = Launches(run, self._trials, self.credentials_renewed)
         self._attempts: Counter[str] = Counter()
@@ -105,6 +109,9 @@ class Campaign:
             try:
                 for block in self._blocks:
                     self._measure_block(block)
+                while added := self._added():
+                    for block in added:
+                        self._measure_block(block)
             except PartFailed as failure:
                 raise Aborted(
                     f"{failure.message}; the results so far are kept",
@@ -119,6 +126,24 @@ class Campaign:
                 f"see the reasons in the report or in {self.run.path}/trials.jsonl;"
                 f" try again: k8sdds run --resume {self.run.path} --retry-failed",
             )
+
+    def _added(self) -> list[Block]:
+        """Plan more trials if the planner requests them, and return their blocks."""
+        if self._planner is None:
+            return []
+        trials = self._planner.more([TrialRecord.read(attempt) for attempt in self.run.attempts()])
+        if not trials:
+            return []
+        # Blocks that are planned later have an order of their own.
+        seed = self.run.campaign["seed"] + len(self._blocks)
+        blocks = [
+            Block(index, block.trials)
+            for index, block in enumerate(self._testbed.blocks(trials, seed), len(self._blocks))
+        ]
+        self.run.append_plan(**plan_json(blocks))
+        self._blocks += blocks
+        self._trials += trials
+        return blocks
 
     @contextmanager
     def _recording_stop(self) -> Iterator[None]:
@@ -239,6 +264,15 @@ class Campaign:
 
 def _is_part_failed(record: TrialRecord) -> bool:
     return str(record.reason).startswith(f"{validity.PART_FAILED}:")
+
+
+def plan_json(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return blocks and their trials as a run folder holds them."""
+    trials = [trial for block in blocks for trial in block.trials]
+    return {
+        "blocks": [[trial.trial_id for trial in block.trials] for block in blocks],
+        "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
+    }
 
 
 def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:

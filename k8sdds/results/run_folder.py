@@ -32,6 +32,7 @@ MIDDLEWARE_CONFIG = "middleware-config"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 READINGS = "readings.jsonl"
+PLAN = "plan.jsonl"
 _COPY = "restore it from a copy of the folder"
 _CAMPAIGN_KEYS = {
     "campaign": str, "experiment": str, "started_at": str, "k8sdds_version": str, "baseline": str, "networks": dict,
@@ -150,6 +151,15 @@ class RunFolder:
 
         return [event for _, event in _json_lines(self.path / EVENTS) if fits(Event, event)]
 
+    def plan(self) -> Iterator[dict[str, Any]]:
+        """Return what the campaign planned, at its start and then while it ran: `trials` by id, and `blocks` of ids."""
+        yield self.campaign
+        yield from (line for _, line in _json_lines(self.path / PLAN))
+
+    def append_plan(self, trials: dict[str, Any], blocks: list[list[str]]) -> None:
+        """Append trials that were planned while the campaign ran, and sync them to disk."""
+        _append_line(self.path / PLAN, {"at": utc_now(), "trials": trials, "blocks": blocks})
+
     def append_attempt(self, attempt: dict[str, Any]) -> None:
         """Append an attempt and sync it to disk."""
         _append_line(self.path / TRIALS, attempt)
@@ -180,7 +190,7 @@ class RunFolder:
     def require_own_files(self) -> None:
         """Check that a campaign would write into this folder. Raises InputError for symbolic links."""
         raw = self.path / "raw"
-        written = (*(self.path / name for name in (TRIALS, EVENTS, READINGS)), raw)
+        written = (*(self.path / name for name in (TRIALS, EVENTS, READINGS, PLAN)), raw)
         _refuse_links(itertools.chain(written, raw.iterdir() if raw.is_dir() else ()))
 
     @contextmanager

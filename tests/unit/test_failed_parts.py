@@ -137,7 +137,7 @@ def campaign(
 
     testbed, notes = ScriptedTestbed(endings(), failing_preparations), Notes()
     blocks = [Block(0, tuple(trials))]
-    return Campaign(run_folder, testbed, blocks, notes, retry_failed), testbed, notes
+    return Campaign(run_folder, testbed, blocks, notes, retry_failed=retry_failed), testbed, notes
 
 
 def valid(run_folder: RunFolder) -> list[str]:

@@ -133,7 +133,7 @@ def test_nothing_is_written_through_links_of_an_archive(tmp_path: Path, link: st
 
 
 @pytest.mark.parametrize(
-    "link", ["trials.jsonl", "events.jsonl", "readings.jsonl", "raw", "raw/0123456789ab"]
+    "link", ["trials.jsonl", "events.jsonl", "readings.jsonl", "plan.jsonl", "raw", "raw/0123456789ab"]
 )
 def test_a_campaign_is_not_resumed_through_links(tmp_path: Path, link: str) -> None:
     run = folder(tmp_path)
@@ -141,7 +141,7 @@ def test_a_campaign_is_not_resumed_through_links(tmp_path: Path, link: str) -> N
     (run.path / link).parent.mkdir(parents=True, exist_ok=True)
     (run.path / link).symlink_to(elsewhere)
     with pytest.raises(InputError, match="is a symbolic link"):
-        start.resume(run, testbed=None, observer=None)  # type: ignore[arg-type]
+        start.resume(run, experiment=None, testbed=None, observer=None)  # type: ignore[arg-type]
     assert not elsewhere.exists()
 
 

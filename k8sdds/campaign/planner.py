@@ -1,0 +1,33 @@
+"""Decide from the results so far which trials a campaign measures next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Trial
+from k8sdds.results.record import TrialRecord
+
+
+class Planner(Protocol):
+    """Adds trials to a running campaign.
+
+    A planner keeps no state: after an interruption, the attempts in the run folder lead to the same decision. The pods
+    of an added trial are among those of the campaign's first trials, because a cluster creates them for those.
+    """
+
+    def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
+        """Return the trials to measure next; empty: the campaign ends.
+
+        Called when no planned trial needs another attempt. Trials that have used up their attempts stay without a valid
+        one.
+
+        Args:
+            attempts: All attempts of the campaign, in the order in which they ended.
+        """
+
+
+def of(experiment: Experiment) -> Planner | None:
+    """Return the planner of an experiment; None: its sweeps and repetitions state all trials."""
+    return None

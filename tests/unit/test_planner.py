@@ -1,0 +1,79 @@
+"""Campaigns that plan trials while they run, also after an interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.campaign import planner, start
+from k8sdds.campaign.trial_loop import Campaign, plan_json
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Trial
+from k8sdds.results.record import TrialRecord
+from k8sdds.results.run_folder import SCHEMA, RunFolder
+from k8sdds.testbeds import Block, repetitions
+from tests.unit.test_failed_parts import TRIAL, VALID, Notes, ScriptedTestbed, valid
+
+FIRST = TRIAL.model_copy(update={"repetition": 0})
+REPETITIONS = [FIRST.model_copy(update={"repetition": number}) for number in range(3)]
+IDS = [trial.trial_id for trial in REPETITIONS]
+
+
+class UntilThreeValid(planner.Planner):
+    """Adds a repetition until three trials are valid."""
+
+    def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
+        measured = {attempt.trial_id for attempt in attempts}
+        valid_ones = sum(bool(attempt.valid) for attempt in attempts)
+        return () if valid_ones >= 3 else [REPETITIONS[len(measured)]]
+
+
+class LabLikeTestbed(ScriptedTestbed):
+    """A scripted testbed that makes blocks as the lab does."""
+
+    blocks = staticmethod(repetitions)
+
+    def check(self, trials: Sequence[Trial]) -> list[Any]:
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setattr(planner, "of", lambda _: UntilThreeValid())
+    data = {"schema": SCHEMA, "seed": 1, "testbed": {"name": "lab", "facts": {}}}
+    return RunFolder.create(tmp_path / "run", data | plan_json([Block(0, (FIRST,))]), "")
+
+
+def campaign(run_folder: RunFolder, script: Iterator[str]) -> Campaign:
+    return Campaign(run_folder, LabLikeTestbed(script), [Block(0, (FIRST,))], Notes(), UntilThreeValid())
+
+
+def test_a_planner_adds_trials_until_it_needs_no_more(run_folder: RunFolder) -> None:
+    campaign(run_folder, repeat(VALID)).execute()
+    assert valid(run_folder) == IDS
+    assert [plan["blocks"] for plan in run_folder.plan()] == [[[trial_id]] for trial_id in IDS]
+    assert run_folder.events()[-1]["trials"] == 3
+
+
+def interrupted_after(attempts: int) -> Iterator[str]:
+    yield from [VALID] * attempts
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_an_interrupted_campaign_continues_its_plan(run_folder: RunFolder, attempts: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        campaign(run_folder, interrupted_after(attempts)).execute()
+    assert valid(run_folder) == IDS[:attempts]
+    assert len(list(run_folder.plan())) == attempts + 1
+    testbed = LabLikeTestbed(repeat(VALID))
+    start.resume(run_folder, Experiment.model_construct(), testbed, Notes()).execute()
+    assert valid(run_folder) == IDS
+    assert [plan["blocks"] for plan in run_folder.plan()] == [[[trial_id]] for trial_id in IDS]
