@@ -94,7 +94,7 @@ def _script(commands: Sequence[str]) -> str:
     started = "\n".join(f'{command} >/dev/null & pids="$pids $!"' for command in commands)
     return f"""pids=
 {started}
-while sleep {SAMPLE_S}; do
+while :; do
   read up idle </proc/uptime
   r=0 w=0
   for pid in $pids; do
@@ -104,6 +104,7 @@ while sleep {SAMPLE_S}; do
     done </proc/$pid/io
   done
   echo $up $r $w
+  sleep {SAMPLE_S}
 done"""
 
 

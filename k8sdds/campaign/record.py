@@ -13,7 +13,7 @@ from k8sdds.analysis import profile as profiles
 from k8sdds.campaign import background, execution, trial_outputs, validity
 from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.measurement import Measurement
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, GROUPS, METRICS
 from k8sdds.results.record import DAMAGED, TrialRecord, impossible_value
@@ -250,17 +250,13 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     """
     measured_bytes = sum(outputs.delivered_bytes(participant) or 0 for participant in outputs.summaries)
     megabytes = measured_bytes / 1e6 if measured_bytes else None
-    publishers = aggregate.complete_total(
-        readings.get("cpu_s") for readings in outputs.meters_of_role(PUBLISHER)
-    )
-    subscribers = aggregate.complete_total(
-        readings.get("cpu_s") for readings in outputs.meters_of_role(SUBSCRIBER)
-    )
+    publishers, subscribers = _cpu_s(outputs, PUBLISHER), _cpu_s(outputs, SUBSCRIBER)
     machine = None
     loaded = outputs.trial.cell.background
     if not outputs.measurement.elsewhere and not loaded:
         # With several machines only the first publisher's is metered: a part of the cost would look cheap.
-        machine = (outputs.meters_of(FIRST_PUBLISHER).get("machine") or {}).get("busy_s")
+        busy_s = (outputs.meters_of(FIRST_PUBLISHER).get("machine") or {}).get("busy_s")
+        machine = _in_measured_interval(outputs, FIRST_PUBLISHER, busy_s)
     record.publisher_cpu_us_per_sample = aggregate.ratio(publishers, record.sent, 1e6)
     record.subscriber_cpu_us_per_sample = aggregate.ratio(subscribers, record.received, 1e6)
     record.publisher_cpu_ms_per_mb = aggregate.ratio(publishers, megabytes, 1e3)
@@ -272,6 +268,30 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
             for participant in outputs.summaries_of(SUBSCRIBER)
         )
         record.wire_bytes_per_payload_byte = aggregate.ratio(outputs.measurement.sent_bytes, delivered)
+
+
+def _cpu_s(outputs: TrialOutputs, role: Role) -> float | None:
+    """Return the CPU time of all participants with a role in their measured interval."""
+    return aggregate.complete_total(
+        _in_measured_interval(outputs, outcome.participant, (outcome.meters or {}).get("cpu_s"))
+        for outcome in outputs.measurement.outcomes.values()
+        if outcome.participant.role == role
+    )
+
+
+def _in_measured_interval(
+    outputs: TrialOutputs, participant: Participant, seconds: float | None
+) -> float | None:
+    """Return a time from a participant's meters as the time in the participant's measured interval.
+
+    The meters of a tool are read over the requested interval, which the tool may exceed, as wrk does by up to 0.1 s.
+    """
+    metered_s = cpu_interval_s(outputs.meters_of(participant))
+    summary = outputs.summaries[participant]
+    measured_s: float | None = summary["measured_s"] if summary is not None else None
+    if middleware.of(outputs.trial.cell) is None and seconds and metered_s and measured_s:
+        return seconds * measured_s / metered_s
+    return seconds
 
 
 def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:

@@ -34,6 +34,8 @@ MIN_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES = 16, 65507
 """ping times a request only if it can hold a time stamp."""
 LONGEST_NS = 100_000_000_000
 """Largest value of a histogram."""
+SEQUENCE_NUMBERS = 1 << 16
+"""Requests after which icmp_seq starts again at 0."""
 _REPLY = re.compile(
     rb"^\[(\d{1,12}\.\d{1,9})\] .{0,200}\bicmp_seq=(\d{1,10}) .{0,60}\btime=(\d{1,9}(?:\.\d{1,6})?) ms",
     re.MULTILINE,
@@ -75,7 +77,8 @@ class IputilsPing(Tool):
         sent = last.sequence - first.sequence + 1
         data = {
             "delivered_bytes": len(replies) * trial.cell.payload_bytes,
-            "measured_s": last.time_s - first.time_s,
+            # From the first request to the one that would follow the last: a period for each.
+            "measured_s": (last.time_s - first.time_s) * sent / (sent - 1),
         }
         if participant.publishes:
             return Summary(data | {"sent": sent, "pings_sent": sent, "pongs_timed_out": sent - len(replies)})
@@ -105,13 +108,21 @@ def measured(trial: Trial, folder: Path) -> list[Reply]:
     except (OSError, reading.UnreadableError):
         return []
     replies: dict[int, Reply] = {}
+    sequence = 0
     for match in _REPLY.finditer(output):
-        reply = Reply(float(match[1]), int(match[2]), min(round(float(match[3]) * 1e6), LONGEST_NS))
+        sequence = _nearest(int(match[2]), sequence)
+        reply = Reply(float(match[1]), sequence, min(round(float(match[3]) * 1e6), LONGEST_NS))
         replies.setdefault(reply.sequence, reply)
     warmup_s, length_s = whole_seconds(trial)
     begin = min((reply.time_s for reply in replies.values()), default=0) + warmup_s
     own = [reply for reply in replies.values() if begin <= reply.time_s <= begin + length_s]
     return sorted(own, key=lambda reply: reply.sequence)
+
+
+def _nearest(icmp_seq: int, sequence: int) -> int:
+    """Return the number of the request with this icmp_seq that is nearest to the request of the previous reply."""
+    half = SEQUENCE_NUMBERS // 2
+    return sequence + (icmp_seq - sequence + half) % SEQUENCE_NUMBERS - half
 
 
 class Ping(ToolWorkload):
@@ -146,9 +157,8 @@ class Ping(ToolWorkload):
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if replies did not arrive over the whole interval, or too few arrived, or None."""
         _, length_s = whole_seconds(outputs.trial)
-        period_s = 1 / outputs.trial.cell.rate if outputs.trial.cell.rate else 0
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
-            if summary["measured_s"] < (1 - INTERVAL_TOLERANCE) * length_s - period_s:
+            if summary["measured_s"] < (1 - INTERVAL_TOLERANCE) * length_s:
                 return (
                     f"interval: {participant} got replies for {summary['measured_s']:.3g} s of {length_s} s"
                 )

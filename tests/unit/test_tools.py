@@ -26,6 +26,7 @@ from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.workloads import OPTIONS, WORKLOADS, of_metric, tool_packages
 from k8sdds.workloads.http import LATE_S, Report
+from k8sdds.workloads.ping import measured
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import NO_EFFECT, ToolWorkload, wrong_interval
 from tests.unit.test_attempt import Recording
@@ -263,3 +264,30 @@ def test_tools_do_not_take_over_the_metrics_of_all_tests() -> None:
         assert of_metric(metric) == "throughput"
     assert of_metric("pings_unanswered_percent") == "latency"
     assert of_metric("throughput_mbps", {"udp-stream"}) == "udp-stream"
+
+
+def test_ping_starts_its_numbers_again_after_65536_requests(tmp_path: Path) -> None:
+    lines = [
+        f"[{1000 + number / 30_000:.6f}] 64 bytes from 10.0.0.2: icmp_seq={number % 65536} ttl=64 time=0.030 ms"
+        for number in range(1, 120_001)
+    ]
+    del lines[70_000]  # a reply that did not arrive
+    lines[100_000], lines[100_001] = lines[100_001], lines[100_000]
+    (tmp_path / "pub0").mkdir()
+    (tmp_path / "pub0" / "stdout").write_text("\n".join(["PING", *lines]))
+    trial = Trial(cell=cell("ping"), testbed="lab", repetition=0, duration_s=3, warmup_s=1)
+    replies = measured(trial, tmp_path)
+    assert [reply.sequence for reply in replies] == [n for n in range(30_001, 120_001) if n != 70_001]
+
+
+def test_costs_are_those_of_the_interval_that_a_tool_measured(tmp_path: Path) -> None:
+    http = Recording("http", tmp_path)
+    usual = http.record()
+    for meters in http.meters.values():
+        meters["interval"]["duration_s"] /= 1.1  # as if wrk had ended 0.1 s late
+        meters["cpu_s"] /= 1.1
+        meters["machine"]["busy_s"] /= 1.1
+    late = http.record()
+    costs = ("publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample", "machine_cpu_ms_per_mb")
+    assert all(late[cost] == pytest.approx(usual[cost]) for cost in costs)
+    assert not [warning for warning in late["warnings"] if warning.startswith("cpu-interval")]
