@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds import networks
-from k8sdds.campaign import experiments
+from k8sdds.campaign import applications, experiments
 from k8sdds.deploy import profiles
 from k8sdds.networks import detection, differences
 from k8sdds.results.fingerprint import Fingerprint
@@ -289,6 +289,7 @@ EXPERIMENT = {
     "Offloads": "Offloads",
     "Background": "Background",
 }
+APPLICATION = {"": "Application", "Flow": "Flow", "Choices": "Choices"}
 PROFILE = {
     "": "Profile",
     "Access": "Access",
@@ -304,6 +305,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "exit codes": exit_codes,
     "keys of an experiment": lambda: keys(experiments.json_schema(), EXPERIMENT),
+    "keys of an application": lambda: keys(applications.json_schema(), APPLICATION),
     "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
     "columns": columns,
     "networks": network_facts,

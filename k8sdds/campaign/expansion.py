@@ -6,12 +6,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds import workloads
+from k8sdds.campaign import applications
+from k8sdds.campaign.cells import cell_of
 from k8sdds.middleware import config
-from k8sdds.model import ip_families
-from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
-from k8sdds.model.security import SecurityChoice
-from k8sdds.model.trial import Cell, Trial, usual_discovery
+from k8sdds.model.application import ApplicationExperiment
+from k8sdds.model.experiment import LISTS, Experiment, Sweep
+from k8sdds.model.trial import Cell, Trial
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,17 @@ class Expansion:
 
     experiment: Experiment
     cells: tuple[Cell, ...]
+    first: tuple[Cell, ...] = ()
+    """The cells that a search measures first; empty: all."""
     where: dict[str, str] = field(default_factory=dict)
     """cell_id to `FILE:LINE: ` of the sweep that the cell comes from, for messages."""
 
     def trials(self, testbed: str) -> list[Trial]:
-        """Return a trial for every cell and repetition, repetition by repetition, and then the profiles."""
-        repetitions = [
+        """Return a trial for every cell and repetition, repetition by repetition, and then the profiles.
+
+        A search plans its further trials while it runs.
+        """
+        repetitions = [(cell, 0) for cell in self.first] or [
             (cell, repetition) for repetition in range(self.experiment.repetitions) for cell in self.cells
         ]
         return [
@@ -56,7 +61,14 @@ class Expansion:
 
 
 def expand(experiment: Experiment) -> Expansion:
-    """Return all cells of all sweeps. A cell that two sweeps share is measured once."""
+    """Return all cells of all sweeps. A cell that two sweeps share is measured once.
+
+    Raises:
+        InputError: None of the choices of an application can be measured.
+    """
+    if isinstance(experiment, ApplicationExperiment):
+        cells_of_application, first = applications.cells(experiment)
+        return Expansion(experiment, cells_of_application, first)
     cells: dict[str, Cell] = {}
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
@@ -64,42 +76,10 @@ def expand(experiment: Experiment) -> Expansion:
         links = list((sweep.link or experiment.link).each())
         for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), links):
             settings = dict(zip(LISTS, values, strict=True)) | {"link": link}
-            cell = _cell(experiment, sweep, settings | own_config)
+            cell = cell_of(experiment, sweep, settings | own_config)
             if cells.setdefault(cell.cell_id, cell) is cell:
                 where[cell.cell_id] = sweep.where
-    return Expansion(experiment, tuple(cells.values()), where)
-
-
-def _cell(experiment: Experiment, sweep: Sweep, values: dict[str, Any]) -> Cell:
-    network: NetworkChoice = values.pop("networks")
-    security: SecurityChoice = values.pop("security")
-    test: TestChoice = values.pop("test")
-    workload = workloads.find(test.name)
-    if values["discovery"] == usual_discovery(values["transport"]):
-        values["discovery"] = "auto"
-    if values["publish_mode"] == "synchronous":
-        # Cells that differ only in a limit that has no effect are the same cell.
-        values["flow_bytes"] = 0
-    if values["flow_bytes"]:
-        values["flow_period_ms"] = sweep.flow_period_ms
-    layout = sweep.layout or experiment.layout
-    return Cell(
-        network=network.name,
-        network_options=network.model_dump(exclude={"name", "label"}, exclude_none=True),
-        label=network.label if network.label != network.name else None,
-        test=test.name,
-        test_options=workload.options(**test.options).model_dump(mode="json", exclude_defaults=True),
-        layout=workload.layout if layout == "auto" else layout,
-        ip_families=sweep.ip_families or experiment.ip_families or ip_families.DEFAULT,
-        placement=sweep.placement or experiment.placement,
-        nodes=sweep.nodes,
-        cpu_quota=sweep.cpu_quota,
-        capture=sweep.capture,
-        qos=sweep.qos or "",
-        security=security.name,
-        security_options=security.spec,
-        **values,
-    )
+    return Expansion(experiment, tuple(cells.values()), where=where)
 
 
 def _middleware_config(sweep: Sweep) -> dict[str, Any]:

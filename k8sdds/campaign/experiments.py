@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import NETWORK_NAMES, TESTS, Experiment, Sweep, TestChoice
 from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
@@ -52,7 +54,9 @@ def load(name: str) -> Experiment:
         InputError: There is no such experiment or it is not valid; names file, line and key.
     """
     path, text = EXPERIMENTS.read(name)
-    experiment = yaml_text.parse(text, Experiment, str(path), KNOWN)
+    # The experiment in the run folder of an application holds the application.
+    model = ApplicationExperiment if re.search("^application:", text, re.MULTILINE) else Experiment
+    experiment = yaml_text.parse(text, model, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
     sweeps = [
         _relative_to(path.parent, sweep).at(f"{path}:{line}: ")
@@ -129,14 +133,29 @@ def _options_of(mistake: yaml_text.Mistake, options: Mapping[str, str]) -> str:
     return " ".join(exact or [option for key, option in options.items() if key.split(".")[0] in mistake.keys])
 
 
-def _set(data: dict[str, Any], setting: str) -> str:
-    """Change the data by `KEY=VALUE`, and return the key."""
+def put_setting(data: dict[str, Any], setting: str, keys: list[str], page: str) -> None:
+    """Change data with these keys by `KEY=VALUE` with VALUE in YAML. Raises InputError, which names the page."""
+    key, value = _parsed(setting)
+    top, *below = key.split(".")
+    if top not in keys:
+        raise InputError(f"--set {key}: there is no such key{yaml_text.nearest(top, keys)}", f"see: {page}")
+    _put(data, [top, *below], value, key)
+
+
+def _parsed(setting: str) -> tuple[str, Any]:
+    """Return key and value of `KEY=VALUE`."""
     key, sign, text = setting.partition("=")
     if not sign or not key:
         raise InputError(f"--set {setting!r} is not KEY=VALUE", "for example: --set payload_bytes=1024")
     value = yaml_text.plain(yaml_text.load(text, f"--set {key}"))
     if value is None:
         raise InputError(f"--set {key}: the value is missing", f"give one: --set {key}=VALUE")
+    return key, value
+
+
+def _set(data: dict[str, Any], setting: str) -> str:
+    """Change the data by `KEY=VALUE`, and return the key."""
+    key, value = _parsed(setting)
     top, *below = key.split(".")
     if top in PER_EXPERIMENT:
         targets = [data, *(sweep for sweep in data["sweeps"] if top in sweep)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import middleware
 from k8sdds.campaign import background
-from k8sdds.campaign.preflight import protection_of
+from k8sdds.campaign.contradictions import protection_of
 from k8sdds.middleware import Surroundings, config
 from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import Participant, Trial

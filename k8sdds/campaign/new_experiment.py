@@ -1,9 +1,9 @@
-"""Write the text of a new experiment: a commented template, or a copy of an experiment."""
+"""Write the text of a new experiment or application: a commented template, or a copy of an experiment."""
 
 from __future__ import annotations
 
 from k8sdds import middleware, networks
-from k8sdds.campaign import experiments
+from k8sdds.campaign import applications, experiments
 from k8sdds.system import yaml_template
 from k8sdds.workloads import WORKLOADS
 
@@ -38,6 +38,36 @@ def template(name: str) -> str:
     shown: dict[yaml_template.Path, object] = {("sweeps", 0, "security"): ["none"]}
     body = yaml_template.render(experiments.json_schema(), values, notes, shown)
     return "\n".join(yaml_template.comment(HEADER)) + "\n\n" + body
+
+
+APPLICATION_HEADER = """\
+What an application sends and requires. Keys that are commented out show their default: remove the # to change them.
+"""
+
+
+def application(name: str) -> str:
+    """Return an application that can be measured as it is, with every key, its meaning, limits and default."""
+    flow = {
+        "name": "camera",
+        "payload_bytes": 262144,
+        "rate": 30,
+        "subscribers": 1,
+        "reliability": "any",
+        "delay": ["p90 <= 33 ms"],
+        "loss_percent": 1,
+    }
+    values = {
+        "name": name,
+        "title": "What my robot sends",
+        "flows": [flow],
+        "optimize": "cpu",
+        "repetitions": 5,
+    }
+    notes: dict[yaml_template.Path, list[str]] = {
+        ("choices", "networks"): [f"known: {', '.join(networks.NETWORKS)}"],
+    }
+    body = yaml_template.render(applications.json_schema(), values, notes)
+    return "\n".join(yaml_template.comment(APPLICATION_HEADER)) + "\n\n" + body
 
 
 def copy(like: str, name: str) -> str:

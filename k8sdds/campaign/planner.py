@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
@@ -30,4 +31,8 @@ class Planner(Protocol):
 
 def of(experiment: Experiment) -> Planner | None:
     """Return the planner of an experiment; None: its sweeps and repetitions state all trials."""
+    if isinstance(experiment, ApplicationExperiment) and experiment.search is not None:
+        from k8sdds.campaign.racing import Racing
+
+        return Racing(experiment, experiment.search)
     return None

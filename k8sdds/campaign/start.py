@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__, middleware
 from k8sdds.campaign import planner
+from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
-from k8sdds.campaign.preflight import protection_of, refuse
+from k8sdds.campaign.preflight import refuse
 from k8sdds.campaign.trial_loop import Campaign, Observer, plan_json, prepare
 from k8sdds.middleware import config
 from k8sdds.model.experiment import Experiment

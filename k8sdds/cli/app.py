@@ -25,6 +25,7 @@ from k8sdds.cli import (
     logs,
     network,
     nodes,
+    recommend,
     report,
     reproduce,
     schema,
@@ -112,8 +113,8 @@ def _add_group(panel: str, name: str, group: typer.Typer) -> None:
 _add(
     MEASURE, "run", run_.run,
     "k8sdds run quickstart",
-    "k8sdds run cni-overhead --network kube-router --repeat 5",
     "k8sdds run ./my-camera.yaml --set payload_bytes=4096 --dry-run",
+    "k8sdds run --application teleoperation --network flannel-hostgw",
 )  # fmt: skip
 _add_group(MEASURE, "init", init.app)
 _add(MEASURE, "list", list_.list_, "k8sdds list", "k8sdds list --networks", "k8sdds list --studies")
@@ -121,6 +122,11 @@ _add(
     MEASURE, "show", show.show,
     "k8sdds show quickstart",
     "k8sdds show multicast-12sub --commands --set payload_bytes=[64,1024]",
+)  # fmt: skip
+_add(
+    MEASURE, "recommend", recommend.recommend,
+    "k8sdds recommend teleoperation --from runs/mine",
+    "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )  # fmt: skip
 _add(
     MEASURE, "testbed", testbed.testbed,

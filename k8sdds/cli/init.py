@@ -1,4 +1,4 @@
-"""`k8sdds init`: write an experiment or a profile to start from."""
+"""`k8sdds init`: write an experiment, an application or a profile to start from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.help import MACHINES, OUTPUT, examples
-from k8sdds.cli.options import AcceptKeys, Concurrency, complete_experiments, complete_profiles
+from k8sdds.cli.options import (
+    AcceptKeys,
+    Concurrency,
+    complete_applications,
+    complete_experiments,
+    complete_profiles,
+)
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
 
-app = typer.Typer(help="Write a commented experiment or profile to start from.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write a commented experiment, application or profile to start from.", no_args_is_help=True
+)
 
 STDOUT = "-"
 STATUS = "k8sdds status {}"
@@ -61,6 +69,33 @@ def experiment(
     path = _target(name, output, force)
     text = new_experiment.template(name) if like is None else new_experiment.copy(like, name)
     _write(path, text, "k8sdds run {}")
+
+
+@app.command(
+    epilog=examples(
+        "k8sdds init application my-robot", "k8sdds init application my-robot --like teleoperation"
+    )
+)
+def application(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the application.")] = "my-application",
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="APPLICATION",
+            help="Copy this application, with its comments. Default: a template with every key.",
+            autocompletion=complete_applications,
+        ),
+    ] = None,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Write an application: what it sends and what it requires, with a comment for every key."""
+    from k8sdds.campaign import applications, new_experiment
+
+    path = _target(name, output, force)
+    text = new_experiment.application(name) if like is None else applications.APPLICATIONS.copy(like, name)
+    _write(path, text, "k8sdds run --application {} --dry-run")
 
 
 @app.command(

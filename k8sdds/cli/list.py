@@ -1,4 +1,4 @@
-"""`k8sdds list`: list the experiments, the networks or the studies."""
+"""`k8sdds list`: list the experiments, the networks, the studies or the applications."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ def list_(
     studies: Annotated[
         bool, typer.Option("--studies", help="List the studies whose claims k8sdds can test.")
     ] = False,
+    applications: Annotated[
+        bool, typer.Option("--applications", help="List the example applications.")
+    ] = False,
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
-    """List the installed experiments, the networks or the studies."""
+    """List the installed experiments, the networks, the studies or the applications."""
     form = choose(form, as_json)
-    if networks and studies:
-        raise InputError("--networks and --studies exclude each other", "leave out one of them")
-    rows = _networks() if networks else _studies() if studies else _experiments()
+    if sum((networks, studies, applications)) > 1:
+        raise InputError(
+            "--networks, --studies and --applications exclude each other", "leave out all but one of them"
+        )
+    kinds = ((networks, _networks), (studies, _studies), (applications, _applications), (True, _experiments))
+    rows = next(function for requested, function in kinds if requested)()
     print_result(form, rows, lambda: print_table(rows))
     if form == TABLE and not networks:
         commands = "k8sdds reproduce NAME" if studies else "k8sdds show NAME, k8sdds run NAME"
+        commands = "k8sdds run --application NAME" if applications else commands
         print_step(f"\nTry: {commands}. NAME can also be the path of a YAML file.")
 
 
@@ -67,6 +74,21 @@ def _networks() -> list[dict[str, Any]]:
             "in_the_lab": network.fidelity,
         }
         for network in NETWORKS.values()
+    ]
+
+
+def _applications() -> list[dict[str, Any]]:
+    from k8sdds.campaign import applications
+
+    return [
+        {
+            "name": name,
+            "flows": [f"{flow.name}: {flow.describe()}" for flow in loaded.flows],
+            "requirements": sum(1 for _ in loaded.requirements),
+            "title": loaded.title,
+        }
+        for name in applications.names()
+        for loaded in [applications.load(name)]
     ]
 
 

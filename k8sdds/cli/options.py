@@ -38,6 +38,13 @@ def complete_experiments(incomplete: str) -> list[str]:
     return [name for name in experiments.names() if name.startswith(incomplete)]
 
 
+def complete_applications(incomplete: str) -> list[str]:
+    """Complete the names of installed applications."""
+    from k8sdds.campaign import applications
+
+    return [name for name in applications.names() if name.startswith(incomplete)]
+
+
 def complete_studies(incomplete: str) -> list[str]:
     """Complete the names of installed studies."""
     from k8sdds.claims import files
@@ -87,6 +94,17 @@ Experiment = Annotated[
         metavar="EXPERIMENT",
         help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
         autocompletion=complete_experiments,
+    ),
+]
+Application = Annotated[
+    str | None,
+    typer.Option(
+        "--application",
+        metavar="NAME",
+        help="Measure the configurations of this application (a name, or a YAML file) and judge its requirements,"
+        " instead of an experiment.",
+        autocompletion=complete_applications,
+        rich_help_panel=SELECTION,
     ),
 ]
 Networks = Annotated[

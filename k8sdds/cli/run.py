@@ -17,6 +17,7 @@ import typer
 
 from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.options import (
+    Application,
     Context,
     DryRun,
     Duration,
@@ -57,6 +58,7 @@ def run(
             autocompletion=complete_experiments,
         ),
     ] = None,
+    application: Application = None,
     network: Networks = None,
     repeat: Repeat = None,
     duration: Duration = None,
@@ -104,6 +106,7 @@ def run(
     if resume is not None:
         if (
             experiment is not None
+            or application is not None
             or paper
             or profile
             or dry_run
@@ -121,6 +124,15 @@ def run(
         return
     if retry_failed:
         raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
+    selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
+    if application is not None:
+        if experiment is not None or paper or profile:
+            raise InputError(
+                "--application replaces the experiment", "give no experiment, --paper or --profile"
+            )
+        chosen = _configurations(application, network or (), settings or (), repeat, duration)
+        measure(chosen, seed, output, dry_run, selected, psk_file, network or ())
+        return
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import experiments
@@ -129,8 +141,17 @@ def run(
     changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper, profile)
     if network and changed.baseline not in network:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
-    selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
     measure(changed, seed, output, dry_run, selected, psk_file, network or ())
+
+
+def _configurations(
+    name: str, networks: Sequence[str], settings: Sequence[str], repeat: int | None, duration: float | None
+) -> Any:
+    """Return the experiment that measures all configurations of an application."""
+    from k8sdds.campaign import applications
+
+    application = applications.changed(applications.load(name), networks, settings, repeat, duration)
+    return applications.experiment(application)
 
 
 def measure(
@@ -157,6 +178,8 @@ def measure(
 
     Raises:
         InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
+        RequirementsNotMet: No configuration meets all requirements of the application that was measured.
+        RequirementsUndecided: It is undecided whether one does.
     """
     from k8sdds.campaign import run as steps
     from k8sdds.campaign.start import campaign_name
@@ -171,7 +194,7 @@ def measure(
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.run(request, testbed, Display())
         if not dry_run:
-            _report(folder, failed)
+            _report(folder, failed, experiment)
 
 
 def resume_measuring(
@@ -197,7 +220,7 @@ def resume_measuring(
     with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed)
-        _report(folder, failed)
+        _report(folder, failed, experiment)
 
 
 class Display:
@@ -227,11 +250,21 @@ def _describe(selected: SelectedTestbed) -> str:
     return f"lab (network namespaces on this machine, {how})"
 
 
-def _report(folder: Path, failed: InvalidTrials | None) -> None:
+def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None:
     from k8sdds import report
+    from k8sdds.model.application import ApplicationExperiment
 
-    path = report.write_report(RunFolder.open(folder), console())
+    run = RunFolder.open(folder)
+    is_application = isinstance(experiment, ApplicationExperiment)
+    # The tables of an application's configurations are long; its recommendation replaces them on the terminal.
+    path = report.write_report(run, None if is_application else console())
     console().print(f"\nReport: {path}")
+    if is_application:
+        from k8sdds.cli.recommend import conclude
+        from k8sdds.recommend.evidence import of_own_run
+
+        conclude(of_own_run(run, experiment), run.report, failed=failed)
+        return
     if failed:
         raise failed
 

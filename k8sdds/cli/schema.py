@@ -14,6 +14,7 @@ class Kind(StrEnum):
     """Kinds of files with a JSON Schema."""
 
     EXPERIMENT = "experiment"
+    APPLICATION = "application"
     PROFILE = "profile"
     RECORD = "record"
 
@@ -22,13 +23,14 @@ def schema(
     kind: Annotated[Kind, typer.Argument(metavar="KIND", help="Kind of file.")] = Kind.EXPERIMENT,
     form: Annotated[Literal["json", "yaml"], typer.Option("--format", help="Format of the schema.")] = "json",
 ) -> None:
-    """Print the JSON Schema of experiment or profile files (for editors), or of a line of trials.jsonl."""
-    from k8sdds.campaign import experiments
+    """Print the JSON Schema of files that you write (for editors), or of a line of trials.jsonl."""
+    from k8sdds.campaign import applications, experiments
     from k8sdds.deploy import profiles
     from k8sdds.results.record import TrialRecord
 
     schemas = {
         Kind.EXPERIMENT: experiments.json_schema,
+        Kind.APPLICATION: applications.json_schema,
         Kind.PROFILE: profiles.schema,
         Kind.RECORD: TrialRecord.model_json_schema,
     }

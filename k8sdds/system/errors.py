@@ -56,6 +56,18 @@ class ConditionMet(K8sddsError):
     exit_code = 6
 
 
+class RequirementsNotMet(K8sddsError):
+    """No measured configuration meets all requirements of an application."""
+
+    exit_code = 7
+
+
+class RequirementsUndecided(K8sddsError):
+    """It is undecided whether a configuration meets all requirements of an application."""
+
+    exit_code = 8
+
+
 class Interrupted(K8sddsError):
     """The user pressed Ctrl-C; the results so far are kept."""
 
@@ -72,6 +84,8 @@ EXIT_CODES = {
     InvalidTrials.exit_code: "trials without a valid attempt remain",
     Aborted.exit_code: "aborted; the results so far are kept",
     ConditionMet.exit_code: "the condition of --fail-if is met",
+    RequirementsNotMet.exit_code: "no configuration meets all requirements",
+    RequirementsUndecided.exit_code: "undecided whether one meets all requirements",
     INTERNAL_ERROR: "internal error: a defect of k8sdds",
     Interrupted.exit_code: "interrupted (Ctrl-C)",
 }

@@ -114,6 +114,7 @@ class _Template:
         item = self._object(schema.get("items", {}))
         if (
             isinstance(value, list)
+            and value
             and item is not None
             and all(isinstance(entry, Mapping) for entry in value)
         ):

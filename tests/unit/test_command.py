@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds import middleware
-from k8sdds.campaign import preflight
+from k8sdds.campaign import contradictions
 from k8sdds.middleware import Surroundings
 from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
@@ -172,19 +172,21 @@ def cell(**changes: object) -> Cell:
     ],
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
-    assert message in str(preflight.unsupported(cell(**changes)))
+    assert message in str(contradictions.unsupported(cell(**changes)))
 
 
 def test_supported_cells() -> None:
-    assert preflight.unsupported(cell()) is None
+    assert contradictions.unsupported(cell()) is None
     assert (
-        preflight.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507)) is None
+        contradictions.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507))
+        is None
     )
     assert (
-        preflight.unsupported(cell(middleware="fastdds", message_bytes="mtu", fragment_bytes="mtu")) is None
+        contradictions.unsupported(cell(middleware="fastdds", message_bytes="mtu", fragment_bytes="mtu"))
+        is None
     )
     raw = cell(middleware="raw", reliability="best-effort", message_bytes="max", payload_bytes=65500)
-    assert preflight.unsupported(raw) is None
+    assert contradictions.unsupported(raw) is None
 
 
 def test_the_names_of_cells_contain_their_sizes() -> None:

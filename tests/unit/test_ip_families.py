@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds import middleware
 from k8sdds.analysis import conditions
-from k8sdds.campaign import experiments, preflight, record
+from k8sdds.campaign import contradictions, experiments, preflight, record
 from k8sdds.campaign.expansion import expand
 from k8sdds.middleware.protocol import Surroundings
 from k8sdds.model.measurement import ParticipantPaths
@@ -124,12 +124,12 @@ def test_networks_without_ipv6_are_refused_with_the_reason() -> None:
 
 
 def test_what_cannot_use_ipv6_is_refused() -> None:
-    assert "by IPv4" in str(preflight.unsupported(cell("ipv6", middleware="connext")))
-    assert preflight.unsupported(cell("ipv4", "ipv6", middleware="connext")) is None
+    assert "by IPv4" in str(contradictions.unsupported(cell("ipv6", middleware="connext")))
+    assert contradictions.unsupported(cell("ipv4", "ipv6", middleware="connext")) is None
     served = cell("ipv6", middleware="fastdds", discovery="server")
-    assert "listen on IPv4" in str(preflight.unsupported(served))
+    assert "listen on IPv4" in str(contradictions.unsupported(served))
     shared = cell("ipv6", middleware="fastdds", transport="shared-memory")
-    assert "leave out ip_families" in str(preflight.unsupported(shared))
+    assert "leave out ip_families" in str(contradictions.unsupported(shared))
     assert unsupported([cell("ipv4"), cell("ipv4", "ipv6")], can_switch=True) == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.campaign import experiments, preflight, start
+from k8sdds.campaign import contradictions, experiments, start
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.record import description
 from k8sdds.system.errors import InputError
@@ -79,4 +79,4 @@ def test_unusable_files(tmp_path: Path, content: str | None, message: str) -> No
 def test_middlewares_without_such_a_file(tmp_path: Path, middleware: str, message: str) -> None:
     (cell, _) = expansion(tmp_path, middleware).cells
     cell = cell.model_copy(update={"reliability": "best-effort"})
-    assert message in str(preflight.unsupported(cell))
+    assert message in str(contradictions.unsupported(cell))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from k8sdds.campaign import preflight
+from k8sdds.campaign import contradictions
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.trial import Cell
@@ -55,7 +55,7 @@ def test_the_options_of_the_program() -> None:
     ],
 )
 def test_contradictions_are_refused(values: dict[str, object], message: str) -> None:
-    assert message in str(preflight.unsupported(cell(**values)))
+    assert message in str(contradictions.unsupported(cell(**values)))
 
 
 def test_supported_combinations() -> None:
@@ -66,7 +66,7 @@ def test_supported_combinations() -> None:
         {"middleware": "fastdds", "publish_mode": "asynchronous", "flow_bytes": 65536},
         {"middleware": "fastdds", "transport": "shared-memory", "subscribers": 3},
     ):
-        assert preflight.unsupported(cell(**values)) is None
+        assert contradictions.unsupported(cell(**values)) is None
 
 
 def test_a_flow_controller_of_a_synchronous_writer_is_no_other_cell() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from k8sdds import middleware
 from k8sdds.bundle import contents
-from k8sdds.campaign import preflight
+from k8sdds.campaign import contradictions, preflight
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import KNOWN
 from k8sdds.model.experiment import Experiment
@@ -66,7 +66,7 @@ def test_settings_without_effect_are_refused_by_name(workload: ToolWorkload) -> 
     for name, default in NO_EFFECT.items():
         value = other.get(name, not default if isinstance(default, bool) else None)
         changed = cell(workload.name, **{name: 7 if value is None else value})
-        refused = preflight.unsupported(changed)
+        refused = contradictions.unsupported(changed)
         if name in workload.uses:
             assert refused is None
         else:
@@ -127,7 +127,7 @@ def test_wrk_may_end_late_by_its_period() -> None:
 
 
 def test_http_has_objects_instead_of_a_payload() -> None:
-    refused = preflight.unsupported(cell("http", payload_bytes=64))
+    refused = contradictions.unsupported(cell("http", payload_bytes=64))
     assert refused == "payload_bytes has no effect in a http test: leave it out, and set object_bytes"
     server = command(cell("http", test_options={"object_bytes": 5000}), "sub0")
     assert server.listens == Listener("tcp", 8080)
@@ -245,8 +245,8 @@ def test_loss_is_relative_to_what_the_server_expected(recording: Recording) -> N
 
 
 def test_a_sample_of_dds_is_not_smaller_than_its_header() -> None:
-    assert preflight.unsupported(cell("tcp-rr", payload_bytes=1)) is None
-    assert preflight.unsupported(cell("throughput", payload_bytes=27)) == (
+    assert contradictions.unsupported(cell("tcp-rr", payload_bytes=1)) is None
+    assert contradictions.unsupported(cell("throughput", payload_bytes=27)) == (
         "a sample of a throughput test has at least 28 bytes"
     )
 

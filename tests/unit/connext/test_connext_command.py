@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.campaign import preflight
+from k8sdds.campaign import contradictions
 from k8sdds.discovery import cloud
 from k8sdds.middleware.connext import command, license, options, settings
 from k8sdds.middleware.connext.options import Version
@@ -134,7 +134,7 @@ def test_user_options_are_checked() -> None:
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
-    why = preflight.unsupported(Cell(**{**known, **changes}))
+    why = contradictions.unsupported(Cell(**{**known, **changes}))
     assert why is not None and message in why
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from k8sdds.analysis import background_cost, kubectl_top, profile
-from k8sdds.campaign import experiments
+from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.claims import files as claims
 from k8sdds.claims import study
@@ -81,6 +81,13 @@ def _experiment(path: Path) -> None:
     experiment = experiments.load(str(path))
     if len(experiment.sweeps) < 5 and all(len(sweep.payload_bytes) < 20 for sweep in experiment.sweeps):
         expand(experiment)
+
+
+def _application(path: Path) -> None:
+    application = applications.load(str(path))
+    values = [getattr(application.choices, name) for name in type(application.choices).model_fields]
+    if all(len(value) < 4 for value in values):
+        applications.candidates(applications.experiment(application))
 
 
 def _study(data: bytes, folder: Path) -> None:
@@ -323,6 +330,7 @@ def _selected(data: bytes, folder: Path) -> None:
 
 
 READERS = [
+    Reader("application", corpus("applications"), _file(_application, "a.yaml"), damage.bytes_of),
     Reader("experiment", corpus("experiments"), _file(_experiment, "e.yaml"), damage.bytes_of),
     Reader("setting", corpus("settings"), _setting, damage.bytes_of),
     Reader("profile", corpus("profiles"), _file(lambda path: profiles.load(str(path)), "p.yaml"), damage.bytes_of),

@@ -1,0 +1,234 @@
+"""Search for the best of many configurations with few trials: a race on paired blocks.
+
+Each round is a block: it measures some configurations once, close in time, so that they are compared in pairs. The
+first round spreads over all choices. Each later round has half as many (successive halving: Karnin, Koren, Somekh, ICML
+2013), down to a smallest size: the leader, and the configurations that are most likely to be better and to meet all
+requirements. What was not measured is predicted by a Gaussian process over the choices (Rasmussen, Williams, Gaussian
+Processes for Machine Learning, 2006) with effects of single choices, of pairs of choices, and of the configuration
+itself. The expected improvement (Jones, Schonlau, Welch, J. Global Optimization 13, 1998), weighted with the
+probability that all requirements are met, ranks the configurations.
+
+The prediction only selects what to measure. What is stated in the end rests on paired tests of measured
+configurations: the best one is wrongly distinguished from the recommended one with at most the stated probability in
+total, because each test is one-sided at that probability divided by the number of other configurations and rounds
+(subset selection: Gupta, Technometrics 7(2), 1965, with Bonferroni's inequality instead of joint quantiles).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+FIRST_SHARE = 0.4
+"""Share of all trials that the first round has."""
+LAST_SHARE = 0.1
+"""Smallest share of all trials that a round has."""
+_SHARES = (0.55, 0.3, 0.15)
+"""Prior variance of single choices, of pairs of choices, and of single configurations."""
+_FAILED = math.log(10)
+"""Violation of a configuration that could not be measured."""
+
+Scores = Mapping[Any, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a configuration."""
+
+    scores: Scores = field(default_factory=dict)
+    """By block; lower is better."""
+    violations: Scores = field(default_factory=dict)
+    """By block, above 0 beyond a limit."""
+    excluded: bool = False
+    """Whether it fails a requirement for certain."""
+    failed: bool = False
+    """Whether it has no valid trial after all attempts."""
+
+
+def round_target(number: int, max_trials: int) -> int:
+    """Return how many trials a round has."""
+    return math.ceil(max_trials * max(FIRST_SHARE * 0.5**number, LAST_SHARE))
+
+
+def first_round(designs: Sequence[Sequence[str]]) -> list[int]:
+    """Return the configurations in the order in which they reduce the uncertainty about all of them most.
+
+    Args:
+        designs: The value of each choice, for each configuration.
+    """
+    import numpy as np
+
+    codes = _codes(designs)
+    kernel = _kernel(codes, np.ones(codes.shape[1]))
+    variance, rows = kernel.diagonal().copy(), np.zeros((0, len(designs)))
+    order: list[int] = []
+    for _ in designs:
+        left = np.where(np.isin(np.arange(len(designs)), order), -1.0, variance)
+        # Almost equal variances must not depend on the rounding of a machine.
+        pick = int(np.argmax(np.round(left, 9)))
+        order.append(pick)
+        row = (kernel[pick] - rows[:, pick] @ rows) / math.sqrt(max(variance[pick], 1e-9) + 0.05)
+        rows, variance = np.vstack([rows, row]), np.maximum(variance - row**2, 0.0)
+    return order
+
+
+def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -> tuple[list[int], float]:
+    """Return the configurations that a further round may measure: the leader, then the most promising ones.
+
+    The second result is what the most promising one is expected to be better by, as a logarithm.
+    """
+    import numpy as np
+    from scipy import special
+
+    codes = _codes(designs)
+    score = _Prediction(codes, [each.scores for each in measured])
+    violation = _Prediction(
+        codes,
+        [dict.fromkeys(("failed",), _FAILED) if each.failed else each.violations for each in measured],
+        center=False,
+    )
+    out = np.array([each.excluded or each.failed for each in measured])
+    feasible = np.where(out, 0.0, special.ndtr(-violation.mean / violation.spread))
+    leader = _leader(score, violation, feasible, [bool(each.scores) for each in measured], out)
+    better = (score.mean[leader] - score.mean) / score.spread
+    improvement = score.spread * (
+        better * special.ndtr(better) + np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi)
+    )
+    # Without a configuration that probably meets all requirements, finding one comes first.
+    promise = (
+        feasible * improvement if feasible[leader] > 0.5 else feasible * (improvement + score.spread.max())
+    )
+    order = [
+        int(index) for index in np.argsort(-promise, kind="stable") if index != leader and not out[index]
+    ]
+    return [leader, *order], float(promise[order[0]]) if order else 0.0
+
+
+def fill(
+    order: Sequence[int], cells_of: Callable[[int], Sequence[str]], target: int, least: int = 2
+) -> list[int]:
+    """Return the first configurations of an order whose different cells are at most `target`, but at least `least`."""
+    chosen: list[int] = []
+    cells: set[str] = set()
+    for index in order:
+        added = cells | set(cells_of(index))
+        if len(added) > target and len(chosen) >= least:
+            continue
+        chosen.append(index)
+        cells = added
+        if len(cells) >= target:
+            break
+    return chosen
+
+
+def _leader(score: Any, violation: Any, feasible: Any, known: Sequence[bool], out: Any) -> int:
+    """Return the measured configuration with the best predicted score that probably meets all requirements."""
+    import numpy as np
+
+    possible = np.array(known) & ~out
+    if not possible.any():
+        possible = ~out if (~out).any() else np.ones(len(known), dtype=bool)
+    meets = possible & (feasible > 0.5)
+    if meets.any():
+        return int(np.argmin(np.where(meets, score.mean, np.inf)))
+    return int(np.argmin(np.where(possible, violation.mean, np.inf)))
+
+
+class _Prediction:
+    """Mean and spread of a quantity of all configurations, by a Gaussian process with an effect of each block."""
+
+    def __init__(self, codes: Any, values: Sequence[Scores], center: bool = True) -> None:
+        import numpy as np
+
+        entries = [(index, block, value) for index, own in enumerate(values) for block, value in own.items()]
+        self.mean, self.spread = np.zeros(len(codes)), np.ones(len(codes))
+        if not entries:
+            return
+        self._at = np.array([index for index, _, _ in entries])
+        names = {
+            block: number for number, block in enumerate(dict.fromkeys(block for _, block, _ in entries))
+        }
+        blocks = np.array([names[block] for _, block, _ in entries])
+        self._same_block = (blocks[:, None] == blocks[None, :]).astype(float)
+        targets = np.array([value for _, _, value in entries])
+        offset = float(targets.mean()) if center else 0.0
+        self._targets = targets - offset
+        self._codes = codes
+        weights, noise, block = self._fitted(codes.shape[1])
+        kernel = _kernel(codes, weights)
+        factor, scale = self._factor(kernel, noise, block)
+        across = kernel[:, self._at]
+        solved = np.linalg.solve(factor, across.T)
+        self.mean = offset + solved.T @ np.linalg.solve(factor, self._targets)
+        variance = np.maximum(kernel.diagonal() - (solved**2).sum(axis=0), 1e-12)
+        self.spread = np.sqrt(variance * scale)
+
+    def _factor(self, kernel: Any, noise: float, block: float) -> tuple[Any, float]:
+        """Return the Cholesky factor of the observations' covariance, and the scale of all variances."""
+        import numpy as np
+
+        covariance = (
+            kernel[np.ix_(self._at, self._at)] + block * self._same_block + noise * np.eye(len(self._at))
+        )
+        factor = np.linalg.cholesky(covariance)
+        whitened = np.linalg.solve(factor, self._targets)
+        # A prior of one observation keeps the scale above 0 if all values are equal.
+        return factor, float((whitened @ whitened + 1e-4) / (len(self._at) + 1))
+
+    def _likelihood(self, kernel: Any, noise: float, block: float) -> float:
+        import numpy as np
+
+        factor, scale = self._factor(kernel, noise, block)
+        return float(-len(self._at) / 2 * math.log(scale) - np.log(factor.diagonal()).sum())
+
+    def _fitted(self, axes: int) -> tuple[Any, float, float]:
+        """Return weights of the choices, and variances of noise and blocks, which make the values most likely."""
+        import numpy as np
+
+        weights = np.ones(axes)
+        kernel = _kernel(self._codes, weights)
+        choices = [
+            (noise, block) for noise in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0) for block in (0.003, 0.03, 0.3)
+        ]
+        noise, block = max(choices, key=lambda choice: self._likelihood(kernel, *choice))
+        best = self._likelihood(kernel, noise, block)
+        for axis in range(axes):
+            for factor in (0.1, 4.0):
+                changed = weights.copy()
+                changed[axis] *= factor
+                likelihood = self._likelihood(_kernel(self._codes, changed), noise, block)
+                if likelihood > best + 0.1:
+                    weights, best = changed, likelihood
+        kernel = _kernel(self._codes, weights)
+        noise, block = max(choices, key=lambda choice: self._likelihood(kernel, *choice))
+        return weights, noise, block
+
+
+def _codes(designs: Sequence[Sequence[str]]) -> Any:
+    """Return the designs as numbers: one column for each choice that varies, at least one."""
+    import numpy as np
+
+    columns = [column for column in zip(*designs, strict=True) if len(set(column)) > 1]
+    columns = columns or [tuple(map(str, range(len(designs))))]
+    numbers = [{value: number for number, value in enumerate(dict.fromkeys(column))} for column in columns]
+    return np.array(
+        [
+            [known[value] for known, value in zip(numbers, row, strict=True)]
+            for row in zip(*columns, strict=True)
+        ]
+    )
+
+
+def _kernel(codes: Any, weights: Any) -> Any:
+    """Return the prior covariance of all configurations."""
+    import numpy as np
+
+    weights = weights[: codes.shape[1]] / weights[: codes.shape[1]].sum()
+    same = (codes[:, None, :] == codes[None, :, :]).astype(float) * weights
+    single = same.sum(axis=2)
+    pairs = single**2 - (same**2).sum(axis=2)
+    most = 1 - float((weights**2).sum())
+    pairs = pairs / most if most > 1e-9 else single
+    return _SHARES[0] * single + _SHARES[1] * pairs + _SHARES[2] * np.eye(len(codes))

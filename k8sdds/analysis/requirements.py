@@ -1,0 +1,149 @@
+"""Judge whether a configuration meets the requirements of an application: met, not met, or undecided.
+
+A requirement limits a metric of a flow. It is met if the whole confidence interval of the metric's mean is within the
+limit, not met if the whole interval is beyond it, and undecided otherwise. The mean is the geometric mean over
+repetitions, as in all tables, or the arithmetic mean of shares, which may be 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from k8sdds.analysis import missing
+from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.statistics import CONFIDENCE
+from k8sdds.model.application import Requirement
+from k8sdds.results.metrics import METRICS
+
+Verdict = Literal["met", "not met", "undecided"]
+MET: Verdict = "met"
+NOT_MET: Verdict = "not met"
+UNDECIDED: Verdict = "undecided"
+
+MAX_FURTHER = 1000
+"""Most further repetitions that are worth naming."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict about a requirement of a configuration."""
+
+    requirement: Requirement
+    verdict: Verdict
+    value: float | None
+    """Mean of the metric; None: it is not known."""
+    low: float | None
+    high: float | None
+    n: int
+    """Number of repetitions with a value."""
+    further: int | None
+    """Repetitions that would decide an undecided requirement if the mean and the spread stay as they are; None: it is
+    decided, or the number is unknown or above MAX_FURTHER."""
+    why: str = ""
+    """Why an undecided requirement is undecided."""
+
+
+def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = CONFIDENCE) -> Judgement:
+    """Judge a requirement by the valid trials of its flow in one configuration."""
+    metric = METRICS[requirement.metric]
+    known = [(float(row[metric.name]), row) for row in trials if row.get(metric.name) is not None]
+    values = [value for value, _ in known]
+    if not values:
+        why = missing.reason(list(trials), metric.name) if trials else "no valid trial"
+        return Judgement(requirement, UNDECIDED, None, None, None, 0, None, why or "not measured")
+    log = metric.log and min(values) > 0 and requirement.limit > 0
+    scale = math.log if log else float
+    points, limit = [scale(value) for value in values], scale(requirement.limit)
+    center, spread = _moments(points)
+    half = (
+        None if spread is None else _quantile(len(points) - 1, confidence) * spread / math.sqrt(len(points))
+    )
+    low, high = (None, None) if half is None else (center - half, center + half)
+    floor = _resolution(requirement, [row for _, row in known])
+    if high is not None and not log:
+        low, high = max(low or 0.0, 0.0), max(high, floor)
+    verdict = _verdict(requirement, limit, low, high)
+    further: int | None = None
+    why = ""
+    if verdict == UNDECIDED:
+        further = _further(abs(limit - center), spread, len(points), confidence)
+        why = "one repetition has no interval" if half is None else "the interval contains the limit"
+        if floor > requirement.limit and not requirement.at_least and center <= limit:
+            further = math.ceil(len(points) * floor / requirement.limit) - len(points)
+            why = "too few samples for so small a share"
+        further = further if further is not None and further <= MAX_FURTHER else None
+    back = math.exp if log else float
+    return Judgement(
+        requirement,
+        verdict,
+        back(center),
+        None if low is None else back(low),
+        None if high is None else back(high),
+        len(points),
+        further,
+        why,
+    )
+
+
+def judge_flows(
+    requirements: Iterable[Requirement], trials: Mapping[str, Sequence[Row]], confidence: float = CONFIDENCE
+) -> list[Judgement]:
+    """Judge all requirements of a configuration by the valid trials of each flow."""
+    return [judge(requirement, trials.get(requirement.flow, ()), confidence) for requirement in requirements]
+
+
+def overall(judgements: Iterable[Judgement]) -> Verdict:
+    """Return the verdict about a configuration: met if all requirements are, not met if one is not.
+
+    Each requirement is judged at the same level. The verdict that all are met needs no correction for their number,
+    because it is wrong only if a judgement of a requirement that is not met is wrong (an intersection-union test:
+    Berger, Technometrics 24(4), 1982).
+    """
+    verdicts = {judgement.verdict for judgement in judgements}
+    return NOT_MET if NOT_MET in verdicts else UNDECIDED if UNDECIDED in verdicts else MET
+
+
+def _verdict(requirement: Requirement, limit: float, low: float | None, high: float | None) -> Verdict:
+    if low is None or high is None:
+        return UNDECIDED
+    within, beyond = (low >= limit, high < limit) if requirement.at_least else (high <= limit, low > limit)
+    return MET if within else NOT_MET if beyond else UNDECIDED
+
+
+def _further(distance: float, spread: float | None, n: int, confidence: float) -> int | None:
+    """Return how many further repetitions make half the interval shorter than the distance to the limit."""
+    if spread is None:
+        return 1
+    for more in (*range(1, 50), *range(50, MAX_FURTHER + 1, 10)):
+        if _quantile(n + more - 1, confidence) * spread / math.sqrt(n + more) < distance:
+            return int(more)
+    return None
+
+
+def _resolution(requirement: Requirement, trials: Sequence[Row]) -> float:
+    """Return the upper 95 % bound of a share in percent that was 0 in all these trials; 0 for other metrics.
+
+    It is 3 / N of N samples, the rule of three (Hanley, Lippman-Hand, JAMA 249(13), 1983). Losses come in groups, so
+    the bound is optimistic.
+    """
+    if requirement.at_least or METRICS[requirement.metric].unit != "%":
+        return 0.0
+    samples = sum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
+    return 300 / samples if samples else 0.0
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float | None]:
+    n = len(values)
+    center = math.fsum(values) / n
+    if n == 1:
+        return center, None
+    return center, math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1))
+
+
+def _quantile(df: int, confidence: float) -> float:
+    from scipy import special
+
+    return float(special.stdtrit(df, 0.5 + confidence / 2))

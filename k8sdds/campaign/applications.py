@@ -1,0 +1,361 @@
+"""Load applications, and turn one into the configurations that a campaign measures.
+
+A configuration is one value for each choice: network, middleware, transport and so on, the same for all flows. It has
+one cell for each flow. Configurations share a cell if a choice has no effect on its flow: only flows with several
+subscribers are sent by multicast, and only samples that do not fit in the usual message have larger ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from k8sdds.analysis import race
+from k8sdds.campaign import contradictions, experiments
+from k8sdds.campaign.cells import cell_of
+from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
+from k8sdds.model.background import MAX_FLOWS, Background
+from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
+from k8sdds.model.security import NONE, SecurityChoice
+from k8sdds.model.trial import Cell
+from k8sdds.networks import find
+from k8sdds.results import histograms
+from k8sdds.security import levels
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.shipped import ShippedFiles
+
+APPLICATIONS = ShippedFiles("experiments/applications", "application", "k8sdds list --applications")
+
+DEFAULT_NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
+"""Networks that an application may have unless it names others."""
+ENCRYPTING_NETWORKS = ("weavenet-encrypt", "flannel-ipsec", "flannel-wireguard")
+"""The same if its samples need encryption."""
+
+USUAL_MESSAGE_BYTES = 14_720
+"""Samples that fit in a message of the size `auto`."""
+MIN_DURATION_S = 3.0
+DURATION_MARGIN = 1.15
+"""How much longer than necessary for the required percentiles a trial is: some samples may be lost."""
+MIN_BACKGROUND_MBIT = 0.1
+"""Rate of all other flows below which they are left out: iperf3 would send too few datagrams to be checked."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration, and its cell for each flow."""
+
+    choices: tuple[tuple[str, Any], ...]
+    """Each choice with its value, in the order of `axes`; the network is its label."""
+    cells: tuple[Cell, ...]
+    """In the order of the application's flows."""
+
+    @property
+    def cell_ids(self) -> tuple[str, ...]:
+        """The ids of its cells, which identify it."""
+        return tuple(cell.cell_id for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The configurations of an application on a testbed."""
+
+    application: Application
+    measurable: tuple[Candidate, ...]
+    """Each once, those with usual values first."""
+    excluded: tuple[tuple[dict[str, Any], str], ...]
+    """Combinations that no testbed can measure, each with the reason."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of all configurations, each once."""
+        return tuple(
+            {cell.cell_id: cell for candidate in self.measurable for cell in candidate.cells}.values()
+        )
+
+    @property
+    def designs(self) -> list[list[str]]:
+        """The values of all choices, for each configuration."""
+        return [[str(value) for _, value in candidate.choices] for candidate in self.measurable]
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The choices with more than one value."""
+        values: dict[str, set[str]] = {}
+        for candidate in self.measurable:
+            for name, value in candidate.choices:
+                values.setdefault(name, set()).add(str(value))
+        return tuple(name for name, distinct in values.items() if len(distinct) > 1)
+
+
+def names() -> list[str]:
+    """Return the names of the installed applications."""
+    return APPLICATIONS.names()
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of application files, for editors."""
+    return Application.model_json_schema()
+
+
+def load(name: str) -> Application:
+    """Return an installed application by its name, or one from a YAML file by its path.
+
+    Raises:
+        InputError: There is no such application or it is not valid; names file, line and key.
+    """
+    path, text = APPLICATIONS.read(name)
+    return yaml_text.parse(text, Application, str(path), experiments.KNOWN)
+
+
+def changed(
+    application: Application,
+    networks: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    repetitions: int | None = None,
+    duration_s: float | None = None,
+) -> Application:
+    """Return the application with the changes of the command line.
+
+    Args:
+        application: The application; it is not modified.
+        networks: Names of the networks to choose from; empty: those of the application.
+        settings: `KEY=VALUE` with VALUE in YAML; a dotted key such as `choices.middleware` changes a part.
+        repetitions: Number of repetitions; None: unchanged.
+        duration_s: Length of the measured interval; None: unchanged.
+
+    Raises:
+        InputError: A change is not valid.
+    """
+    data = application.model_dump(mode="json", exclude_none=True)
+    for setting in settings:
+        experiments.put_setting(data, setting, list(Application.model_fields), Application.page)
+    if networks:
+        data["choices"]["networks"] = list(networks)
+    if repetitions is not None:
+        data["repetitions"] = repetitions
+    if duration_s is not None:
+        data["duration_s"] = duration_s
+    try:
+        return Application.model_validate(data, context=experiments.KNOWN)
+    except ValidationError as error:
+        found = yaml_text.mistakes(error, data, Application)
+        lines = [
+            f"{' '.join(settings) or application.name}: {mistake.key}: {mistake.message}" for mistake in found
+        ]
+        raise InputError("\n".join(dict.fromkeys(lines)), f"see: {Application.page}") from error
+
+
+def experiment(application: Application, search: Search | None = None) -> ApplicationExperiment:
+    """Return the experiment that measures an application; its sweeps have one flow each."""
+    networks = application.choices.networks or [
+        NetworkChoice(name=name)
+        for name in (*DEFAULT_NETWORKS, *(ENCRYPTING_NETWORKS if application.security == "encrypted" else ()))
+    ]
+    choices = application.choices
+    several = any(flow.subscribers > 1 for flow in application.flows)
+    large = any(flow.payload_bytes > USUAL_MESSAGE_BYTES for flow in application.flows)
+    sweeps = [
+        Sweep(
+            networks=networks,
+            test=[_test(flow)],
+            payload_bytes=[flow.payload_bytes],
+            rate=[flow.rate],
+            publishers=[flow.publishers],
+            subscribers=[flow.subscribers],
+            reliability=["reliable", "best-effort"] if flow.reliability == "any" else [flow.reliability],
+            middleware=choices.middleware,
+            transport=choices.transport or (["unicast", "multicast"] if several else ["unicast"]),
+            batch_bytes=choices.batch_bytes,
+            message_bytes=choices.message_bytes or (["auto", "max"] if large else ["auto"]),
+            receive_mode=choices.receive_mode,
+            security=[SecurityChoice(level=name) for name in _levels(application)],
+            tuning=choices.tuning,
+        )
+        for flow in application.flows
+    ]
+    return ApplicationExperiment(
+        name=application.name,
+        title=application.title,
+        description=application.description,
+        baseline=networks[0].display_name,
+        repetitions=application.repetitions,
+        duration_s=application.duration_s or default_duration_s(application),
+        warmup_s=application.warmup_s,
+        layout=application.layout,
+        link=application.link,
+        sweeps=sweeps,
+        application=application,
+        search=search,
+    )
+
+
+def default_duration_s(application: Application) -> float:
+    """Return how long a trial must be so that the percentiles that the flows require are known."""
+    needed = [
+        histograms.needed(requirement.metric.removeprefix("delay_").removesuffix("_us"))
+        / (flow.rate * flow.publishers * flow.subscribers)
+        for flow in application.flows
+        for requirement in flow.requirements
+        if requirement.metric.startswith("delay_")
+    ]
+    return max(MIN_DURATION_S, math.ceil(DURATION_MARGIN * max(needed, default=0.0)))
+
+
+def candidates(experiment: ApplicationExperiment) -> Candidates:
+    """Return the configurations of an experiment's application, with the networks of its sweeps."""
+    application = experiment.application
+    found: dict[tuple[str, ...], Candidate] = {}
+    excluded: dict[str, tuple[dict[str, Any], str]] = {}
+    for values in _combinations(experiment):
+        cells = tuple(
+            _cell(experiment, flow, sweep, values)
+            for flow, sweep in zip(application.flows, experiment.sweeps, strict=True)
+        )
+        shown = {name: _shown(value) for name, value in values.items()}
+        if why := _contradiction(application, cells):
+            excluded.setdefault(why, (shown, why))
+            continue
+        candidate = Candidate(tuple(shown.items()), cells)
+        found.setdefault(candidate.cell_ids, candidate)
+    return Candidates(application, tuple(found.values()), tuple(excluded.values()))
+
+
+def cells(experiment: ApplicationExperiment) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+    """Return the cells of all configurations, each once, and those of the first round of a search.
+
+    Raises:
+        InputError: None of the choices can be measured.
+    """
+    known = candidates(experiment)
+    if not known.measurable:
+        reasons = "; ".join(why for _, why in known.excluded)
+        raise InputError(
+            f"{experiment.name}: none of the choices can be measured: {reasons}", f"see: {Application.page}"
+        )
+    if experiment.search is None:
+        return known.cells, ()
+    target = race.round_target(0, experiment.search.max_trials)
+    order = race.fill(race.first_round(known.designs), lambda index: known.measurable[index].cell_ids, target)
+    first = {cell.cell_id: cell for index in order for cell in known.measurable[index].cells}
+    return known.cells, tuple(first.values())
+
+
+def restricted(experiment: Experiment, names: Sequence[str]) -> Experiment:
+    """Return the experiment without these networks (labels)."""
+    sweeps = [
+        sweep.model_copy(
+            update={"networks": [choice for choice in sweep.networks if choice.display_name not in names]}
+        )
+        for sweep in experiment.sweeps
+    ]
+    labels = [choice.display_name for sweep in sweeps for choice in sweep.networks]
+    baseline = (
+        experiment.baseline if experiment.baseline in labels else next(iter(labels), experiment.baseline)
+    )
+    return experiment.model_copy(update={"sweeps": sweeps, "baseline": baseline})
+
+
+def _test(flow: Flow) -> TestChoice:
+    return TestChoice.model_validate(
+        {"name": "paced"} | ({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
+    )
+
+
+def _levels(application: Application) -> list[str]:
+    """Return the levels of DDS Security that an application may have."""
+    if application.choices.security:
+        return application.choices.security
+    if application.security == "none":
+        return [NONE]
+    known = {name: levels.load(name) for name in levels.names()}
+    wanted = "encrypts" if application.security == "encrypted" else "signs"
+    secure = [name for name, protection in known.items() if protection and getattr(protection, wanted)]
+    # Networks that encrypt need no DDS Security for samples that only have to be unreadable.
+    return [NONE, *secure] if application.security == "encrypted" else secure
+
+
+AXES = (
+    "networks", "middleware", "transport", "reliability", "batch_bytes", "message_bytes", "receive_mode", "security",
+    "tuning",
+)  # fmt: skip
+"""Keys of a sweep that are choices, the most important first."""
+SHOWN = {"networks": "network"}
+"""Names of choices that are not the keys of a sweep."""
+
+
+def _combinations(experiment: ApplicationExperiment) -> list[dict[str, Any]]:
+    """Return all combinations of the choices, by key of a sweep."""
+    combinations: list[dict[str, Any]] = [{}]
+    for axis in AXES:
+        values: list[Any] = []
+        for sweep in experiment.sweeps:
+            values += [value for value in getattr(sweep, axis) if value not in values]
+        if axis == "reliability" and all(flow.reliability != "any" for flow in experiment.application.flows):
+            values = values[:1]
+        combinations = [combination | {axis: value} for combination in combinations for value in values]
+    return combinations
+
+
+def _cell(experiment: ApplicationExperiment, flow: Flow, sweep: Sweep, values: Mapping[str, Any]) -> Cell:
+    """Return the cell of a flow in a configuration."""
+    settings = {name: getattr(sweep, name)[0] for name in LISTS} | effective(flow, values)
+    settings["background"] = background(experiment.application, flow, str(values["transport"]))
+    settings["link"] = next(experiment.link.each())
+    return cell_of(experiment, sweep, settings)
+
+
+def effective(flow: Flow, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices as they apply to a flow, by key of a sweep: those without effect have their usual value."""
+    own = dict(values)
+    if flow.reliability != "any":
+        own["reliability"] = flow.reliability
+    if flow.subscribers == 1 and own["transport"] == "multicast":
+        own["transport"] = "unicast"
+    if own["batch_bytes"] < 2 * flow.payload_bytes:
+        own["batch_bytes"] = 0
+    if own["message_bytes"] == "max" and flow.payload_bytes <= USUAL_MESSAGE_BYTES:
+        own["message_bytes"] = "auto"
+    return own
+
+
+def background(application: Application, flow: Flow, transport: str) -> Background:
+    """Return the other flows as the background of one flow: UDP streams with the same payload rate."""
+    others = [other for other in application.flows if other is not flow] if application.together else []
+
+    def copies(other: Flow) -> int:
+        return 1 if transport == "multicast" else other.subscribers
+
+    mbit = sum(other.payload_mbit * copies(other) for other in others)
+    streams = min(sum(other.publishers * copies(other) for other in others), MAX_FLOWS)
+    if mbit < MIN_BACKGROUND_MBIT:
+        return Background()
+    return Background(flows=streams, kind="udp", rate_mbit=float(f"{mbit / streams:.6g}"))
+
+
+def _contradiction(application: Application, cells: Sequence[Cell]) -> str:
+    """Return why a configuration cannot be measured or does not protect its samples; empty if it can."""
+    for cell in cells:
+        if (
+            application.security == "encrypted"
+            and not application.choices.security
+            and (cell.security == NONE) != bool(find(cell.network).encryption)
+        ):
+            return f"samples are encrypted once: by {cell.network} or by DDS Security, not by both or by none of them"
+        for what, _ in contradictions.of_cell(cell):
+            return what.removeprefix(f"{cell.describe()}: ")
+    return ""
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case NetworkChoice():
+            return value.display_name
+        case SecurityChoice():
+            return value.name
+        case _:
+            return value

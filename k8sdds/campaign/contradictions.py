@@ -1,0 +1,156 @@
+"""Find what a cell requests although no machine can do it."""
+
+from __future__ import annotations
+
+from k8sdds import middleware, workloads
+from k8sdds.discovery import SERVER
+from k8sdds.model import ip_families
+from k8sdds.model.experiment import MAX_WRITERS, MIN_SAMPLE_BYTES, SAME_NODE
+from k8sdds.model.link import Link
+from k8sdds.model.rate_profile import CONSTANT
+from k8sdds.model.security import NONE, Protection
+from k8sdds.model.trial import Cell
+from k8sdds.networks import NETWORKS, find
+from k8sdds.security import levels
+from k8sdds.system.errors import InputError
+
+
+def of_cell(cell: Cell) -> list[tuple[str, str]]:
+    """Return what a cell requests although no machine can do it, each with a remedy."""
+    return [*_network_problems(cell), *_cell_problems(cell)]
+
+
+def _network_problems(cell: Cell) -> list[tuple[str, str]]:
+    """Return what the cell's network cannot do, each with a remedy."""
+    network = find(cell.network)
+    problems = []
+    invalid = network.options_error(cell.datapath_options)
+    if invalid:
+        problems.append(invalid)
+    if network.ipv4_only and "ipv6" in cell.ip_families:
+        carrying = ", ".join(other.name for other in NETWORKS.values() if not other.ipv4_only)
+        problems.append(
+            (
+                f"{network.name} carries only IPv4: {network.ipv4_only}",
+                f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})",
+            )
+        )
+    if cell.policies and not network.policy:
+        enforcing = ", ".join(other.name for other in NETWORKS.values() if other.policy)
+        problems.append(
+            (
+                f"{network.name} does not enforce NetworkPolicies",
+                f"set policies only in sweeps of networks that do ({enforcing})",
+            )
+        )
+    mtu = network.mtu(cell.datapath_options)
+    implementation = middleware.of(cell)
+    unfit = implementation.unsupported_mtu(cell, mtu) if implementation else None
+    if unfit:
+        what, remedy = unfit
+        problems.append((f"{cell.describe()}: {what}", remedy))
+    multicast = ", ".join(network.name for network in NETWORKS.values() if network.multicast)
+    if cell.transport == "multicast" and not network.multicast:
+        problems.append(
+            (
+                f"{network.name} carries no multicast between nodes",
+                f"use multicast only on networks that carry it ({multicast}), or use unicast",
+            )
+        )
+    if cell.discovery == "multicast" and not network.multicast:
+        problems.append(
+            (
+                f"{network.name} carries no multicast between nodes, so multicast discovery cannot work",
+                f"discover by multicast only on networks that carry it ({multicast}), or by peers",
+            )
+        )
+    return problems
+
+
+def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
+    """Return why workload and middleware cannot run the cell, each with a remedy."""
+    implementation = middleware.of(cell)
+    problems = []
+    reason = unsupported(cell)
+    if reason:
+        problems.append((f"{cell.describe()}: {reason}", ""))
+    if implementation is None:
+        return problems
+    try:
+        if not reason and implementation.takes_qos(cell):
+            middleware.qos_file(cell)
+        protection = protection_of(cell)
+        refused = implementation.unsupported_protection(protection) if protection else None
+        if refused:
+            what, remedy = refused
+            problems.append((f"{cell.describe()}: {what}", remedy))
+    except InputError as error:
+        problems.append((error.message, error.remedy))
+    return problems
+
+
+def unsupported(cell: Cell) -> str | None:
+    """Return why the cell cannot be run on any network, or None."""
+    if cell.placement == SAME_NODE and (cell.link != Link() or cell.capture):
+        return "placement same-node uses no link between nodes: leave out link and capture"
+    if cell.placement == SAME_NODE and cell.policies:
+        return "policies are proven by what they deny between nodes, but placement same-node uses one"
+    workload = workloads.find(cell.test)
+    implementation = middleware.of(cell)
+    if implementation is None:
+        return workload.unsupported(cell)
+    if cell.payload_bytes < MIN_SAMPLE_BYTES:
+        return f"a sample of a {cell.test} test has at least {MIN_SAMPLE_BYTES} bytes"
+    reason = (
+        workload.unsupported(cell)
+        or implementation.unsupported(cell)
+        or _unsupported_without_network(cell, implementation)
+    )
+    if reason:
+        return reason
+    if cell.rate_profile != CONSTANT and not workload.load(cell).on_schedule:
+        return f"only a paced test follows a rate profile: set `test: paced`, or rate_profile to {CONSTANT}"
+    if cell.topics * cell.writers > MAX_WRITERS:
+        return f"a publisher has at most {MAX_WRITERS} writers, not {cell.topics} × {cell.writers}"
+    if cell.topics > 1 and cell.security != NONE:
+        return "the permissions of k8sdds name one topic: topics must be 1 with DDS Security"
+    if cell.discovery == SERVER:
+        if implementation.service is None:
+            return f"{cell.middleware} has no discovery server: discovery must be multicast or peers"
+        if cell.ip_family != "ipv4":
+            return "discovery servers listen on IPv4: discovery must be multicast or peers"
+        if cell.security != NONE:
+            return "the discovery server has no credentials, so security must be none"
+    if cell.cpu_quota and cell.realtime_priority:
+        return "cpu_quota limits the normal scheduler only: leave it out, or set realtime_priority to 0"
+    if cell.batch_bytes and cell.batch_bytes < 2 * cell.payload_bytes:
+        return f"batch_bytes {cell.batch_bytes} holds less than two samples of {cell.payload_bytes} bytes"
+    message, fragment = cell.message_bytes, cell.fragment_bytes
+    if isinstance(message, int) and isinstance(fragment, int) and fragment > message:
+        return f"fragment_bytes {fragment} does not fit in message_bytes {message}"
+    return None
+
+
+def _unsupported_without_network(cell: Cell, implementation: middleware.Middleware) -> str | None:
+    """Return which setting contradicts `transport: shared-memory`, or None."""
+    if cell.uses_network:
+        return None
+    if not implementation.shared_memory:
+        return f"{cell.middleware} sends by UDP only: transport must be unicast or multicast"
+    # With a single network, no comparison of networks can include these trials.
+    if cell.network != "host" or cell.label or cell.network_options:
+        return "transport shared-memory uses no network: networks must be host, without options"
+    if cell.link != Link() or cell.capture:
+        return "transport shared-memory uses no link: leave out link and capture"
+    if cell.ip_families != ip_families.DEFAULT:
+        return "transport shared-memory sends no packets: leave out ip_families"
+    if cell.dscp:
+        return "transport shared-memory sends no packets: leave out dscp"
+    if cell.placement != "spread":
+        return "transport shared-memory places all participants on one node: leave out placement"
+    return None
+
+
+def protection_of(cell: Cell) -> Protection | None:
+    """Return the DDS Security of a cell, or None. Raises InputError for an unknown level."""
+    return levels.resolve(cell.security, cell.security_options)

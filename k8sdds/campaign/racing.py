@@ -1,0 +1,92 @@
+"""Plan the rounds of a search among the configurations of an application (`analysis.race`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+
+from k8sdds.analysis import race
+from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.race import Measured
+from k8sdds.analysis.requirements import NOT_MET, judge_flows, overall
+from k8sdds.analysis.selection import BLOCK, scores, violations
+from k8sdds.campaign import applications
+from k8sdds.campaign.applications import Candidates
+from k8sdds.model.application import ApplicationExperiment, Search
+from k8sdds.model.trial import Trial
+from k8sdds.results.record import TrialRecord
+
+MIN_IMPROVEMENT = 0.002
+"""Expected improvement of the most promising configuration, as a logarithm, below which a search ends."""
+
+
+class Racing:
+    """The planner of a search: each of its rounds is a repetition."""
+
+    def __init__(self, experiment: ApplicationExperiment, search: Search) -> None:
+        self._experiment = experiment
+        self._search = search
+
+    @cached_property
+    def _candidates(self) -> Candidates:
+        return applications.candidates(self._experiment)
+
+    def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
+        """Return the trials of the next round; empty: the search ends."""
+        done = {str(record.trial_id) for record in attempts}
+        remaining = self._search.max_trials - len(done)
+        number = 1 + max(record.repetition or 0 for record in attempts)
+        chosen = self._chosen(attempts, number, remaining) if remaining > 0 else []
+        cells = {cell.cell_id: cell for index in chosen for cell in self._candidates.measurable[index].cells}
+        return [
+            Trial(
+                cell=cell,
+                testbed=str(attempts[0].testbed),
+                repetition=number,
+                duration_s=self._experiment.duration_s,
+                warmup_s=self._experiment.warmup_s,
+                max_loss_percent=self._experiment.max_loss_percent,
+            )
+            for cell in cells.values()
+        ]
+
+    def _chosen(self, attempts: Sequence[TrialRecord], number: int, remaining: int) -> list[int]:
+        known = self._candidates
+        measured = self.measured(attempts)
+        (leader, *others), improvement = race.next_round(known.designs, measured)
+        # Its verdict rests on as many repetitions as if all configurations had been measured.
+        known_well = len(measured[leader].scores) >= self._experiment.application.repetitions
+        if improvement < MIN_IMPROVEMENT and known_well:
+            return []
+        target = min(race.round_target(number, self._search.max_trials), remaining)
+        chosen = race.fill([leader, *others], lambda index: known.measurable[index].cell_ids, target, least=1)
+        # A block with one configuration compares nothing.
+        return chosen if len(chosen) > 1 else []
+
+    def measured(self, attempts: Sequence[TrialRecord]) -> list[Measured]:
+        """Return what the attempts show of each configuration."""
+        trials: dict[str, list[Row]] = defaultdict(list)
+        failed: set[str] = set()
+        for record in attempts:
+            cell = str(record.cell_id)
+            if record.valid:
+                trials[cell].append(vars(record) | {BLOCK: record.repetition})
+            else:
+                failed.add(cell)
+        return [
+            self._measured(candidate.cell_ids, trials, failed) for candidate in self._candidates.measurable
+        ]
+
+    def _measured(self, cells: Sequence[str], trials: dict[str, list[Row]], failed: set[str]) -> Measured:
+        application = self._experiment.application
+        by_flow = {
+            flow.name: trials.get(cell, []) for flow, cell in zip(application.flows, cells, strict=True)
+        }
+        if any(not rows and cell in failed for rows, cell in zip(by_flow.values(), cells, strict=True)):
+            return Measured(failed=True)
+        if not all(by_flow.values()):
+            return Measured()
+        confidence = 1 - self._search.family_error / len(self._candidates.measurable)
+        verdict = overall(judge_flows(application.requirements, by_flow, confidence))
+        return Measured(scores(application, by_flow), violations(application, by_flow), verdict == NOT_MET)

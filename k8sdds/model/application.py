@@ -1,0 +1,284 @@
+"""Define the format of application files: what an application sends, what it requires, and what may be chosen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from k8sdds.model.experiment import (
+    MAX_BATCH_BYTES,
+    MAX_PARTICIPANTS,
+    MIN_SAMPLE_BYTES,
+    NO_TUNING,
+    Experiment,
+    Layout,
+    NetworkChoice,
+    ReceiveMode,
+    Transport,
+)
+from k8sdds.model.link import LinkChoice
+from k8sdds.model.message_size import MessageBytes
+from k8sdds.model.rate_profile import MAX_RATE
+from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, as_list, mistake
+
+MAX_FLOWS = 16
+MIN_RATE_PERCENT = 98.0
+"""Share of the offered rate that every flow requires, whatever else it requires."""
+QUANTITIES = {
+    "mean": "mean", "p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999", "p99.99": "p9999", "max": "max",
+    "jitter": "jitter",
+}  # fmt: skip
+"""Quantities of the delay, by the name that users write, with that in the record."""
+_UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
+_BOUND = re.compile(
+    r"\s*(?P<name>[a-z0-9.]+)\s*<=\s*(?P<number>\d{1,9}(\.\d{1,9})?)\s*(?P<unit>us|µs|ms|s)\s*"
+)
+
+Optimize = Literal["cpu", "delay"]
+Need = Literal["none", "signed", "encrypted"]
+OneOrMore = BeforeValidator(as_list)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A limit of a metric of one flow."""
+
+    flow: str
+    metric: str
+    """Column of the record."""
+    limit: float
+    """In the metric's unit."""
+    at_least: bool = False
+    """Whether the metric must reach the limit instead of staying below it."""
+    text: str = ""
+    """As users read it, such as `p99 delay <= 10 ms`."""
+
+    def describe(self) -> str:
+        """Describe the requirement with its flow."""
+        return f"{self.flow}: {self.text}"
+
+
+def parse_bound(text: str) -> tuple[str, float]:
+    """Return the quantity and the limit in µs of a text such as `p99 <= 10 ms`. Raises ValueError."""
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is not a limit of the delay: write `QUANTITY <= NUMBER UNIT`, such as `p99 <= 10 ms`"
+        )
+    if found["name"] not in QUANTITIES:
+        raise ValueError(f"{text!r}: unknown quantity {found['name']!r} (known: {', '.join(QUANTITIES)})")
+    limit_us = float(found["number"]) * _UNITS_US[found["unit"]]
+    if limit_us <= 0:
+        raise ValueError(f"{text!r}: the limit must be above 0")
+    return QUANTITIES[found["name"]], limit_us
+
+
+def _is_bound(text: str) -> str:
+    parse_bound(text)
+    return text
+
+
+class Flow(Strict):
+    """Samples of one kind, from publishers to subscribers, and what they require."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40, description="name of the flow")
+    payload_bytes: int = Field(
+        ge=MIN_SAMPLE_BYTES, le=64 * 1024 * 1024, description="size of a sample in bytes"
+    )
+    rate: float = Field(gt=0, le=MAX_RATE, description="samples per second of each publisher")
+    publishers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of publishers")
+    subscribers: int = Field(default=1, ge=1, le=MAX_PARTICIPANTS, description="number of subscribers")
+    reliability: Literal["reliable", "best-effort", "any"] = Field(
+        default="reliable",
+        description="whether lost samples must be sent again; `any`: k8sdds may choose",
+    )
+    deadline_ms: float | None = Field(
+        default=None,
+        gt=0,
+        description="a sample that arrives later after it was due counts as missed; default: one period of `rate`",
+    )
+    delay: Annotated[list[Annotated[str, AfterValidator(_is_bound)]], OneOrMore, Field(max_length=8)] = Field(
+        default=[],
+        description="limits of the delay from when a sample was due until a subscriber had it, such as"
+        " `p99 <= 10 ms`: `mean`, `p50`, `p90`, `p99`, `p99.9`, `p99.99`, `max` or `jitter`; in us, ms or s",
+    )
+    missed_percent: float | None = Field(
+        default=None, gt=0, le=100, description="largest share of the samples that may miss their deadline"
+    )
+    loss_percent: float | None = Field(
+        default=None,
+        gt=0,
+        le=100,
+        description="largest share of the samples that may be lost; for no loss at all: `reliability: reliable`",
+    )
+    cpu_percent: float | None = Field(
+        default=None,
+        gt=0,
+        description="CPU budget of a node for this flow: what a publisher or a subscriber, each on a node of its own,"
+        " may use, in percent of one core",
+    )
+
+    @property
+    def requirements(self) -> list[Requirement]:
+        """What the flow requires; first that the offered rate is reached."""
+        reached = f"{MIN_RATE_PERCENT:g} % of {self.rate:g} samples/s"
+        found = [Requirement(self.name, "achieved_rate_percent", MIN_RATE_PERCENT, True, reached)]
+        for text in self.delay:
+            quantity, limit_us = parse_bound(text)
+            shown = " ".join(text.split()).replace("<=", "delay <=" if quantity != "jitter" else "<=")
+            found.append(Requirement(self.name, f"delay_{quantity}_us", limit_us, text=shown))
+        shares = (
+            ("deadline_missed_percent", self.missed_percent, "missed deadlines"),
+            ("lost_percent", self.loss_percent, "loss"),
+            ("publisher_cpu_percent", self.cpu_percent, "publisher CPU"),
+            ("subscriber_cpu_percent", self.cpu_percent, "subscriber CPU"),
+        )
+        return found + [
+            Requirement(self.name, metric, limit, text=f"{title} <= {limit:g} %")
+            for metric, limit, title in shares
+            if limit is not None
+        ]
+
+    @property
+    def payload_mbit(self) -> float:
+        """The rate of the payload of all its publishers to one subscriber, in Mbit/s."""
+        return self.payload_bytes * 8e-6 * self.rate * self.publishers
+
+    def describe(self) -> str:
+        """Describe what the flow sends."""
+        return f"{self.payload_bytes} B × {self.rate:g}/s, {self.publishers} → {self.subscribers}, {self.reliability}"
+
+
+class Choices(Strict):
+    """What may be chosen. A key that is left out has the values that make sense for the application."""
+
+    networks: Annotated[list[NetworkChoice], OneOrMore, Field(max_length=40)] = Field(
+        default=[],
+        description="networks; default: those of `flannel-vxlan`, `flannel-hostgw`, `kube-router` and `weavenet` that"
+        " the testbed has, with `security: encrypted` also those that encrypt. `host`, which is pods in the network"
+        " of their node, only if it is listed",
+    )
+    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
+        default=["cyclonedds", "fastdds"], description="implementations of DDS"
+    )
+    transport: Annotated[list[Transport], OneOrMore, Field(max_length=3)] = Field(
+        default=[], description="default: `unicast`, and `multicast` if a flow has several subscribers"
+    )
+    batch_bytes: Annotated[
+        list[Annotated[int, Field(ge=0, le=MAX_BATCH_BYTES)]], OneOrMore, Field(min_length=1)
+    ] = Field(
+        default=[0],
+        description="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has none",
+    )
+    message_bytes: Annotated[list[MessageBytes], OneOrMore, Field(max_length=10)] = Field(
+        default=[],
+        description="largest message; default: `auto`, and `max` if a flow has samples above 14,720 bytes",
+    )
+    receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = Field(
+        default=["listener", "waitset"], description="how samples are received"
+    )
+    security: Annotated[list[str], OneOrMore, Field(max_length=20)] = Field(
+        default=[],
+        description="levels of DDS Security, from `security/`; default: those that give what `security` of the"
+        " application needs",
+    )
+    tuning: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
+        default=[NO_TUNING], description="tuning sets of the nodes, from `deploy/tuning`; `none`: none"
+    )
+
+    @model_validator(mode="after")
+    def _values_are_unique(self) -> Choices:
+        for name in type(self).model_fields:
+            values = getattr(self, name)
+            for index, value in enumerate(values):
+                if value in values[:index]:
+                    raise mistake(f"{value} is listed twice", name, index)
+        return self
+
+
+class Application(Strict):
+    """An application file."""
+
+    page: ClassVar[str] = "docs/reference/applications.md"
+
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the application"
+    )
+    title: str = Field(default="", max_length=MAX_TITLE, description="what the application does")
+    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
+    flows: list[Flow] = Field(min_length=1, max_length=MAX_FLOWS, description="what the application sends")
+    security: Need = Field(
+        default="none",
+        description="what samples need on the wire: `signed` (a receiver detects changes), `encrypted` (nobody else can"
+        " read them: by DDS Security, or by a network that encrypts), or `none`",
+    )
+    optimize: Optimize = Field(
+        default="cpu",
+        description="what is best among the configurations that meet all requirements: the least CPU time of all"
+        " participants, or the smallest `delay` relative to its limits",
+    )
+    together: bool = Field(
+        default=True,
+        description="whether the other flows run while a flow is measured, as UDP streams of the same rate; otherwise"
+        " each flow is measured alone",
+    )
+    choices: Choices = Field(default=Choices(), description="what k8sdds may choose")
+    repetitions: int = Field(default=5, ge=1, le=1000, description="repetitions of each configuration")
+    duration_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=86400,
+        description="length of the measured interval of a trial, in seconds; default: as long as the required"
+        " percentiles of all flows need",
+    )
+    warmup_s: float = Field(default=0.5, ge=0, le=3600, description="length of the warm-up, in seconds")
+    layout: Layout = Field(
+        default="auto", description="how participants are pinned to cores, as in an experiment"
+    )
+    link: LinkChoice = Field(default=LinkChoice(), description="links between the nodes, as in an experiment")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flows_are_a_list(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("flows"), dict):
+            raise mistake("must be a list: begin each flow with `- name:`", "flows")
+        return value
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Application:
+        names = [flow.name for flow in self.flows]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise mistake(f"two flows are named {name!r}", "flows", index, "name")
+        return self
+
+    @property
+    def requirements(self) -> Iterator[Requirement]:
+        """All requirements of all flows."""
+        for flow in self.flows:
+            yield from flow.requirements
+
+
+class Search(Strict):
+    """How `k8sdds recommend` searches among the configurations of an application."""
+
+    max_trials: int = Field(ge=1, le=100_000, description="most trials")
+    family_error: float = Field(
+        default=0.05,
+        gt=0,
+        lt=1,
+        description="largest probability that the search drops any configuration that is not worse, by its tests",
+    )
+
+
+class ApplicationExperiment(Experiment):
+    """An experiment that measures the configurations of an application; `k8sdds run --application` writes it."""
+
+    application: Application = Field(description="the application whose requirements are judged")
+    search: Search | None = Field(
+        default=None, description="how configurations are searched; missing: all are measured equally often"
+    )

@@ -1,0 +1,255 @@
+"""Find the trials in run folders that are evidence about the configurations of an application."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from k8sdds.analysis import overhead
+from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.selection import BLOCK
+from k8sdds.campaign import applications, experiments
+from k8sdds.campaign.applications import AXES, SHOWN
+from k8sdds.model.application import Application, ApplicationExperiment, Flow
+from k8sdds.model.trial import defaults
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import EXPERIMENT, RunFolder
+from k8sdds.system.errors import InputError
+
+COLUMNS = {"networks": "network_label"}
+"""Columns of the tidy table that are not named like the choice."""
+ENVIRONMENT = (
+    "testbed",
+    "layout",
+    "link",
+    "ip_families",
+    "policies",
+    "placement",
+    "cpu_quota",
+    "rate_profile",
+)
+"""Columns that no choice sets. Trials that differ in them are never compared."""
+MAX_COMBINATIONS = 20_000
+
+
+@dataclass(frozen=True)
+class Option:
+    """A configuration of an application with what was measured of it."""
+
+    choices: Mapping[str, Any]
+    """Value by choice; the network by its label."""
+    trials: Mapping[str, Sequence[Row]]
+    """Valid trials by flow."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Reason of the last invalid attempt, by flow without a valid trial."""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What identifies it."""
+        return tuple(self.choices.values())
+
+    @property
+    def repetitions(self) -> int:
+        """The number of blocks in which every flow was measured."""
+        return min((len({row[BLOCK] for row in rows}) for rows in self.trials.values()), default=0)
+
+    def describe(self, varied: Sequence[str] = ()) -> str:
+        """Describe the configuration, or only the given choices."""
+        return ", ".join(
+            describe_choice(name, value)
+            for name, value in self.choices.items()
+            if not varied or name in varied
+        )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What run folders show about an application."""
+
+    application: Application
+    options: tuple[Option, ...]
+    """Measured at least in part."""
+    unmeasured: tuple[Mapping[str, Any], ...] = ()
+    """Configurations that were candidates, of which nothing was measured."""
+    excluded: tuple[tuple[Mapping[str, Any], str], ...] = ()
+    notes: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    trials: int = 0
+    """Number of valid trials that were used."""
+    rounds: int = 1
+    """How often the search looked at the results; 1: the trials were planned beforehand."""
+    family_error: float = 0.05
+    """Probability with which the best of the measured configurations is told apart from the recommended one."""
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The choices with more than one measured value."""
+        values: dict[str, set[str]] = defaultdict(set)
+        for option in self.options:
+            for name, value in option.choices.items():
+                values[name].add(str(value))
+        return tuple(name for name, distinct in values.items() if len(distinct) > 1)
+
+
+def describe_choice(name: str, value: Any) -> str:
+    """Describe one value of a choice, such as `multicast` or `messages max`."""
+    match name:
+        case "network" | "middleware" | "transport" | "reliability":
+            return str(value)
+        case "batch_bytes":
+            return f"batches of {value} B" if value else "no batches"
+        case "message_bytes":
+            return f"messages {value}"
+        case "receive_mode":
+            return f"receive by {value}"
+        case "security":
+            return "no DDS Security" if value == "none" else f"security {value}"
+        case _:
+            return "no tuning" if value == "none" else f"tuning {value}"
+
+
+def own_application(run: RunFolder) -> ApplicationExperiment | None:
+    """Return the experiment of a run folder if it measured an application; None: it measured something else."""
+    try:
+        experiment = experiments.load(str(run.path / EXPERIMENT))
+    except InputError:
+        return None
+    return experiment if isinstance(experiment, ApplicationExperiment) else None
+
+
+def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
+    """Return the evidence of a run folder that measured the application."""
+    table = tidy.frame(run)
+    best = overhead.plain_rows(tidy.best(table))
+    by_cell: dict[str, list[Row]] = defaultdict(list)
+    for row in best:
+        by_cell[row["cell_id"]].append(row | {BLOCK: row["repetition"]})
+    reasons = {
+        row["cell_id"]: str(row["reason"] or "")
+        for row in overhead.plain_rows(table)
+        if row["valid"] is not True
+    }
+    known = applications.candidates(experiment)
+    flows = [flow.name for flow in experiment.application.flows]
+    options, unmeasured = [], []
+    for candidate in known.measurable:
+        choices = {SHOWN.get(name, name): value for name, value in candidate.choices}
+        cells = dict(zip(flows, candidate.cell_ids, strict=True))
+        trials = {flow: by_cell.get(cell, []) for flow, cell in cells.items()}
+        failed = {flow: reasons[cell] for flow, cell in cells.items() if not trials[flow] and cell in reasons}
+        # Flows can share cells with other configurations, so a configuration counts only if all of its flows do.
+        if all(rows or flow in failed for flow, rows in trials.items()):
+            options.append(Option(choices, trials, failed))
+        else:
+            unmeasured.append(choices)
+    excluded = tuple((_renamed(choices), why) for choices, why in known.excluded)
+    search = experiment.search
+    return Evidence(
+        experiment.application,
+        tuple(options),
+        tuple(unmeasured),
+        excluded,
+        folders=(str(run.path),),
+        trials=len(best),
+        rounds=len({row["repetition"] for row in best}) if search else 1,
+        family_error=search.family_error if search else 0.05,
+    )
+
+
+def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
+    """Return what any run folders show about an application.
+
+    Raises:
+        InputError: A folder is not a run folder, or none has a trial of a flow of the application.
+    """
+    rows: list[tuple[Flow, tuple[str, ...], Row]] = []
+    notes: list[str] = []
+    for index, folder in enumerate(folders):
+        for row in overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(folder)))):
+            rows += [
+                (
+                    flow,
+                    tuple(str(row[COLUMNS.get(axis, axis)]) for axis in AXES),
+                    row | {BLOCK: f"{index}:{row['repetition']}"},
+                )
+                for flow in application.flows
+                if _is_of(flow, row)
+            ]
+    if not rows:
+        wanted = "; ".join(f"{flow.name}: {flow.describe()}" for flow in application.flows)
+        raise InputError(
+            f"no trial in {', '.join(folders)} is one of {application.name} ({wanted})",
+            f"measure it: k8sdds run --application {application.name}",
+        )
+    environments = Counter(_environment(row) for _, _, row in rows)
+    usual = environments.most_common(1)[0][0]
+    if len(environments) > 1:
+        notes.append(
+            f"{sum(environments.values()) - environments[usual]} trials are left out: they were measured in another"
+            f" environment ({', '.join(ENVIRONMENT)})"
+        )
+    rows = [entry for entry in rows if _environment(entry[2]) == usual]
+    notes += _background_notes(application, [(flow, row) for flow, _, row in rows])
+    options = _options(application, rows)
+    return Evidence(application, tuple(options), (), (), tuple(notes), tuple(folders), len(rows))
+
+
+def _options(application: Application, rows: Sequence[tuple[Flow, tuple[str, ...], Row]]) -> list[Option]:
+    index: dict[tuple[str, tuple[str, ...]], list[Row]] = defaultdict(list)
+    seen: dict[str, dict[str, Any]] = {axis: {} for axis in AXES}
+    usual = defaults(*(axis for axis in AXES if axis != "networks"))
+    for flow, values, row in rows:
+        index[flow.name, values].append(row)
+        for axis, text in zip(AXES, values, strict=True):
+            seen[axis].setdefault(text, int(text) if axis == "batch_bytes" and text.isdecimal() else text)
+    if math.prod(map(len, seen.values())) > MAX_COMBINATIONS:
+        raise InputError("the run folders vary too many settings", "give fewer run folders")
+    options: dict[tuple[Any, ...], Option] = {}
+    for combination in itertools.product(*(seen[axis].values() for axis in AXES)):
+        chosen = dict(zip(AXES, combination, strict=True))
+        if not isinstance(chosen["batch_bytes"], int):
+            chosen["batch_bytes"] = usual["batch_bytes"]
+        keys = {
+            flow.name: tuple(str(value) for value in applications.effective(flow, chosen).values())
+            for flow in application.flows
+        }
+        trials = {name: index.get((name, key), []) for name, key in keys.items()}
+        if any(trials.values()):
+            options.setdefault(tuple(keys.values()), Option(_renamed(chosen), trials))
+    return list(options.values())
+
+
+def _renamed(choices: Mapping[str, Any]) -> dict[str, Any]:
+    return {SHOWN.get(name, name): value for name, value in choices.items()}
+
+
+def _is_of(flow: Flow, row: Row) -> bool:
+    """Return whether a trial measured this flow."""
+    counts = all(
+        row.get(name) == getattr(flow, name)
+        for name in ("payload_bytes", "rate", "publishers", "subscribers")
+    )
+    deadline = flow.missed_percent is None or row.get("deadline_ms") == flow.deadline_ms
+    return row["test"] == "paced" and counts and deadline and flow.reliability in ("any", row["reliability"])
+
+
+def _environment(row: Row) -> tuple[str, ...]:
+    return tuple(str(row.get(name)) for name in ENVIRONMENT)
+
+
+def _background_notes(application: Application, rows: Sequence[tuple[Flow, Row]]) -> list[str]:
+    """Return a note for each flow that was measured with another background than the other flows."""
+    notes: dict[str, None] = {}
+    for flow, row in rows:
+        wanted = applications.background(application, flow, str(row["transport"]))
+        text = row.get("background") or "none"
+        found = {} if text == "none" else json.loads(text)
+        if found != (wanted.model_dump(mode="json") if wanted else {}):
+            what = "another background" if found else "nothing"
+            notes[f"{flow.name} was measured next to {what}, not next to the other flows"] = None
+    return list(notes)

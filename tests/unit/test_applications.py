@@ -1,0 +1,249 @@
+"""Applications: files, configurations, verdicts, and the answer from run folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from k8sdds.campaign import applications, experiments, new_experiment
+from k8sdds.campaign.applications import Candidates
+from k8sdds.campaign.expansion import expand
+from k8sdds.cli import recommend as command
+from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
+from k8sdds.recommend import evidence, results
+from k8sdds.recommend.answer import answer
+from k8sdds.system.errors import InputError, RequirementsNotMet, RequirementsUndecided
+from tests.applications import Truth, application, best_of, folder
+from tests.unit.test_init import all_keys_enabled, keys
+
+
+def candidates_of(application: Application) -> Candidates:
+    return applications.candidates(applications.experiment(application))
+
+
+@pytest.mark.parametrize("name", applications.names())
+def test_the_installed_applications_have_configurations_and_enough_samples(name: str) -> None:
+    loaded = applications.load(name)
+    experiment = applications.experiment(loaded)
+    assert applications.candidates(experiment).measurable
+    for flow in loaded.flows:
+        assert flow.delay, f"{flow.name} has no limit of its delay"
+    assert experiment.duration_s <= 15
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("p99 <= 10 ms", ("p99", 10_000)),
+        ("p99.9<=500us", ("p999", 500)),
+        (" max <= 1.5 s ", ("max", 1_500_000)),
+    ],
+)
+def test_limits_of_the_delay(text: str, expected: tuple[str, float]) -> None:
+    assert parse_bound(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["p99 < 10 ms", "p95 <= 1 ms", "p99 <= 0 ms", "10 ms", "p99 <= -1 ms", "p99 <= 1e9 ms"]
+)
+def test_other_texts_are_no_limits(text: str) -> None:
+    with pytest.raises(ValueError, match=r"p99|limit|p95|10 ms"):
+        parse_bound(text)
+
+
+def test_mistakes_name_file_line_and_key(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\nflows:\n  - name: a\n    payload_bytes: 64\n    rate: 10\n    delay: p99 <= 10\n    lost_percent: 1\n"
+    )
+    with pytest.raises(InputError) as error:
+        applications.load(str(path))
+    assert f"{path}:6: delay:" in error.value.message
+    assert f"{path}:7: lost_percent: unknown key (did you mean 'loss_percent'?)" in error.value.message
+
+
+def test_the_template_has_every_key_and_can_be_measured(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    text = new_experiment.application("mine")
+    path.write_text(text)
+    written = applications.load(str(path))
+    assert written.name == "mine" and candidates_of(written).measurable
+    for model in (Application, Flow, Choices):
+        assert set(model.model_fields) <= keys(text)
+    path.write_text(all_keys_enabled(text))
+    assert applications.load(str(path)) == written
+
+
+def test_choices_without_effect_on_a_flow_share_its_cell() -> None:
+    flows = [
+        {"name": "camera", "payload_bytes": 65536, "rate": 30, "subscribers": 4},
+        {"name": "commands", "payload_bytes": 64, "rate": 100},
+    ]
+    choices = {
+        "networks": ["weavenet"], "middleware": ["cyclonedds"], "receive_mode": ["listener"], "batch_bytes": [0, 4096],
+        "message_bytes": ["auto", "max"],
+    }  # fmt: skip
+    known = candidates_of(application(flows=flows, choices=choices))
+    assert len(known.measurable) == 8, "transport × message_bytes × batch_bytes"
+    cameras, commands = ([candidate.cells[flow] for candidate in known.measurable] for flow in (0, 1))
+    assert {(cell.transport, cell.message_bytes, cell.batch_bytes) for cell in cameras} == {
+        ("unicast", "auto", 0), ("unicast", "max", 0), ("multicast", "auto", 0), ("multicast", "max", 0)
+    }  # fmt: skip
+    assert {(cell.transport, cell.message_bytes) for cell in commands} == {("unicast", "auto")}
+    assert {cell.batch_bytes for cell in commands} == {0, 4096}
+
+
+def test_the_other_flows_run_as_the_background() -> None:
+    flows = [
+        {"name": "camera", "payload_bytes": 100_000, "rate": 10, "publishers": 2, "subscribers": 4},
+        {"name": "commands", "payload_bytes": 64, "rate": 100},
+    ]
+    together = application(flows=flows)
+    camera, commands = together.flows
+    # 2 publishers × 8 Mbit/s, to four subscribers; by multicast, one copy for all.
+    background = applications.background(together, commands, "unicast")
+    assert (background.flows, background.rate_mbit) == (8, 8)
+    background = applications.background(together, commands, "multicast")
+    assert (background.flows, background.rate_mbit) == (2, 8)
+    assert not applications.background(together, camera, "unicast"), "51 kbit/s are left out"
+    assert not applications.background(application(flows=flows, together=False), commands, "unicast")
+
+
+def test_samples_are_encrypted_once() -> None:
+    choices = {
+        "middleware": ["cyclonedds"],
+        "receive_mode": ["listener"],
+        "message_bytes": "auto",
+        "transport": "unicast",
+    }
+    known = candidates_of(application(security="encrypted", choices=choices))
+    pairs = {(dict(each.choices)["networks"], dict(each.choices)["security"]) for each in known.measurable}
+    assert ("weavenet-encrypt", "none") in pairs and ("flannel-vxlan", "EncryptRTPS") in pairs
+    assert ("flannel-vxlan", "none") not in pairs and ("weavenet-encrypt", "EncryptRTPS") not in pairs
+    signed = candidates_of(application(security="signed", choices=choices))
+    assert {dict(each.choices)["security"] for each in signed.measurable}.isdisjoint({"none"})
+
+
+def test_combinations_that_cannot_be_measured_are_left_out_with_the_reason() -> None:
+    known = candidates_of(application())
+    assert all(dict(each.choices)["transport"] == "unicast" for each in known.measurable)
+    assert any("multicast" in why for _, why in known.excluded)
+    with pytest.raises(InputError, match=r"none of the choices can be measured: .*multicast"):
+        expand(
+            applications.experiment(
+                application(choices={"networks": "kube-router", "transport": "multicast"})
+            )
+        )
+
+
+def test_the_experiment_of_a_run_folder_has_the_same_cells(tmp_path: Path) -> None:
+    experiment = applications.experiment(application())
+    run = folder(tmp_path / "run", experiment)
+    again = experiments.load(str(run.path / "experiment.yaml"))
+    assert isinstance(again, ApplicationExperiment) and again.application == experiment.application
+    assert [cell.cell_id for cell in expand(again).cells] == [
+        cell.cell_id for cell in expand(experiment).cells
+    ]
+
+
+def test_changes_of_the_command_line() -> None:
+    changed = applications.changed(
+        application(),
+        ["weavenet"],
+        ["choices.middleware=[fastdds]", "flows=[{name: a, payload_bytes: 64, rate: 5}]"],
+        2,
+        7,
+    )
+    assert [choice.name for choice in changed.choices.networks] == ["weavenet"]
+    assert (changed.choices.middleware, changed.repetitions, changed.duration_s) == (["fastdds"], 2, 7)
+    for wrong in ("choices.middlewares=a", "flow=1", "name"):
+        with pytest.raises(InputError):
+            applications.changed(application(), settings=[wrong])
+    with pytest.raises(ValidationError):
+        application(flows=[{"name": "a", "payload_bytes": 64, "rate": 5}] * 2)
+
+
+def test_the_answer_is_the_configuration_with_the_least_cpu_time(tmp_path: Path) -> None:
+    experiment = applications.experiment(application())
+    run = folder(tmp_path / "run", experiment, Truth(noise=0.005))
+    found = answer(evidence.of_own_run(run, experiment))
+    assert found.verdict == "met" and found.recommended is not None
+    wanted = best_of(experiment, Truth())
+    assert found.recommended.option.choices == {"network": wanted.pop("networks")} | wanted
+    worth = {(each.choice, str(each.other)): each for each in found.worth if each.quantity == "cpu"}
+    middleware = worth["middleware", "fastdds"].contrast
+    assert middleware is not None
+    low, high = middleware.interval()
+    assert low is not None and high is not None and low < 1 / 1.4 < high and middleware.n == 5
+    assert "cyclonedds instead of fastdds: -2" in worth["middleware", "fastdds"].describe()
+    assert len(found.ranked) == len(applications.candidates(experiment).measurable)
+    assert [each.score for each in found.ranked] == sorted(each.score or 0 for each in found.ranked)
+    assert results.data(found)["recommended"]["verdict"] == "met"
+
+
+def test_requirements_decide_before_the_objective(tmp_path: Path) -> None:
+    """The cheapest network is too slow for the limit."""
+    slow = Truth(noise=0.005, delay={"flannel-hostgw": 20.0})
+    experiment = applications.experiment(application())
+    found = answer(evidence.of_own_run(folder(tmp_path / "run", experiment, slow), experiment))
+    assert found.recommended is not None and found.recommended.option.choices["network"] == "kube-router"
+    failing = [each for each in found.ranked if each.verdict == "not met"]
+    assert {each.option.choices["network"] for each in failing} == {"flannel-hostgw"}
+
+
+def test_a_configuration_without_valid_trials_fails(tmp_path: Path) -> None:
+    experiment = applications.experiment(application())
+    run = folder(tmp_path / "run", experiment, invalid=["flannel-hostgw"])
+    found = answer(evidence.of_own_run(run, experiment))
+    for each in found.ranked:
+        assert (each.verdict == "not met") == (each.option.choices["network"] == "flannel-hostgw")
+
+
+def conclude(run: Any, experiment: Any, output: Path) -> None:
+    command.conclude(evidence.of_own_run(run, experiment), output, "json")
+
+
+def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for limit, kind in (("10 ms", None), ("1 ms", RequirementsNotMet), ("3 ms", RequirementsUndecided)):
+        flow = {"name": "camera", "payload_bytes": 65536, "rate": 100, "delay": f"p90 <= {limit}"}
+        experiment = applications.experiment(application(flows=[flow]))
+        run = folder(tmp_path / limit[:2].strip(), experiment, Truth(drift=0.3))
+        if kind is None:
+            conclude(run, experiment, tmp_path / "out")
+            continue
+        with pytest.raises(kind) as error:
+            conclude(run, experiment, tmp_path / "out")
+        assert error.value.exit_code in (7, 8) and error.value.remedy
+    page = (tmp_path / "out" / "recommendation.html").read_text()
+    assert "undecided" in page and "Requirements of the recommended configuration" in page
+    assert '"verdict": "not met"' in capsys.readouterr().out
+
+
+def test_any_run_folder_is_evidence(tmp_path: Path) -> None:
+    """Trials of other campaigns count by their settings; what is missing is named."""
+    first = applications.experiment(
+        application(choices={"networks": "flannel-vxlan", "receive_mode": "listener"})
+    )
+    second = applications.experiment(
+        application(choices={"networks": "kube-router", "receive_mode": "listener"})
+    )
+    paths = [folder(tmp_path / name, each).path for name, each in (("a", first), ("b", second))]
+    flows = [first.application.flows[0].model_dump(), {"name": "commands", "payload_bytes": 64, "rate": 100}]
+    asked = application(flows=flows, choices={})
+    found = answer(evidence.of_folders(asked, [str(path) for path in paths]))
+    assert {each.option.choices["network"] for each in found.ranked} == {"flannel-vxlan", "kube-router"}
+    assert found.verdict == "undecided"
+    assert any("was not measured for commands" in note for note in results.notes(found))
+    with pytest.raises(InputError, match="no trial in"):
+        evidence.of_folders(application(flows=flows[1:]), [str(path) for path in paths])
+    # Configurations of different folders are never compared within a repetition.
+    alone = answer(evidence.of_folders(first.application, [str(path) for path in paths]))
+    other = next(each for each in alone.ranked if each.option.choices["network"] == "kube-router")
+    first_of_other = next(each for each in alone.ranked if each.option.choices["network"] == "flannel-vxlan")
+    assert (other.against is None) != (first_of_other.against is None) or alone.recommended in (
+        other,
+        first_of_other,
+    )

@@ -1,0 +1,100 @@
+"""The search among configurations: which are measured, how many trials, and how often it finds the best."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from k8sdds.analysis import race
+from k8sdds.campaign import applications, planner
+from k8sdds.campaign.racing import Racing
+from k8sdds.model.application import ApplicationExperiment, Search
+from k8sdds.model.trial import Trial
+from k8sdds.results.record import TrialRecord
+from tests.applications import Truth, application, best_of, trials_of
+
+CHOICES = {
+    "networks": ["flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"],
+    "receive_mode": ["listener", "waitset"],
+}
+
+
+def experiment(share: float = 0.2, **changes: Any) -> ApplicationExperiment:
+    asked = application(choices=CHOICES, **changes)
+    cells = len(applications.candidates(applications.experiment(asked)).cells)
+    return applications.experiment(
+        asked, Search(max_trials=max(12, round(share * cells * asked.repetitions)))
+    )
+
+
+def run(experiment: ApplicationExperiment, truth: Truth, seed: int) -> list[TrialRecord]:
+    """Return all attempts of a search."""
+    chance = random.Random(seed)
+    plan = planner.of(experiment)
+    assert isinstance(plan, Racing)
+    attempts: list[TrialRecord] = []
+    trials: Sequence[Trial] = trials_of(experiment)
+    while trials:
+        attempts += [truth.record(trial, chance) for trial in trials]
+        trials = plan.more(attempts)
+    return attempts
+
+
+def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> dict[str, Any]:
+    plan = planner.of(experiment)
+    assert isinstance(plan, Racing)
+    known = applications.candidates(experiment)
+    leader = race.next_round(known.designs, plan.measured(attempts))[0][0]
+    return dict(known.measurable[leader].choices)
+
+
+def test_the_first_round_has_every_value_of_every_choice() -> None:
+    search = experiment()
+    first = {trial.cell.cell_id for trial in trials_of(search)}
+    known = applications.candidates(search)
+    measured = [each for each in known.measurable if set(each.cell_ids) <= first]
+    for axis, values in enumerate(zip(*known.designs, strict=True)):
+        assert {str(each.choices[axis][1]) for each in measured} == set(values)
+
+
+def test_a_search_has_at_most_the_given_trials_each_once() -> None:
+    search = experiment()
+    assert search.search is not None
+    attempts = run(search, Truth(), 1)
+    ids = [record.trial_id for record in attempts]
+    assert len(ids) == len(set(ids)) <= search.search.max_trials
+    rounds = {record.repetition for record in attempts}
+    assert rounds == set(range(len(rounds))) and len(rounds) > 3
+
+
+def test_the_plan_depends_only_on_the_attempts() -> None:
+    search = experiment()
+    attempts = run(search, Truth(), 1)
+    before = [record for record in attempts if record.repetition in (0, 1)]
+    plans = [planner.of(search) for _ in range(2)]
+    first, second = (plan.more(before) if plan else [] for plan in plans)
+    assert [trial.trial_id for trial in first] == [trial.trial_id for trial in second]
+    assert {trial.trial_id for trial in first} == {r.trial_id for r in attempts if r.repetition == 2}
+
+
+def test_a_search_finds_the_best_or_a_tie_with_a_fifth_of_the_trials() -> None:
+    search, truth = experiment(), Truth(noise=0.04)
+    wanted = best_of(search, truth)
+    found = [found_by(search, run(search, truth, seed)) for seed in range(10)]
+    assert sum(each == wanted for each in found) >= 8
+
+
+def test_a_search_finds_two_choices_that_are_good_only_together() -> None:
+    truth = Truth(noise=0.03, pairs={frozenset({"weavenet", "fastdds"}): 0.25})
+    search = experiment()
+    found = [found_by(search, run(search, truth, seed)) for seed in range(6)]
+    assert sum((each["networks"], each["middleware"]) == ("weavenet", "fastdds") for each in found) >= 5
+
+
+def test_a_search_avoids_configurations_that_do_not_meet_the_requirements() -> None:
+    truth = Truth(noise=0.03, delay={"multicast": 30.0, "flannel-hostgw": 30.0})
+    search = experiment()
+    for seed in range(3):
+        found = found_by(search, run(search, truth, seed))
+        assert found["networks"] != "flannel-hostgw" and found["transport"] == "unicast"

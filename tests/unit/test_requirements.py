@@ -1,0 +1,74 @@
+"""Verdicts about requirements: their error rates, and how many further repetitions decide them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from k8sdds.analysis.requirements import judge, overall
+from k8sdds.model.application import Requirement
+
+LIMIT = Requirement("camera", "delay_p90_us", 1000.0, text="p90 delay <= 1 ms")
+LOSS = Requirement("camera", "lost_percent", 1.0, text="loss <= 1 %")
+RATE = Requirement("camera", "achieved_rate_percent", 98.0, at_least=True)
+
+
+def rows(metric: str, values: list[float], sent: int = 10_000) -> list[dict[str, object]]:
+    return [{metric: value, "sent": sent, "subscribers": 1} for value in values]
+
+
+def test_an_interval_on_one_side_of_the_limit_decides() -> None:
+    assert judge(LIMIT, rows("delay_p90_us", [500, 510, 505])).verdict == "met"
+    assert judge(LIMIT, rows("delay_p90_us", [1500, 1510, 1505])).verdict == "not met"
+    found = judge(LIMIT, rows("delay_p90_us", [900, 1300, 700]))
+    assert found.verdict == "undecided" and found.further and found.low and found.high
+    assert found.low < 1000 < found.high
+    assert judge(RATE, rows("achieved_rate_percent", [100, 100, 100])).verdict == "met"
+    assert judge(RATE, rows("achieved_rate_percent", [60, 61, 60])).verdict == "not met"
+
+
+def test_one_repetition_and_missing_values_are_undecided() -> None:
+    assert judge(LIMIT, rows("delay_p90_us", [500])).verdict == "undecided"
+    assert judge(LIMIT, []).why == "no valid trial"
+    missing = [{"delay_p90_us": None, "missing": '{"delay_p90_us": "84 values, 100 are needed"}'}]
+    assert judge(LIMIT, missing).why == "84 values, 100 are needed"
+
+
+def test_no_loss_in_few_samples_is_no_proof() -> None:
+    assert judge(LOSS, rows("lost_percent", [0, 0, 0])).verdict == "met"
+    few = judge(LOSS, rows("lost_percent", [0, 0, 0], sent=20))
+    assert few.verdict == "undecided" and few.further == 12
+    assert judge(LOSS, rows("lost_percent", [0, 0, 0] * 5, sent=20)).verdict == "met"
+    assert judge(LOSS, rows("lost_percent", [5, 5.1, 4.9])).verdict == "not met"
+
+
+def test_further_repetitions_decide_if_nothing_changes() -> None:
+    chance = random.Random(3)
+    values = [900 * math.exp(chance.gauss(0, 0.15)) for _ in range(4)]
+    found = judge(LIMIT, rows("delay_p90_us", values))
+    assert found.verdict == "undecided" and found.further is not None
+    # The same values repeated have the same mean and nearly the same spread.
+    copies = math.ceil((4 + found.further) / 4) + 1
+    assert judge(LIMIT, rows("delay_p90_us", values * copies)).verdict == "met"
+
+
+@pytest.mark.parametrize("verdict", ["met", "not met"])
+def test_a_wrong_verdict_is_rare(verdict: str) -> None:
+    """At the limit itself, each verdict is wrong, and has a probability of 2.5 %."""
+    chance = random.Random(11)
+    wrong = 0
+    for _ in range(2000):
+        values = [1000 * math.exp(chance.gauss(0, 0.2)) for _ in range(5)]
+        wrong += judge(LIMIT, rows("delay_p90_us", values)).verdict == verdict
+    assert 25 <= wrong <= 78, "four standard deviations around 50"
+
+
+def test_one_failure_decides_about_a_configuration() -> None:
+    met, not_met, undecided = (
+        judge(LIMIT, rows("delay_p90_us", values)) for values in ([500, 501], [1500, 1501], [500])
+    )
+    assert overall([met, undecided]) == "undecided"
+    assert overall([met, undecided, not_met]) == "not met"
+    assert overall([met, met]) == "met"
