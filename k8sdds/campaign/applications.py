@@ -194,6 +194,24 @@ def experiment(application: Application, search: Search | None = None) -> Applic
     )
 
 
+SEARCHED_SHARE = 0.2
+"""Trials of a search relative to those of all configurations."""
+MIN_SEARCH_TRIALS = 12
+
+
+def search(application: Application, max_trials: int | None = None) -> ApplicationExperiment:
+    """Return the experiment that searches among the configurations of an application.
+
+    Args:
+        application: The application.
+        max_trials: Most trials; None: a fifth of those that measure all configurations.
+    """
+    whole = experiment(application)
+    trials = len(candidates(whole).cells) * application.repetitions
+    usual = min(trials, max(MIN_SEARCH_TRIALS, math.floor(SEARCHED_SHARE * trials)))
+    return experiment(application, Search(max_trials=max(1, max_trials or usual)))
+
+
 def default_duration_s(application: Application) -> float:
     """Return how long a trial must be so that the percentiles that the flows require are known."""
     needed = [

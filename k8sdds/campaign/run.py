@@ -131,12 +131,25 @@ def _labels(experiment: Experiment) -> list[str]:
 
 def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:
     trials = len(expansion.trials(testbed.name))
-    display.announce(f"{expansion.experiment.name}: {trials} trials", preflight.estimate_s(expansion))
+    first = " in the first round" if expansion.first else ""
+    display.announce(f"{expansion.experiment.name}: {trials} trials{first}", preflight.estimate_s(expansion))
+    if isinstance(experiment := expansion.experiment, ApplicationExperiment):
+        display.line(_configurations(experiment, expansion))
     for line in _sizes(expansion):
         display.line(line)
     for note in preflight.notes(expansion):
         display.line(f"Note: {note}")
     _note_interference(testbed, display)
+
+
+def _configurations(experiment: ApplicationExperiment, expansion: Expansion) -> str:
+    """Describe what is measured of an application."""
+    known = applications.candidates(experiment)
+    whole = len(expansion.cells) * experiment.repetitions
+    line = f"{len(known.measurable)} configurations, {len(expansion.cells)} cells"
+    if experiment.search is None:
+        return line
+    return f"{line}: a search with at most {experiment.search.max_trials} trials, instead of {whole}"
 
 
 def _sizes(expansion: Expansion) -> list[str]:

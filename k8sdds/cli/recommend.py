@@ -7,15 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import SELECTION
-from k8sdds.cli.options import OutputFolder, complete_applications
-from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
-from k8sdds.cli.terminal import console, print_step
-from k8sdds.system.errors import InputError, InvalidTrials, RequirementsNotMet, RequirementsUndecided
+from k8sdds.cli.help import OUTPUT, SELECTION
+from k8sdds.cli.options import (
+    Context,
+    DryRun,
+    Duration,
+    Image,
+    Kubeconfig,
+    Meter,
+    Namespace,
+    Networks,
+    PodNetwork,
+    PskFile,
+    Repeat,
+    Seed,
+    Settings,
+    TestbedName,
+    complete_applications,
+)
+from k8sdds.cli.output import DataFormat, Json, choose
+from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.model.application import Application
-    from k8sdds.recommend.answer import Answer
     from k8sdds.recommend.evidence import Evidence
 
 
@@ -37,68 +51,68 @@ def recommend(
             rich_help_panel=SELECTION,
         ),
     ] = None,
-    output: OutputFolder = None,
+    max_trials: Annotated[
+        int | None,
+        typer.Option(
+            "--max-trials",
+            metavar="N",
+            min=4,
+            help="Most trials of the search. Default: a fifth of those that would measure all configurations.",
+            rich_help_panel=SELECTION,
+        ),
+    ] = None,
+    network: Networks = None,
+    repeat: Repeat = None,
+    duration: Duration = None,
+    settings: Settings = None,
+    seed: Seed = None,
+    on: TestbedName = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    pod_network: PodNetwork = None,
+    image: Image = None,
+    meter: Meter = None,
+    psk_file: PskFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
+            " with --from, none.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
     form: DataFormat = "table",
 ) -> None:
-    """Choose network and DDS settings for an application from what was measured, and say what is missing."""
+    """Choose network and DDS settings for an application: search by measuring, or answer from run folders.
+
+    Writes a page and the configuration files of the choice. The search continues with: k8sdds run --resume FOLDER
+    """
     from k8sdds.campaign import applications
+    from k8sdds.cli.run import measure
+    from k8sdds.cli.testbed import select
 
     form = choose(form, as_json)
-    loaded = applications.load(application)
-    if not folders:
-        raise InputError("no run folder given", "name run folders: --from FOLDER")
-    found = _evidence(loaded, folders)
-    conclude(found, output, form)
+    loaded = applications.changed(
+        applications.load(application), network or (), settings or (), repeat, duration
+    )
+    if folders:
+        from k8sdds.cli.verdict import conclude
 
-
-def conclude(
-    found: Evidence, output: Path | None, form: str = TABLE, failed: InvalidTrials | None = None
-) -> None:
-    """Print the answer and write its page.
-
-    Args:
-        found: The evidence.
-        output: Folder for the page; None: it is not written.
-        form: Format of the output.
-        failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
-
-    Raises:
-        RequirementsNotMet: No configuration meets all requirements.
-        RequirementsUndecided: It is undecided whether one does.
-    """
-    from k8sdds.recommend import results
-    from k8sdds.recommend.answer import answer
-
-    result = answer(found)
-    print_result(form, results.data(result), lambda: results.show(result, console()))
-    if output is not None:
-        page, *_ = results.write(result, output)
-        print_step(f"\nRecommendation: {page}")
-    refuse(result, failed)
-
-
-def refuse(result: Answer, failed: InvalidTrials | None = None) -> None:
-    """Raise an error with the exit code of the verdict, unless a configuration meets all requirements."""
-    name = result.evidence.application.name
-    if result.verdict == "met":
+        if dry_run or max_trials is not None:
+            raise InputError("--from measures nothing", "leave out --dry-run and --max-trials")
+        conclude(_evidence(loaded, folders), output, form)
         return
-    if failed is not None and not result.ranked:
-        raise failed
-    if result.verdict == "not met":
-        raise RequirementsNotMet(
-            f"no measured configuration meets all requirements of {name}",
-            "allow more choices, or lower a requirement; the page has the reason of each configuration",
-        )
-    best = result.recommended
-    more = (
-        f"about {best.further} further repetitions: --repeat"
-        if best and best.further
-        else "more repetitions: --repeat"
-    )
-    raise RequirementsUndecided(
-        f"it is undecided whether a configuration meets all requirements of {name}", f"measure {more}"
-    )
+    if form != "table":
+        raise InputError("--json and --format are for answers from run folders", "give --from FOLDER")
+    selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
+    searched = applications.search(loaded, max_trials)
+    measure(searched, seed, output, dry_run, selected, psk_file, network or ())
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:

@@ -260,7 +260,7 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None
     path = report.write_report(run, None if is_application else console())
     console().print(f"\nReport: {path}")
     if is_application:
-        from k8sdds.cli.recommend import conclude
+        from k8sdds.cli.verdict import conclude
         from k8sdds.recommend.evidence import of_own_run
 
         conclude(of_own_run(run, experiment), run.report, failed=failed)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from k8sdds.campaign import applications, experiments, new_experiment
 from k8sdds.campaign.applications import Candidates
 from k8sdds.campaign.expansion import expand
-from k8sdds.cli import recommend as command
+from k8sdds.cli import verdict as command
 from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
 from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer

@@ -1,0 +1,63 @@
+"""Print the answer about an application, and end with the exit code of its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.cli.output import TABLE, print_result
+from k8sdds.cli.terminal import console, print_step
+from k8sdds.system.errors import InvalidTrials, RequirementsNotMet, RequirementsUndecided
+
+if TYPE_CHECKING:
+    from k8sdds.recommend.answer import Answer
+    from k8sdds.recommend.evidence import Evidence
+
+
+def conclude(
+    found: Evidence, output: Path | None, form: str = TABLE, failed: InvalidTrials | None = None
+) -> None:
+    """Print the answer and write its page.
+
+    Args:
+        found: The evidence.
+        output: Folder for the page; None: it is not written.
+        form: Format of the output.
+        failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
+
+    Raises:
+        RequirementsNotMet: No configuration meets all requirements.
+        RequirementsUndecided: It is undecided whether one does.
+    """
+    from k8sdds.recommend import results
+    from k8sdds.recommend.answer import answer
+
+    result = answer(found)
+    print_result(form, results.data(result), lambda: results.show(result, console()))
+    if output is not None:
+        page, *_ = results.write(result, output)
+        print_step(f"\nRecommendation: {page}")
+    refuse(result, failed)
+
+
+def refuse(result: Answer, failed: InvalidTrials | None = None) -> None:
+    """Raise an error with the exit code of the verdict, unless a configuration meets all requirements."""
+    name = result.evidence.application.name
+    if result.verdict == "met":
+        return
+    if failed is not None and not result.ranked:
+        raise failed
+    if result.verdict == "not met":
+        raise RequirementsNotMet(
+            f"no measured configuration meets all requirements of {name}",
+            "allow more choices, or lower a requirement; the page has the reason of each configuration",
+        )
+    best = result.recommended
+    more = (
+        f"about {best.further} further repetitions: --repeat"
+        if best and best.further
+        else "more repetitions: --repeat"
+    )
+    raise RequirementsUndecided(
+        f"it is undecided whether a configuration meets all requirements of {name}", f"measure {more}"
+    )
