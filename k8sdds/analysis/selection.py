@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from k8sdds.analysis import tests
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Application, Flow, Optimize
@@ -47,48 +46,78 @@ def scores(application: Application, trials: Trials, optimize: Optimize | None =
 
 
 def violations(application: Application, trials: Trials) -> dict[Any, float]:
-    """Return by block the logarithm of the worst value of a requirement relative to its limit; above 0: beyond it."""
+    """Return by block the logarithm of the worst value of a requirement relative to its limit; above 0: beyond it.
+
+    It is limited to -1 and 1: one disturbed trial must not outweigh all others, and a share of 0 has no logarithm.
+    """
     worst: dict[Any, float] = {}
     for requirement in application.requirements:
         for row in trials.get(requirement.flow, ()):
             value = row.get(requirement.metric)
             if value is None:
                 continue
-            ratio = max(value, requirement.limit / 100) / requirement.limit
-            log = -math.log(ratio) if requirement.at_least else math.log(ratio)
-            worst[row[BLOCK]] = max(worst.get(row[BLOCK], -math.inf), log)
+            log = math.log(max(value / requirement.limit, 1e-9))
+            log = max(-1.0, min(1.0, -log if requirement.at_least else log))
+            worst[row[BLOCK]] = max(worst.get(row[BLOCK], -1.0), log)
     return worst
 
 
-def contrast(own: Scores, other: Scores) -> Contrast | None:
-    """Return own/other as a contrast over the blocks that both have; None if there is none."""
-    shared = own.keys() & other.keys()
-    return tests.one_sample([own[block] - other[block] for block in shared]) if shared else None
+class Fit:
+    """Additive effects of configurations and blocks on scores, by least squares.
 
-
-def adjusted(measured: Mapping[Any, Scores], rounds: int = 50) -> dict[Any, float]:
-    """Return the mean score of each configuration as if all had been measured in the same blocks.
-
-    Least squares for additive effects of configurations and blocks, by alternation: Gentleman, Wilk, Applied Statistics
-    24(2), 1975. With complete blocks, the results are the means.
+    Configurations that were never measured in the same block are compared through others, as in the analysis of
+    incomplete blocks: Yates, Annals of Eugenics 7(2), 1936. The spread of single trials is that of the residuals of all
+    configurations, so that a few repetitions of each suffice for a test. With one residual there is no test.
     """
-    means = {key: math.fsum(own.values()) / len(own) for key, own in measured.items() if own}
-    members: dict[Any, list[tuple[Any, float]]] = defaultdict(list)
-    for key in means:
-        for block, score in measured[key].items():
-            members[block].append((key, score))
-    for _ in range(rounds):
-        effects = {
-            block: math.fsum(score - means[key] for key, score in rows) / len(rows)
-            for block, rows in members.items()
+
+    def __init__(self, measured: Mapping[Any, Scores]) -> None:
+        import numpy as np
+
+        known = {key: own for key, own in measured.items() if own}
+        self._index = {key: number for number, key in enumerate(known)}
+        self._n = {key: len(own) for key, own in known.items()}
+        blocks = {
+            block: number
+            for number, block in enumerate(dict.fromkeys(b for own in known.values() for b in own))
         }
-        center = math.fsum(effects.values()) / len(effects) if effects else 0.0
-        means = {
-            key: math.fsum(score - effects[block] + center for block, score in measured[key].items())
-            / len(measured[key])
-            for key in means
-        }
-    return means
+        entries = [
+            (self._index[key], blocks[b], score) for key, own in known.items() for b, score in own.items()
+        ]
+        design = np.zeros((len(entries), len(known) + len(blocks)))
+        for row, (index, block, _) in enumerate(entries):
+            design[row, index] = design[row, len(known) + block] = 1.0
+        values = np.array([score for _, _, score in entries])
+        self._inverse = np.linalg.pinv(design.T @ design, hermitian=True)
+        self._projection = self._inverse @ (design.T @ design)
+        self._effects = self._inverse @ (design.T @ values)
+        self._df = len(entries) - round(float(np.trace(self._projection)))
+        residual = float(((values - design @ self._effects) ** 2).sum())
+        self._variance = residual / self._df if self._df > 0 else None
+        self._block_mean = float(self._effects[len(known) :].mean()) if blocks else 0.0
+
+    def mean(self, key: Any) -> float | None:
+        """Return the mean score of a configuration as if all had been measured in all blocks."""
+        return float(self._effects[self._index[key]]) + self._block_mean if key in self._index else None
+
+    def contrast(self, *pairs: tuple[Any, Any]) -> Contrast | None:
+        """Return the mean of own/other over pairs of configurations; None if blocks do not connect them."""
+        import numpy as np
+
+        if not pairs or any(key not in self._index for pair in pairs for key in pair):
+            return None
+        weights = np.zeros(len(self._effects))
+        for own, other in pairs:
+            weights[self._index[own]] += 1 / len(pairs)
+            weights[self._index[other]] -= 1 / len(pairs)
+        if np.abs(self._projection @ weights - weights).max() > 1e-6:
+            return None
+        n = min(self._n[key] for pair in pairs for key in pair)
+        log = float(weights @ self._effects)
+        if self._variance is None:
+            return Contrast(log, None, None, n)
+        return Contrast(
+            log, math.sqrt(self._variance * float(weights @ self._inverse @ weights)), self._df, n
+        )
 
 
 def _cost(flow: Flow, row: Row, optimize: Optimize) -> float | None:

@@ -126,7 +126,7 @@ _add(
 _add(
     MEASURE, "recommend", recommend.recommend,
     "k8sdds recommend teleoperation",
-    "k8sdds recommend ./my-robot.yaml --network flannel-hostgw --network weavenet --max-trials 60",
+    "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
     "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )  # fmt: skip
 _add(

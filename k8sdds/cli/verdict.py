@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def conclude(
     found: Evidence, output: Path | None, form: str = TABLE, failed: InvalidTrials | None = None
 ) -> None:
-    """Print the answer and write its page.
+    """Print the answer, and write its page and the files of the configuration.
 
     Args:
         found: The evidence.
-        output: Folder for the page; None: it is not written.
+        output: Folder for the page and the files; None: they are not written.
         form: Format of the output.
         failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
 
@@ -29,7 +29,7 @@ def conclude(
         RequirementsNotMet: No configuration meets all requirements.
         RequirementsUndecided: It is undecided whether one does.
     """
-    from k8sdds.recommend import results
+    from k8sdds.recommend import files, results
     from k8sdds.recommend.answer import answer
 
     result = answer(found)
@@ -37,6 +37,8 @@ def conclude(
     if output is not None:
         page, *_ = results.write(result, output)
         print_step(f"\nRecommendation: {page}")
+        if written := files.write(result, output / files.FOLDER):
+            print_step(f"Files to use it: {written[0].parent}")
     refuse(result, failed)
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from k8sdds.analysis import selection, tests
+from k8sdds.analysis import selection
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict, judge_flows, overall
-from k8sdds.analysis.selection import TITLES
+from k8sdds.analysis.selection import TITLES, Fit
 from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Optimize
 from k8sdds.recommend.evidence import Evidence, Option, describe_choice
 
 _RANK: dict[Verdict, int] = {MET: 0, UNDECIDED: 1, NOT_MET: 2}
-MIN_LOCAL_PAIRS = 3
-"""Pairs of the recommended configuration with which a choice is judged by that configuration alone."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Worth:
     contrast: Contrast | None
     """Other configurations equal, recommended/other; None: it was not measured."""
     configurations: int = 1
-    """Number of pairs of configurations that differ only in this choice and that the contrast is about."""
+    """Number of pairs of configurations, which differ only in this choice, that the contrast is about."""
 
     def describe(self) -> str:
         """Describe it as a sentence."""
@@ -68,10 +66,10 @@ class Worth:
         low, high = self.contrast.interval()
         text = f"{what}: {100 * (self.contrast.ratio - 1):+.0f} % {TITLES[self.quantity]}"
         if low is None or high is None:
-            return f"{text} (one pair, no interval)"
+            return f"{text} (too few trials for an interval)"
         text += f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]"
         if self.configurations > 1:
-            text += f", over {self.configurations} pairs of configurations"
+            text += f", on average over {self.configurations} pairs of other configurations"
         return text if low > 1 or high < 1 else f"{text}: no difference seen"
 
 
@@ -126,33 +124,23 @@ class Answer:
 def answer(evidence: Evidence, confidence: float = CONFIDENCE) -> Answer:
     """Judge and rank all measured configurations, and estimate what each choice of the best one is worth."""
     application = evidence.application
-    scores = {option.key: selection.scores(application, option.trials) for option in evidence.options}
-    means = selection.adjusted(scores)
+    fit = Fit({option.key: selection.scores(application, option.trials) for option in evidence.options})
     judged: list[Ranked] = []
     for option in evidence.options:
         judgements = tuple(judge_flows(application.requirements, option.trials, confidence))
-        judged.append(Ranked(option, judgements, _verdict(option, judgements), means.get(option.key)))
+        judged.append(Ranked(option, judgements, _verdict(option, judgements), fit.mean(option.key)))
     judged.sort(key=lambda each: _place(application, each))
     if not judged:
         return Answer(evidence, (), (), confidence)
     best = judged[0]
-    comparisons = sum(
-        bool(scores[each.option.key].keys() & scores[best.option.key].keys()) for each in judged[1:]
-    )
-    ranked = [best]
-    for each in judged[1:]:
-        against = selection.contrast(scores[each.option.key], scores[best.option.key])
-        ranked.append(
-            Ranked(
-                each.option,
-                each.judgements,
-                each.verdict,
-                each.score,
-                against,
-                _tied(against, comparisons * evidence.rounds, evidence.family_error),
-            )
-        )
-    return Answer(evidence, tuple(ranked), tuple(_worth(evidence, best.option)), confidence)
+    against = {each.option.key: fit.contrast((each.option.key, best.option.key)) for each in judged[1:]}
+    tests = evidence.rounds * sum(contrast is not None for contrast in against.values())
+    others = [
+        replace(each, against=contrast, tied=_tied(contrast, tests, evidence.family_error))
+        for each in judged[1:]
+        for contrast in [against[each.option.key]]
+    ]
+    return Answer(evidence, (best, *others), tuple(_worth(evidence, best.option)), confidence)
 
 
 def _verdict(option: Option, judgements: Sequence[Judgement]) -> Verdict:
@@ -182,51 +170,40 @@ def _worth(evidence: Evidence, best: Option) -> list[Worth]:
     application = evidence.application
     found = []
     for quantity in dict.fromkeys((application.optimize, "cpu", "delay")):
-        scores = {
-            option.key: selection.scores(application, option.trials, quantity) for option in evidence.options
-        }
+        fit = Fit(
+            {
+                option.key: selection.scores(application, option.trials, quantity)
+                for option in evidence.options
+            }
+        )
         for name in evidence.varied:
             others = dict.fromkeys(str(option.choices[name]) for option in evidence.options)
             for other in others:
                 if other != str(best.choices[name]):
-                    found.append(_worth_of(evidence, best, scores, name, other, quantity))
+                    found.append(_worth_of(evidence, best, fit, name, other, quantity))
     # The objective first; a choice that was not measured is named once.
     return [worth for worth in found if worth.contrast is not None or worth.quantity == application.optimize]
 
 
-def _worth_of(
-    evidence: Evidence,
-    best: Option,
-    scores: Mapping[Any, selection.Scores],
-    name: str,
-    other: str,
-    quantity: Optimize,
-) -> Worth:
+def _worth_of(evidence: Evidence, best: Option, fit: Fit, name: str, other: str, quantity: Optimize) -> Worth:
+    """Return what a choice is worth for the best configuration, otherwise on average over others."""
     chosen = str(best.choices[name])
-    local: Contrast | None = None
-    differences: list[float] = []
-    pairs = 0
     value: Any = other
     by_rest = {
         _rest(option, name): option for option in evidence.options if str(option.choices[name]) == chosen
     }
+    pairs = []
     for option in evidence.options:
         if str(option.choices[name]) != other:
             continue
         value = option.choices[name]
         partner = by_rest.get(_rest(option, name))
-        between = selection.contrast(scores[partner.key], scores[option.key]) if partner else None
-        if partner is None or between is None:
+        if partner is None or fit.contrast((partner.key, option.key)) is None:
             continue
-        pairs += 1
-        shared = scores[partner.key].keys() & scores[option.key].keys()
-        differences += [scores[partner.key][block] - scores[option.key][block] for block in shared]
+        pairs.append((partner.key, option.key))
         if partner is best:
-            local = between
-    if local is not None and (local.n >= MIN_LOCAL_PAIRS or pairs == 1):
-        return Worth(name, best.choices[name], value, quantity, local)
-    pooled = tests.one_sample(differences) if differences else None
-    return Worth(name, best.choices[name], value, quantity, pooled, pairs)
+            return Worth(name, best.choices[name], value, quantity, fit.contrast(pairs[-1]))
+    return Worth(name, best.choices[name], value, quantity, fit.contrast(*pairs), max(len(pairs), 1))
 
 
 def _rest(option: Option, name: str) -> tuple[str, ...]:

@@ -125,20 +125,33 @@ def own_application(run: RunFolder) -> ApplicationExperiment | None:
 def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
     """Return the evidence of a run folder that measured the application."""
     table = tidy.frame(run)
-    best = overhead.plain_rows(tidy.best(table))
-    by_cell: dict[str, list[Row]] = defaultdict(list)
-    for row in best:
-        by_cell[row["cell_id"]].append(row | {BLOCK: row["repetition"]})
     reasons = {
         row["cell_id"]: str(row["reason"] or "")
         for row in overhead.plain_rows(table)
         if row["valid"] is not True
     }
+    return of_trials(experiment, overhead.plain_rows(tidy.best(table)), reasons, str(run.path))
+
+
+def of_trials(
+    experiment: ApplicationExperiment, best: Sequence[Row], reasons: Mapping[str, str], source: str
+) -> Evidence:
+    """Return the evidence of the trials of a campaign that measured an application.
+
+    Args:
+        experiment: The experiment of the campaign.
+        best: The valid trials.
+        reasons: Why attempts were invalid, by cell_id.
+        source: Where the trials are from.
+    """
+    by_cell: dict[str, list[Row]] = defaultdict(list)
+    for row in best:
+        by_cell[row["cell_id"]].append(row | {BLOCK: row["repetition"]})
     known = applications.candidates(experiment)
     flows = [flow.name for flow in experiment.application.flows]
     options, unmeasured = [], []
     for candidate in known.measurable:
-        choices = {SHOWN.get(name, name): value for name, value in candidate.choices}
+        choices = _renamed(dict(candidate.choices))
         cells = dict(zip(flows, candidate.cell_ids, strict=True))
         trials = {flow: by_cell.get(cell, []) for flow, cell in cells.items()}
         failed = {flow: reasons[cell] for flow, cell in cells.items() if not trials[flow] and cell in reasons}
@@ -147,14 +160,13 @@ def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
             options.append(Option(choices, trials, failed))
         else:
             unmeasured.append(choices)
-    excluded = tuple((_renamed(choices), why) for choices, why in known.excluded)
     search = experiment.search
     return Evidence(
         experiment.application,
         tuple(options),
         tuple(unmeasured),
-        excluded,
-        folders=(str(run.path),),
+        tuple((_renamed(choices), why) for choices, why in known.excluded),
+        folders=(source,),
         trials=len(best),
         rounds=len({row["repetition"] for row in best}) if search else 1,
         family_error=search.family_error if search else 0.05,

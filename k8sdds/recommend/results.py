@@ -137,7 +137,8 @@ def notes(answer: Answer) -> list[str]:
     lines = [
         f"Intervals have {100 * answer.confidence:.4g} % confidence, over repetitions. A requirement is met if the"
         " whole interval is within its limit.",
-        "Configurations are compared in pairs within repetitions; a tie is a difference that a one-sided t test at"
+        "Configurations are compared within repetitions, directly or through others, with the spread of all trials; a"
+        " tie is a difference that a one-sided t test at"
         f" {100 * evidence.family_error:g} % does not show after Bonferroni's correction over"
         f" {formats.count(len(answer.ranked), 'configuration')} and {formats.count(evidence.rounds, 'round')}.",
     ]
@@ -226,7 +227,7 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[dict[str, str]]:
 
 def _against(each: Ranked) -> str:
     if each.against is None:
-        return "not compared in a repetition"
+        return "not connected by repetitions"
     low, high = each.against.interval()
     text = f"{100 * (each.against.ratio - 1):+.0f} %"
     text += "" if low is None or high is None else f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]"
