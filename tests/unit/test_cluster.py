@@ -254,6 +254,13 @@ def test_problems_of_nodes_are_reported_before_the_start() -> None:
     )
     # `|=` keeps the conditions of n2 and replaces its images.
     assert "is not on n2" in bare.what
+    # The runtime has it, although the kubelet does not report it yet, or has more images than it reports.
+    late = nodes(n2={"status": {"images": [{"names": ["other"]}]}})
+    assert preflight.placement_problems([cell()], late, IMAGE, {"n2": {IMAGE}}.__getitem__) == []
+    (bare,) = preflight.placement_problems([cell()], late, IMAGE, {"n2": {"other"}}.__getitem__)
+    assert "is not on n2" in bare.what
+    many = nodes(n2={"status": {"images": [{"names": [f"other:{number}"]} for number in range(50)]}})
+    assert preflight.placement_problems([cell()], many, IMAGE) == []
     cordoned = {"spec": {"unschedulable": True}}
     (few,) = preflight.placement_problems([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
     assert "n2: cordoned" in few.what

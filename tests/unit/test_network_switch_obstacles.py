@@ -52,7 +52,7 @@ def test_machines_need_what_the_daemons_need(provider: str) -> None:
 
 def test_every_mode_that_a_cluster_can_install_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = profiles.parse(PROFILE.format(provider="local", software="bundle"), "lab.yaml")
-    machines = {"one": machine(*BARE)}
+    machines = {"one": Facts({}, {"feature": BARE, "image": ("own:1 sha256:5",)})}
     monkeypatch.setattr(deployed_clusters, "machines", lambda cluster: machines)
     monkeypatch.setattr(deployed_clusters, "current_network", lambda cluster: ("flannel-vxlan", None))
     monkeypatch.setattr(profiles, "deployed", lambda cluster: lab)
@@ -61,3 +61,4 @@ def test_every_mode_that_a_cluster_can_install_is_examined(monkeypatch: pytest.M
     assert "openvswitch" in switch.obstacle("weavenet") and "kernel" not in switch.obstacle(
         "weavenet (sleeve)"
     )
+    assert list(switch.images("one")) == ["own:1"] and not switch.images("two")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from k8sdds.deploy import deployed_clusters, network_install, preflight, profiles, software
 from k8sdds.deploy.facts import Facts
@@ -38,10 +38,13 @@ class NetworkSwitch:
 
     def obstacle(self, network: str) -> str:
         """Return why a network cannot be installed on this cluster; empty: it can."""
-        if self._machines is None:
-            self._machines = deployed_clusters.machines(self._cluster)
         mode = cluster_modes().get(network) or (find(network), None)
-        return _obstacle(self._profile, *mode, self._machines)
+        return _obstacle(self._profile, *mode, self._facts())
+
+    def images(self, node: str) -> Collection[str]:
+        """Return the images that the runtime of a node has; empty: the node cannot be reached."""
+        facts = self._facts().get(node)
+        return facts.pairs("image").keys() if facts else ()
 
     def is_installed(self, network: str, options: dict[str, object]) -> bool:
         """Return whether a network is installed with these options."""
@@ -58,6 +61,11 @@ class NetworkSwitch:
         network, options = self._original
         if not self.is_installed(network, options):
             self.install(network, options)
+
+    def _facts(self) -> Mapping[str, Facts]:
+        if self._machines is None:
+            self._machines = deployed_clusters.machines(self._cluster)
+        return self._machines
 
 
 def _cluster_options(network: str, options: dict[str, object]) -> dict[str, object]:

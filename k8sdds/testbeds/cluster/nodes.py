@@ -14,6 +14,8 @@ from k8sdds.model.trial import Cell, Participant
 from k8sdds.system.errors import InputError
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+MAX_REPORTED_IMAGES = 50
+"""Images in the status of a node, unless the kubelet is configured otherwise."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class NodeInfo:
     ip_families: frozenset[IpFamily]
     """IP families of pods on the node."""
     images: frozenset[str]
+    reports_images: bool
+    """Whether these are all images of the node, apart from the latest."""
     network_reason: str
     """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty: unknown."""
     own_taints: frozenset[str]
@@ -55,6 +59,7 @@ class NodeInfo:
             info=info,
             ip_families=_ip_families(spec, status),
             images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
+            reports_images=0 < len(status.get("images", [])) < MAX_REPORTED_IMAGES,
             network_reason=_network_reason(status),
             own_taints=own_taints,
             address=next(iter(_internal_addresses(status)), ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes.client import KubernetesClient
@@ -177,13 +177,19 @@ def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Pr
     return list(problems.values())
 
 
-def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: str) -> list[Problem]:
+def placement_problems(
+    cells: Sequence[Cell],
+    nodes: Sequence[NodeInfo],
+    image: str,
+    imported: Callable[[str], Collection[str]] = lambda node: (),
+) -> list[Problem]:
     """Return problems of the cells' placements, and of the image on the nodes.
 
     Args:
         cells: The cells of the campaign.
         nodes: The cluster's nodes; empty: this user may not list them, so nothing is checked.
         image: Image of the participants.
+        imported: Returns the images that the runtime of a node has, if they can be read.
     """
     if not nodes:
         return [
@@ -219,10 +225,12 @@ def placement_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], image: 
             problems.setdefault(what, Problem(what, "change the placement, or add a node", input=True))
         used_names |= set(places.values())
     used = [node for node in candidates if node.name in used_names]
-    return [*problems.values(), *_image_problems(used, image)]
+    return [*problems.values(), *_image_problems(used, image, imported)]
 
 
-def _image_problems(nodes: Sequence[NodeInfo], image: str) -> list[Problem]:
+def _image_problems(
+    nodes: Sequence[NodeInfo], image: str, imported: Callable[[str], Collection[str]]
+) -> list[Problem]:
     if not image.startswith(versions.LOCAL_REGISTRY):
         return []
     foreign = next((arch for arch in versions.BUNDLE_ARCHITECTURES if image.endswith(f"-{arch}")), "")
@@ -230,9 +238,15 @@ def _image_problems(nodes: Sequence[NodeInfo], image: str) -> list[Problem]:
     if other:
         what = f"the image {image} runs on {foreign} only, but {', '.join(other)} have another architecture"
         return [Problem(what, f"use --image {image.removesuffix(f'-{foreign}')}", input=True)]
-    # An empty list means that the kubelet does not report images.
-    without = [node.name for node in nodes if node.images and image not in node.images]
+    # The kubelet reports an image up to a minute after it was imported, and at most 50 images, so the runtime decides.
+    unreported = [node.name for node in nodes if node.reports_images and image not in node.images]
+    without = [name for name in unreported if image not in imported(name)]
     if without:
-        what = f"the image {image} is not on {', '.join(without)}"
-        return [Problem(what, "load it with `k8sdds images load`; see docs/get-started/your-cluster.md")]
+        remedy = "load it with `k8sdds images load`; if you just have, wait a minute; see"
+        return [
+            Problem(
+                f"the image {image} is not on {', '.join(without)}",
+                f"{remedy} docs/get-started/your-cluster.md",
+            )
+        ]
     return []

@@ -141,7 +141,9 @@ class ClusterTestbed:
             *preflight.family_problems(cells, self.nodes),
             *NodeTuning(self.selected.name).problems(cells),
             *policies.rights_problems(self.client, self.selected.namespace, cells),
-            *preflight.placement_problems(cells, self.nodes, self._image(trials)),
+            *preflight.placement_problems(
+                cells, self.nodes, self._image(trials), *([self.switch.images] if self.switch else [])
+            ),
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
