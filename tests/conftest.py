@@ -16,7 +16,10 @@ import hypothesis
 import pytest
 
 from k8sdds.system import cgroups
-from tests.clusters import one_machine  # noqa: F401 (a fixture)
+
+# Its failures show what differs.
+pytest.register_assert_rewrite("tests.clusters")
+from tests.clusters import one_machine  # noqa: E402, F401 (a fixture)
 
 # Tests never contact the servers of official builds. Those that need them use servers of their own.
 os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"

@@ -301,12 +301,11 @@ class Sweep(Strict):
         list[Annotated[int, Field(ge=0, le=10_000)]], Number, OneOrMore, Field(min_length=1)
     ] = Field(
         default=[0],
-        description="number of NetworkPolicies that select the pods; each allows only what participants send (not yet"
-        " tested on a cluster)",
+        description="number of NetworkPolicies that select the pods; each allows only what participants send",
     )
     tuning: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
         default=[NO_TUNING],
-        description="tuning set of the nodes, from `deploy/tuning`; `none`: none (not yet tested on a cluster)",
+        description="tuning set of the nodes, from `deploy/tuning`; `none`: none",
     )
     background: Annotated[list[Background], OneOrMore, Field(min_length=1)] = Field(
         default=[Background()],
@@ -431,7 +430,7 @@ class Experiment(Strict):
     placement: Placement = Field(
         default="spread",
         description="how participants are distributed over nodes; `same-node`: all on one, so that samples"
-        " cross no link between nodes (not yet tested on a cluster); or a mapping such as `{pub0: 0, sub0: 1}`"
+        " cross no link between nodes; or a mapping such as `{pub0: 0, sub0: 1}`"
         " (participant: node; on a cluster also the name or a label of a node)",
     )
     profile: bool = Field(

@@ -49,7 +49,7 @@ def parts(command: int) -> list[int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(5))
 def test_killed_parts_cost_no_attempt(
     one_machine: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

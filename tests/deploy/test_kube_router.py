@@ -130,7 +130,8 @@ def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched
     assert settings_seen == {"4096 131072 16777216"}
     assert {switched.inside(node, "cat", "/proc/sys/net/ipv4/tcp_rmem") for node in nodes} == tcp_rmem
     assert "40 policies deny what " in selected["network_proof"]
-    assert selected["fingerprint"]["rules"] - without["fingerprint"]["rules"] >= 119
+    # A policy adds three rules, and the pods of other trials on the node change the number by fewer than 40.
+    assert selected["fingerprint"]["rules"] - without["fingerprint"]["rules"] >= 119 - 40
     assert "pass on one node, not by eth0" in together["network_proof"]
     evidence = together["link_bytes"]
     assert evidence["uplink"] < evidence["received"]["sub0"] / 2

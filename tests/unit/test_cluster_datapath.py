@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from k8sdds.networks.cluster_install import PathEvidence
 from k8sdds.networks.common import strongswan
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.testbeds.cluster import datapath
-from k8sdds.testbeds.cluster.datapath import PathEnd
+from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
+from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.cluster.session import ClusterSession, _observed
 from k8sdds.testbeds.cluster.verify import ENCRYPTED, PathProof, PathVerifier
 
@@ -138,3 +140,22 @@ def test_the_fingerprint_proves_the_encryption_that_links_do_not_show(
     verifier._proofs = {key: PathProof("whole packets pass", "which links carry it")}
     other = verifier.proof(encrypted, {})
     assert other is not None and other.unproven == "which links carry it"
+
+
+def test_a_switch_of_the_network_costs_no_evidence_of_trials_on_the_nodes_own_network() -> None:
+    readings = iter(range(0, 1000, 100))
+
+    def read_counters(nodes: list[str], addresses: object = ()) -> dict[str, LinkCounters]:
+        count = next(readings)
+        return {node: LinkCounters({"eth0": NodeLink("", "", count, count)}, {}) for node in nodes}
+
+    probes = SimpleNamespace(read_counters=read_counters, unavailable="")
+    pods = SimpleNamespace(pod=lambda slot: SimpleNamespace(node="n1"))
+    verifier = PathVerifier(pods, probes)  # type: ignore[arg-type]
+    cell = Cell(network="host", test="latency", payload_bytes=1024, placement="same-node")
+    slots = {name: Slot(name, "participant", "n1", True, None) for name in ("pub0", "sub0")}
+    verifier._proofs[verifier._key(cell, slots)] = PathProof("not by eth0", links={"n1": ("eth0",)})
+    for _ in range(2):
+        verifier.verify(cell, slots)
+        assert verifier.counters(cell, slots) == ({"uplink_bytes": 200}, "")
+        verifier.forget_pod_networks()

@@ -107,6 +107,9 @@ class PathVerifier:
         if key not in self._proofs:
             verify = self._verify if cell.crosses_links else self._verify_on_node
             self._proofs[key] = verify(cell, slots, multicast=key[-1])
+        # A switch of the pod network does not change the path on the nodes' own network, but forgets all counters.
+        if unread := self._proofs[key].links.keys() - self._last.keys():
+            self._last = {**self._last, **self._probes.read_counters(sorted(unread))}
 
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
         """Return the proof for a cell, whose pods must be ready; None: not verified yet."""

@@ -1,0 +1,97 @@
+"""Conditions of experiments on a real cluster: pods on one node, a tuning set of the nodes, and CPU profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import nodes
+from k8sdds.analysis import profile
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import perf
+from k8sdds.testbeds.profiling import RECORDING
+from tests.clusters import Deployed
+
+pytestmark = pytest.mark.long
+
+CONDITIONS = """\
+name: conditions
+baseline: host
+repetitions: 2
+duration_s: 1
+warmup_s: 0.2
+sweeps:
+  - networks: [host, flannel-vxlan]
+    test: latency
+  - networks: [host, flannel-vxlan]
+    test: latency
+    placement: same-node
+  - networks: [host, flannel-vxlan]
+    test: latency
+    tuning: tcp-buffers
+"""
+TCP_RMEM = "/proc/sys/net/ipv4/tcp_rmem"
+
+
+def valid_attempts(folder: Path) -> list[dict[str, Any]]:
+    """Return the valid attempts of a run in which every trial has one."""
+    run = RunFolder.open(folder)
+    valid = [attempt for attempt in run.attempts() if attempt["valid"]]
+    assert {attempt["trial_id"] for attempt in valid} == set(run.campaign["trials"])
+    return valid
+
+
+def test_placements_and_tuning_sets_are_axes(
+    one_machine: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+
+    def tcp_rmem() -> dict[str, str]:
+        return {name: nodes.run(one_machine.name, name, ["cat", TCP_RMEM]) for name in one_machine.nodes}
+
+    before = tcp_rmem()
+    (tmp_path / "conditions.yaml").write_text(CONDITIONS)
+    options = ("--testbed", one_machine.name, "-o", str(tmp_path / "run"))
+    done = one_machine.k8sdds("run", str(tmp_path / "conditions.yaml"), *options)
+    assert done.returncode == 0, done.stderr
+    assert tcp_rmem() == before
+    valid = valid_attempts(tmp_path / "run")
+    assert len(valid) == 12
+    for attempt in valid:
+        if attempt["placement"] == "same-node":
+            assert "on one node, not by eth0" in attempt["network_proof"]
+            assert attempt["link_bytes"]["uplink"] < attempt["link_bytes"]["received"]["sub0"] / 2
+        else:
+            assert "by eth0" in attempt["network_proof"] or "over eth0" in attempt["network_proof"]
+            assert "uplink" not in attempt["link_bytes"]
+        settings = {values["net.ipv4.tcp_rmem"] for values in (attempt.get("node_settings") or {}).values()}
+        assert settings == ({"4096 131072 16777216"} if attempt.get("tuning") else set())
+
+
+@pytest.mark.skipif(bool(perf.problems()), reason="this user cannot record all cores")
+def test_a_campaign_with_profile(one_machine: Deployed, tmp_path: Path) -> None:
+    options = ("--repeat", "1", "--duration", "2", "--set", "test=throughput", "--profile")
+    where = ("--testbed", one_machine.name, "-o", str(tmp_path / "run"))
+    done = one_machine.k8sdds("run", "quickstart", *options, *where)
+    assert done.returncode == 0, done.stderr
+    valid = valid_attempts(tmp_path / "run")
+    profiled = {attempt["network"]: attempt for attempt in valid if attempt.get("profiled")}
+    assert {"host", "flannel-vxlan"} <= set(profiled) and len(valid) == 2 * len(profiled)
+    for attempt in profiled.values():
+        assert attempt["throughput_mbps"] is None
+        found = attempt["profile"]
+        assert {"netfilter", "routing", "queues and devices", "application"} <= found["components"].keys()
+        assert found["attributed_percent"] > profile.MIN_ATTRIBUTED_PERCENT
+        assert sum(cost["percent"] for cost in found["components"].values()) == pytest.approx(100, abs=0.5)
+    tunnel = {
+        network: profiled[network]["profile"]["components"]["tunnel"]["percent"]
+        for network in ("host", "flannel-vxlan")
+        if "tunnel" in profiled[network]["profile"]["components"]
+    }
+    assert tunnel["flannel-vxlan"] > tunnel.get("host", 0)
+    for raw in (tmp_path / "run" / "raw").rglob(profile.FILE):
+        assert "k8sdds-perftest" in {stack.process for stack in profile.read(raw.parent).stacks}
+    assert not list((tmp_path / "run").rglob(RECORDING))
+    assert len(list((tmp_path / "run" / "report" / "figures").glob("flame-*.svg"))) == len(profiled)
