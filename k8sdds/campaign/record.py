@@ -61,7 +61,10 @@ def record(
     record.reason = reason
     record.warnings = [*validity.warnings(outputs), *invalid_facts]
     _set_counts(record, outputs)
-    workloads.find(cell.test).measure(record, outputs)
+    workload = workloads.find(cell.test)
+    workload.measure(record, outputs)
+    if workload.tcp:
+        record.tcp_congestion_control = _congestion_control(outputs)
     _set_resources(record, outputs)
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
@@ -227,6 +230,15 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     cpus = machine.get("cpus") or 1
     record.machine_cpu_percent = aggregate.ratio(percent(first, machine.get("busy_s")), cpus)
     record.softirq_percent = aggregate.ratio(percent(first, machine.get("softirq_s")), cpus)
+
+
+def _congestion_control(outputs: TrialOutputs) -> str | None:
+    used = {
+        str(meters["tcp_congestion_control"])
+        for meters in outputs.meters.values()
+        if meters.get("tcp_congestion_control")
+    }
+    return ", ".join(sorted(used)) or None
 
 
 def _cpu_percent(meters: list[dict[str, Any]]) -> float | None:

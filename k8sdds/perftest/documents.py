@@ -146,6 +146,7 @@ class Meters(Shape):
     throttled_periods: Count = None
     memory_peak_bytes: Count = None
     machine: dict[str, Number] | None = None
+    tcp_congestion_control: Text = None
     network: dict[str, Count] | None = None
     interfaces: dict[str, dict[str, Count]] | None = None
     attempt_interfaces: dict[str, dict[str, Count]] | None = None

@@ -174,6 +174,8 @@ class Setting:
             )
             duration = rows[0]["duration_s"]
             text += f", {duration:g} s each" if duration else ""
+            control = sorted({row["tcp_congestion_control"] for row in rows} - {None})
+            text += f", TCP congestion control {' or '.join(control)}" if control else ""
             parts.append(f"{name}: {text}" if test is None else text)
         return "; ".join(parts)
 

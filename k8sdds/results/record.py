@@ -24,6 +24,7 @@ from k8sdds.results.metrics import (
     PROFILED,
     SELECTED,
     STREAMS,
+    TCP,
     TUNED,
     Column,
     Metrics,
@@ -112,6 +113,8 @@ class Description(BaseModel):
         "The settings of the tuning set as each node had them during the trial", only=TUNED)
     node_links: dict[str, Any] | None = column("attempt", "testbed",
         "MTU (`mtu_bytes`) and offloads, by ethtool's names, that the link of each node had", only=LINKED)
+    tcp_congestion_control: str | None = column("attempt", "supervisor",
+        "TCP congestion control of the pods, such as `cubic` or `bbr`; of client and server if they differ", only=TCP)
     ip_families: str | None = column("cell", "experiment",
         "IP versions of nodes and pods, the one that participants used first: `ipv4`, `ipv6`, `ipv4+ipv6` or `ipv6+ipv4`."
         " Missing in folders of earlier versions, which measured `ipv4`")

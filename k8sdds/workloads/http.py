@@ -191,6 +191,7 @@ class HttpRequests(ToolWorkload):
     name = "http"
     options: type[Strict] = HttpOptions
     program = Http()
+    tcp = True
     measured_by: Role = PUBLISHER
     histograms = (round_trips.TAG,)
     metrics = ("requests_per_s", *round_trips.METRICS)

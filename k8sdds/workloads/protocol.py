@@ -33,6 +33,8 @@ class Workload(Protocol):
     """The core layout that `auto` selects."""
     program: Program | None = None
     """What its participants run; None: the cell's middleware."""
+    tcp: bool = False
+    """Whether its samples travel over TCP."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""

@@ -13,6 +13,7 @@ class TcpCrr(Exchange):
 
     name = "tcp-crr"
     program = Transactions("--new-connections")
+    tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:

@@ -11,4 +11,5 @@ class TcpRr(Exchange):
 
     name = "tcp-rr"
     program = Transactions()
+    tcp = True
     metrics = ("transactions_per_s", *round_trips.METRICS)

@@ -26,6 +26,7 @@ class TcpStream(Stream):
     name = "tcp-stream"
     options = TcpStreamOptions
     program = Iperf3()
+    tcp = True
     metrics = ("throughput_mbps", "retransmits")
 
     def unsupported(self, cell: Cell) -> str | None:

@@ -45,3 +45,7 @@ def test_all_tools_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
         # Kernels answer pings without the program in the pod.
         assert record["subscriber_cpu_percent"] > 0 or test == "ping", test
         assert record.get("middleware") is None, test
+        control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+        assert record.get("tcp_congestion_control") == (control if WORKLOADS[test].tcp else None), test
+    page = (tmp_path / "out" / "report" / "report.html").read_text()
+    assert f"TCP congestion control {control}" in page

@@ -291,3 +291,20 @@ def test_costs_are_those_of_the_interval_that_a_tool_measured(tmp_path: Path) ->
     costs = ("publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample", "machine_cpu_ms_per_mb")
     assert all(late[cost] == pytest.approx(usual[cost]) for cost in costs)
     assert not [warning for warning in late["warnings"] if warning.startswith("cpu-interval")]
+
+
+def test_the_congestion_control_of_the_pods_is_a_condition_of_tests_over_tcp(tmp_path: Path) -> None:
+    stream, ping = Recording("tcp-stream", tmp_path / "tcp"), Recording("ping", tmp_path / "icmp")
+    assert stream.record()["tcp_congestion_control"] is None  # recorded by an earlier version
+    for meters in (*stream.meters.values(), *ping.meters.values()):
+        meters["tcp_congestion_control"] = "bbr"
+    assert stream.record()["tcp_congestion_control"] == "bbr"
+    assert "tcp_congestion_control" not in ping.record()
+    stream.meters["sub0"]["tcp_congestion_control"] = "cubic"
+    assert stream.record()["tcp_congestion_control"] == "bbr, cubic"
+    assert [name for name, workload in WORKLOADS.items() if workload.tcp] == [
+        "tcp-stream",
+        "tcp-rr",
+        "tcp-crr",
+        "http",
+    ]

@@ -16,7 +16,7 @@ from k8sdds.system.paths import native_program
 SYSCTLS = (
     "net.core.rmem_max", "net.core.rmem_default", "net.core.wmem_max", "net.core.wmem_default",
     "net.core.netdev_max_backlog", "net.core.netdev_budget",
-    "net.ipv4.udp_mem", "net.ipv4.ipfrag_high_thresh", "net.ipv4.ipfrag_time",
+    "net.ipv4.udp_mem", "net.ipv4.ipfrag_high_thresh", "net.ipv4.ipfrag_time", "net.ipv4.tcp_congestion_control",
     "kernel.sched_rt_runtime_us", "kernel.randomize_va_space",
 )  # fmt: skip
 PACKAGES = (

@@ -23,18 +23,11 @@ namespace k8sdds {
 
 namespace {
 
-constexpr std::array<const char*, 11> kSysctls = {
+constexpr std::array<const char*, 12> kSysctls = {
     "net.core.rmem_max",      "net.core.rmem_default",        "net.core.wmem_max",
     "net.core.wmem_default",  "net.core.netdev_max_backlog",  "net.core.netdev_budget",
     "net.ipv4.udp_mem",       "net.ipv4.ipfrag_high_thresh",  "net.ipv4.ipfrag_time",
-    "kernel.sched_rt_runtime_us", "kernel.randomize_va_space"};
-
-// Returns the fields of a file, separated by single spaces; empty if the file does not exist.
-std::string one_line(const std::string& path) {
-    std::string line;
-    for (const auto& field : fields(read_file(path).value_or(""))) line += (line.empty() ? "" : " ") + field;
-    return line;
-}
+    "net.ipv4.tcp_congestion_control", "kernel.sched_rt_runtime_us", "kernel.randomize_va_space"};
 
 std::string cpu_model() {
     for (const auto& line : lines(read_file("/proc/cpuinfo").value_or(""))) {

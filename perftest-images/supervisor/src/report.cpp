@@ -208,6 +208,7 @@ std::string meters_json(const Options& options, const Outcome& outcome, const Me
     json["interfaces"] = interfaces(start, end);
     json["attempt_interfaces"] = interfaces(outcome.released.value_or(empty), outcome.after_cleanup.value_or(empty));
     json["machine"] = machine(outcome);
+    json["tcp_congestion_control"] = json_or_null(one_line("/proc/sys/net/ipv4/tcp_congestion_control"));
     json["libraries"] = meters.libraries();
     json["supervisor_total_cpu_s"] = json_seconds(outcome.supervisor_total_ns);
     return json_text(json, 2) + "\n";

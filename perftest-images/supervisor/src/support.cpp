@@ -86,6 +86,12 @@ std::vector<std::string> fields(std::string_view text) {
     }
 }
 
+std::string one_line(const std::string& path) {
+    std::string line;
+    for (const auto& field : fields(read_file(path).value_or(""))) line += (line.empty() ? "" : " ") + field;
+    return line;
+}
+
 std::vector<std::string> lines(std::string_view text) {
     auto parts = split(text, '\n');
     if (!parts.empty() && parts.back().empty()) parts.pop_back();

@@ -41,6 +41,7 @@ std::string link_target(const std::string& path);  // empty if the link does not
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::vector<std::string> fields(std::string_view text);  // separated by white space
+std::string one_line(const std::string& path);  // fields of a file, separated by single spaces; empty if it does not exist
 std::vector<std::string> lines(std::string_view text);
 bool starts_with(std::string_view text, std::string_view prefix);
 std::optional<std::int64_t> to_integer(std::string_view text);
