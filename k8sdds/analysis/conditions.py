@@ -78,6 +78,12 @@ def _describe(name: str, value: Any) -> str:
             return f"concurrency {value:g}"
         case "mss":
             return f"MSS {value:g} B"
+        case "loss_percent" | "latency_at_percent" | "min_rate" | "max_rate":
+            return ""
+        case "p99_ms":
+            return f"p99 ≤ {value:g} ms"
+        case "width_percent":
+            return f"intervals of {value:g} %"
         case "deadline_ms":
             return f"deadline {value:g} ms"
         case "security":

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
+from k8sdds import workloads
 from k8sdds.campaign import applications
 from k8sdds.campaign.cells import cell_of
 from k8sdds.middleware import config
@@ -31,7 +32,10 @@ class Expansion:
         A search plans its further trials while it runs.
         """
         repetitions = [(cell, 0) for cell in self.first] or [
-            (cell, repetition) for repetition in range(self.experiment.repetitions) for cell in self.cells
+            (cell, repetition)
+            for repetition in range(self.experiment.repetitions)
+            for cell in self.cells
+            if repetition == 0 or not workloads.find(cell.test).finds_rate
         ]
         return [
             Trial(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from k8sdds import workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -35,4 +36,9 @@ def of(experiment: Experiment) -> Planner | None:
         from k8sdds.campaign.racing import Racing
 
         return Racing(experiment, experiment.search)
+    tests = {test.name for sweep in experiment.sweeps for test in sweep.test}
+    if any(workloads.find(test).finds_rate for test in tests):
+        from k8sdds.campaign.capacity_search import CapacitySearch
+
+        return CapacitySearch(experiment)
     return None

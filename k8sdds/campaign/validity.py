@@ -91,17 +91,18 @@ def _failed(outputs: TrialOutputs) -> str | None:
 def _not_verified(outputs: TrialOutputs) -> str | None:
     """Return why an attempt without failed participants is not valid, or None."""
     cell = outputs.trial.cell
+    workload = workloads.find(cell.test)
     if None in outputs.summaries.values():
         return f"no-report: a participant exited normally without a complete summary{_reported(outputs)}"
     lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
     if not any(outputs.delivered_bytes(participant) for participant in outputs.summaries):
         return "no-samples: nothing was received"
-    if cell.reliability == "reliable" and lost and middleware.of(cell):
+    if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.finds_rate:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
     return (
-        _lossy(outputs)
-        or workloads.find(cell.test).invalid(outputs)
-        or _missing_instances(outputs)
+        (None if workload.finds_rate else _lossy(outputs))
+        or workload.invalid(outputs)
+        or (None if workload.finds_rate else _missing_instances(outputs))
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or execution.not_effective(outputs)
         or background.invalid(outputs)

@@ -34,6 +34,7 @@ DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 
 LOADED = "trials with `background`"
 PROFILED = "trials with `--profile`"
+CAPACITY = "trials with `test: capacity`"
 
 MAX_TEXT = 2000
 """Most characters of a text in a record that is read. Reasons contain the last line of a log at most."""
@@ -275,6 +276,11 @@ class Metrics(BaseModel):
     achieved_rate_percent: float | None = metric("achieved rate", "% of the offered rate", "delay", "publishers",
         "Samples that were sent, as a share of the samples that were due: in a throughput test, `rate` × the measured"
         " interval of each publisher. A deviation above 2 % is a warning", better="higher", scale="linear")
+    undelivered_percent: float | None = metric("undelivered samples", "%", "samples", "derived",
+        "Share of the samples due in the measured interval that the worst subscriber did not receive, whether they were lost"
+        " or not sent. Null in the first trial of a search, which has no rate", scale="linear", only=CAPACITY)
+    overdue_percent: float | None = metric("overdue samples", "%", "delay", "derived",
+        "Share of the delays of all subscribers that are longer than `p99_ms`", scale="linear", only=CAPACITY)
     loaded_latency_count: int | None = column("buffer delay", "publisher", "Number of timed round trips")
     loaded_latency_p50_us: float | None = metric("p50 buffer delay", "µs", "buffer delay", "publisher",
         "Median of half the round trip of some samples of a throughput test. An unlimited publisher keeps all queues"

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
     ASYNCHRONOUS,
+    CAPACITY,
     CONFIGURED,
     EXCHANGES,
     HTTP,
@@ -73,6 +74,14 @@ class Description(BaseModel):
     concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=HTTP)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
+    loss_percent: list[float] | None = column("cell", "experiment",
+        "Accepted shares of undelivered samples, for each of which a capacity is searched", only=CAPACITY)
+    p99_ms: float | None = column("cell", "experiment", "Accepted 99th percentile of the delay in ms", only=CAPACITY)
+    width_percent: float | None = column("cell", "experiment", "Width at which a search ends", only=CAPACITY)
+    min_rate: float | None = column("cell", "experiment", "Lowest rate of a search in samples per second", only=CAPACITY)
+    max_rate: float | None = column("cell", "experiment", "Highest rate of a search in samples per second", only=CAPACITY)
+    latency_at_percent: list[float] | None = column("cell", "experiment",
+        "Shares of the capacity at which the delay is measured", only=CAPACITY)
     payload_bytes: int | None = column("cell", "experiment",
         "Size of a sample, PerfTest's `-dataLen` (includes 28 bytes of overhead)")
     publishers: int | None = column("cell", "experiment", "Number of publishers")

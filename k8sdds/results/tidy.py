@@ -72,11 +72,24 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
     return table
 
 
+SEARCHES = ("capacity",)
+"""Tests whose trials are probes of a search. Their result is that of the search, never a mean of trials."""
+
+
 def best(table: pd.DataFrame) -> pd.DataFrame:
     """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0.
 
-    Profiled trials are left out.
+    Profiled trials and probes of a search are left out.
     """
+    return _last_valid(table[~table["test"].isin(SEARCHES)])
+
+
+def probes(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the same of the probes of searches."""
+    return _last_valid(table[table["test"].isin(SEARCHES)])
+
+
+def _last_valid(table: pd.DataFrame) -> pd.DataFrame:
     valid = table[table["valid"] & ~profiled(table)]
     # The sort is stable, so unnumbered attempts stay in the order in which they were written.
     valid = valid.sort_values("attempt", kind="stable", na_position="first")

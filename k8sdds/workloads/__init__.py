@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from k8sdds.workloads.capacity import Capacity
 from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.latency import Latency
 from k8sdds.workloads.outputs import TrialOutputs
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, Workload] = {
         TcpCrr(),
         HttpRequests(),
         Ping(),
+        Capacity(),
     )
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""

@@ -54,8 +54,8 @@ class Paced(Workload):
     """Delay of each sample from the time at which it was due by the offered rate: a stall counts in full."""
 
     name = "paced"
-    options = PacedOptions
-    metrics = (
+    options: type[Strict] = PacedOptions
+    metrics: tuple[str, ...] = (
         "delay_p90_us", "delay_mean_us", "delay_p50_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us",
         "delay_max_us", "delay_jitter_us", "deadline_missed_percent", "achieved_rate_percent",
     )  # fmt: skip
@@ -90,7 +90,7 @@ class Paced(Workload):
         record.delay_method, _ = _method(outputs)
         error = outputs.measurement.clock_error
         record.clock_error_us = error.bound_us if error is not None else None
-        delays = _delays(outputs, record.delay_method)
+        delays = delays_of(outputs, record.delay_method)
         if delays is not None:
             latencies.set_percentiles(
                 record, "delay", delays.get_total_count(), histograms.quantities_us(delays)
@@ -181,8 +181,11 @@ def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:
     return [summary["arrivals"] for summary in outputs.subscribers if summary["arrivals"]]
 
 
-def _delays(outputs: TrialOutputs, method: str) -> HdrHistogram | None:
-    return histograms.merged(outputs.latencies[tag] for tag in TAGS[method] if tag in outputs.latencies)
+def delays_of(outputs: TrialOutputs, method: str | None) -> HdrHistogram | None:
+    """Return the delays that count by a method, in ns, merged over the subscribers; None: there are none."""
+    return histograms.merged(
+        outputs.latencies[tag] for tag in TAGS.get(method or "", ()) if tag in outputs.latencies
+    )
 
 
 def _method(outputs: TrialOutputs) -> tuple[str, str]:

@@ -35,6 +35,8 @@ class Workload(Protocol):
     """What its participants run; None: the cell's middleware."""
     tcp: bool = False
     """Whether its samples travel over TCP."""
+    finds_rate: bool = False
+    """Whether its trials are probes of a search for a rate, which a planner adds: what they lose is a result."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""

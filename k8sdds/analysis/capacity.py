@@ -1,0 +1,313 @@
+"""Search the capacity of a network: the highest rate at which goals on loss and delay are met. Pure.
+
+Each trial at a rate is a probe. A search decides from all probes so far which rates come next. It follows MLRsearch
+(Multiple Loss Ratio Search, draft-ietf-bmwg-mlrsearch), which generalizes RFC 2544: short probes find the region, full
+probes decide, all goals share all probes, and each goal ends with two rates. At the lower one, most full probes met the
+goal. At the upper one, most did not. In contrast to MLRsearch, a failure at a low rate is outvoted by successes at
+higher ones (`_split`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LATE_PERCENT = 1.0
+"""Share of the delays that may exceed `p99_ms`."""
+
+SHORT = 0.25
+"""Length of a short probe as a share of a full one."""
+MIN_SHORT_S = 0.5
+"""Least length of a short probe: below, a trial mostly starts and ends."""
+MAX_GROWTH = 4.0
+"""Largest ratio of two successive rates while one of the bounds is unknown."""
+DIGITS = 4
+"""Significant digits of a rate. The narrowest interval is ten times as wide as the last digit."""
+MAX_PROBES = 150
+"""A search that has needed so many probes ends undecided: its network changes while it is measured."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is required at a rate."""
+
+    loss_percent: float
+    """Share of the samples due that the worst subscriber may miss."""
+    p99_ms: float | None
+    """Limit of the 99th percentile of the delay; None: no limit."""
+
+    def describe(self) -> str:
+        """Describe the goal, such as `loss ≤ 0.5 %, p99 ≤ 10 ms`."""
+        delay = "" if self.p99_ms is None else f", p99 ≤ {self.p99_ms:g} ms"
+        return f"loss ≤ {self.loss_percent:g} %{delay}"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A valid trial at a rate."""
+
+    rate: float
+    """0: as fast as possible."""
+    duration_s: float
+    undelivered_percent: float | None = None
+    overdue_percent: float | None = None
+    samples_per_s: float | None = None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Probe:
+        """Return the probe of a record or of a row of the tidy table."""
+        return cls(
+            record["rate"] or 0.0,
+            record["duration_s"] or 0.0,
+            record["undelivered_percent"],
+            record["overdue_percent"],
+            record["samples_per_s"],
+        )
+
+    def excess(self, goal: Goal) -> float:
+        """Return the largest ratio of a measured share to the share that the goal accepts; above 1: missed.
+
+        A share that is unknown is not met.
+        """
+        loss = _over(self.undelivered_percent, goal.loss_percent)
+        return loss if goal.p99_ms is None else max(loss, _over(self.overdue_percent, LATE_PERCENT))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The interval that contains the capacity."""
+
+    low: float | None = None
+    """Highest rate that met the goal; None: none did."""
+    high: float | None = None
+    """Lowest rate that missed the goal; None: none did."""
+
+    @property
+    def middle(self) -> float | None:
+        """The geometric middle; None if a bound is unknown."""
+        return math.sqrt(self.low * self.high) if self.low and self.high else None
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One pass of the search: probes of a length, and how many decide about a rate."""
+
+    duration_s: float
+    trials: int
+
+    @property
+    def majority(self) -> int:
+        return self.trials // 2 + 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search of one cell.
+
+    Args:
+        goals: The goals; latencies are measured below the capacity of the first.
+        duration_s: Length of a full probe.
+        trials: Full probes that decide about a rate, by majority.
+        width: Width at which an interval is narrow enough, as a share of its lower end.
+        min_rate: No rate below is probed.
+        max_rate: No rate above is probed.
+        latency_at_percent: Shares of the capacity at which the latency is measured.
+    """
+
+    goals: tuple[Goal, ...]
+    duration_s: float
+    trials: int
+    width: float
+    min_rate: float
+    max_rate: float
+    latency_at_percent: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], duration_s: float, trials: int) -> Search:
+        """Return the search that the options of a `test: capacity` describe."""
+        return cls(
+            goals=tuple(Goal(loss, options["p99_ms"]) for loss in sorted(options["loss_percent"])),
+            duration_s=duration_s,
+            trials=trials,
+            width=options["width_percent"] / 100,
+            min_rate=options["min_rate"],
+            max_rate=options["max_rate"],
+            latency_at_percent=tuple(options["latency_at_percent"]),
+        )
+
+    def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
+        """Return the rates to probe next, each with the length of the probe in seconds; empty: the search ends."""
+        if len(probes) >= MAX_PROBES:
+            return []
+        hints: dict[Goal, Bounds] = {}
+        for stage in self._stages:
+            for goal in self.goals:
+                bounds = self._bounds(stage, goal, probes)
+                rate = self._rate(stage, goal, bounds, probes, hints.get(goal, Bounds()))
+                if rate is not None:
+                    return [(rate, self._length(stage, goal, rate, probes))]
+                hints[goal] = bounds
+        return self._latencies(probes)
+
+    def bounds(self, goal: Goal, probes: Sequence[Probe]) -> Bounds:
+        """Return what all probes show about the capacity."""
+        return self._bounds(self._full, goal, probes)
+
+    def contradicting(self, goal: Goal, probes: Sequence[Probe]) -> int:
+        """Return how many probes missed the goal below the capacity, or met it above."""
+        return _split(_votes(self._full, goal, probes))[1]
+
+    def is_decided(self, goal: Goal, probes: Sequence[Probe]) -> bool:
+        """Return whether the interval is as narrow as requested, or the capacity is outside the probed rates."""
+        return self._is_narrow(self.bounds(goal, probes))
+
+    def latency_rates(self, probes: Sequence[Probe]) -> dict[float, float]:
+        """Return the rate at each share of the capacity of the first goal, by share; empty if it is unknown."""
+        low = self.bounds(self.goals[0], probes).low
+        rates = (
+            {} if low is None else {share: rounded(low * share / 100) for share in self.latency_at_percent}
+        )
+        return {share: rate for share, rate in rates.items() if rate > 0}
+
+    @property
+    def _full(self) -> _Stage:
+        return _Stage(self.duration_s, self.trials)
+
+    @property
+    def _stages(self) -> tuple[_Stage, ...]:
+        return _Stage(min(self.duration_s, max(SHORT * self.duration_s, MIN_SHORT_S)), 1), self._full
+
+    @property
+    def _step(self) -> float:
+        return 1 + self.width
+
+    def _is_narrow(self, bounds: Bounds) -> bool:
+        low, high = bounds.low, bounds.high
+        if low is not None and high is not None:
+            return high <= low * self._step * (1 + 10.0**-DIGITS)
+        return (low or 0) >= self.max_rate or (high is not None and high <= self.min_rate)
+
+    def _bounds(self, stage: _Stage, goal: Goal, probes: Sequence[Probe]) -> Bounds:
+        votes = _votes(stage, goal, probes)
+        highest, _ = _split(votes)
+        met = (r for r, (yes, no) in votes.items() if r <= highest and yes >= stage.majority and yes > no)
+        missed = (r for r, (yes, no) in votes.items() if r > highest and no >= stage.majority and no > yes)
+        return Bounds(max(met, default=None), min(missed, default=None))
+
+    def _rate(
+        self, stage: _Stage, goal: Goal, bounds: Bounds, probes: Sequence[Probe], hints: Bounds
+    ) -> float | None:
+        """Return the rate that narrows an interval; None: it is narrow enough."""
+        if self._is_narrow(bounds):
+            return None
+        floor, ceiling = bounds.low or 0.0, bounds.high or math.inf
+        votes = _votes(stage, goal, probes)
+        started = [rate for rate in votes if floor < rate < ceiling]
+        if started:
+            return min(started)
+        near = 1 + self.width / 4
+        for hint in (hints.low, hints.high):
+            if hint is not None and floor * near <= hint <= ceiling / near:
+                return hint
+        rate = rounded(min(max(self._aim(bounds, votes, probes), self.min_rate), self.max_rate))
+        return rate if floor < rate < ceiling else None
+
+    def _aim(self, bounds: Bounds, votes: Mapping[float, tuple[int, int]], probes: Sequence[Probe]) -> float:
+        low, high = bounds.low, bounds.high
+        if low is not None and high is not None:
+            # The lower part is a whole number of widths, so that halving it ends at the width.
+            widths = math.ceil(math.log(high / low) / math.log(self._step) - 1e-3)
+            return low * self._step ** max(widths // 2, 1) if widths > 2 else math.sqrt(low * high)
+        if low is not None:
+            known = sorted((rate for rate in votes if rate <= low), reverse=True)
+            return low * self._growth(known)
+        if high is not None:
+            known = sorted(rate for rate in votes if rate >= high)
+            return high / self._growth(known)
+        return _saturated(probes) or math.sqrt(self.min_rate * self.max_rate)
+
+    def _growth(self, nearest: Sequence[float]) -> float:
+        """Return the ratio to the next rate, which grows with each rate on the same side."""
+        if len(nearest) < 2:
+            return self._step**2
+        first, second = nearest[:2]
+        ratio = max(first, second) / min(first, second)
+        return min(max(ratio**2, self._step), MAX_GROWTH)
+
+    def _length(self, stage: _Stage, goal: Goal, rate: float, probes: Sequence[Probe]) -> float:
+        """Return the length of the next probe at a rate; a short one if short ones are likely to decide."""
+        short = self._stages[0].duration_s
+        own = [probe for probe in probes if probe.rate == rate]
+        clear = own and all(_is_missed(stage, goal, probe) for probe in own)
+        return short if clear else stage.duration_s
+
+    def _latencies(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
+        """Return one more full probe at each share of the capacity that has too few."""
+        wanted = dict.fromkeys(self.latency_rates(probes).values())
+        return [
+            (rate, self.duration_s)
+            for rate in wanted
+            if sum(p.rate == rate and _is_full(self._full, p) for p in probes) < self.trials
+        ]
+
+
+def rounded(rate: float) -> float:
+    """Return a rate with as many digits as a search distinguishes."""
+    return float(f"{rate:.{DIGITS}g}")
+
+
+def _votes(stage: _Stage, goal: Goal, probes: Iterable[Probe]) -> dict[float, tuple[int, int]]:
+    """Return by rate how many probes met a goal and how many missed it.
+
+    A short probe counts if it alone exceeds what a longer one may lose or delay. That it lost nothing does not count.
+    """
+    votes: dict[float, tuple[int, int]] = {}
+    for probe in probes:
+        if not probe.rate > 0 or not math.isfinite(probe.rate):
+            continue
+        met, missed = votes.get(probe.rate, (0, 0))
+        if _is_missed(stage, goal, probe):
+            votes[probe.rate] = (met, missed + 1)
+        elif _is_full(stage, probe):
+            votes[probe.rate] = (met + 1, missed)
+    return votes
+
+
+def _split(votes: Mapping[float, tuple[int, int]]) -> tuple[float, int]:
+    """Return the highest rate below the capacity that contradicts the fewest probes, and their number.
+
+    A probe contradicts it if it missed the goal at a lower rate, or met the goal at a higher one. Other work on the
+    machine also makes probes miss goals, at any rate: with the lowest missed rate as the upper bound, as in MLRsearch,
+    one disturbed rate would be the result.
+    """
+    contradicting = sum(yes for yes, _ in votes.values())
+    best = (0.0, contradicting)
+    for rate, (yes, no) in sorted(votes.items()):
+        contradicting += no - yes
+        if contradicting < best[1]:
+            best = rate, contradicting
+    return best
+
+
+def _is_missed(stage: _Stage, goal: Goal, probe: Probe) -> bool:
+    return probe.excess(goal) * min(probe.duration_s / stage.duration_s, 1) > 1
+
+
+def _is_full(stage: _Stage, probe: Probe) -> bool:
+    return probe.duration_s >= stage.duration_s * (1 - 1e-9)
+
+
+def _over(percent: float | None, accepted: float) -> float:
+    if percent is None or math.isnan(percent):
+        return math.inf
+    if not accepted:
+        return math.inf if percent > 0 else 0.0
+    return percent / accepted
+
+
+def _saturated(probes: Iterable[Probe]) -> float | None:
+    """Return what subscribers received of publishers without a rate."""
+    rates = [probe.samples_per_s for probe in probes if not probe.rate and probe.samples_per_s]
+    return max(rates, default=None)

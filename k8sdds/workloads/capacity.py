@@ -1,0 +1,115 @@
+"""The capacity workload: trials at the rates of a search for the highest rate that meets goals on loss and delay."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
+from k8sdds.model.trial import Cell
+from k8sdds.perftest.command import Load
+from k8sdds.results import aggregate
+from k8sdds.results.metrics import Metrics
+from k8sdds.system.strict import Strict, as_list, mistake
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.paced import Paced, delays_of
+from k8sdds.workloads.throughput import Throughput
+
+Percent = Annotated[float, Field(ge=0, lt=100)]
+Share = Annotated[float, Field(gt=0, le=100)]
+
+MAX_GOALS = 5
+
+
+class CapacityOptions(Strict):
+    """Options of the capacity test."""
+
+    loss_percent: Annotated[
+        list[Percent], BeforeValidator(as_list), Field(min_length=1, max_length=MAX_GOALS)
+    ] = Field(
+        default=[0, 0.5],
+        description="accepted shares of the samples due that the worst subscriber does not receive; a capacity is"
+        " searched for each",
+    )
+    p99_ms: float | None = Field(
+        default=10, gt=0, description="accepted 99th percentile of the delay in ms; `null`: any delay"
+    )
+    width_percent: float = Field(
+        default=5, ge=1, le=50, description="the search ends when an interval is at most this wide"
+    )
+    min_rate: float = Field(
+        default=10, ge=1, le=MAX_RATE, description="no lower rate is measured (samples per second)"
+    )
+    max_rate: float = Field(
+        default=MAX_RATE, ge=1, le=MAX_RATE, description="no higher rate is measured (samples per second)"
+    )
+    latency_at_percent: Annotated[list[Share], BeforeValidator(as_list), Field(max_length=10)] = Field(
+        default=[10, 50, 90],
+        description="shares of the capacity by the smallest `loss_percent` at which the delay is measured",
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> CapacityOptions:
+        if len(set(self.loss_percent)) < len(self.loss_percent):
+            raise mistake("a share is listed twice", "loss_percent")
+        if self.min_rate > self.max_rate:
+            raise mistake(f"min_rate {self.min_rate:g} is above max_rate {self.max_rate:g}", "min_rate")
+        return self
+
+
+class Capacity(Paced):
+    """A trial at one rate of a search (`analysis.capacity`): paced, except the first, which is as fast as possible."""
+
+    name = "capacity"
+    options = CapacityOptions
+    finds_rate = True
+    metrics = (*Paced.metrics, "samples_per_s", "undelivered_percent", "overdue_percent")
+    mode = ""  # published logs with PerfTest's mode are of `throughput`
+
+    def unsupported(self, cell: Cell) -> str | None:
+        """Return why a cell cannot be searched, or None."""
+        if cell.rate:
+            return "a capacity test searches the rate: leave out `rate`"
+        if cell.rate_profile != CONSTANT:
+            return f"a capacity test sends at constant rates: set rate_profile to {CONSTANT}"
+        return None
+
+    def load(self, cell: Cell) -> Load:
+        """Return a stream on a schedule, or without a rate one that is as fast as possible."""
+        return super().load(cell) if cell.rate else Throughput().load(cell)
+
+    def timed_per_s(self, cell: Cell) -> float | None:
+        """Return nothing: the settings do not determine the rate."""
+        return None
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the delays, and the shares of samples that did not arrive or arrived late."""
+        if not outputs.trial.cell.rate:
+            Throughput().measure(record, outputs)
+            return
+        super().measure(record, outputs)
+        received = [summary["received"] or 0 for summary in outputs.subscribers]
+        arrived = aggregate.ratio(min(received, default=None), record.scheduled, 100)
+        record.undelivered_percent = None if arrived is None else max(100 - arrived, 0.0)
+        limit_ms = CapacityOptions(**outputs.trial.cell.test_options).p99_ms
+        delays = delays_of(outputs, record.delay_method)
+        if limit_ms is not None and delays is not None:
+            first = delays.get_counts_array_index(round(limit_ms * 1e6)) + 1
+            overdue = sum(delays.counts[first:])
+            record.overdue_percent = aggregate.ratio(overdue, delays.get_total_count(), 100)
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return a reason if no delay was measured at a rate, or None. Missing samples are a result."""
+        return super().invalid(outputs) if outputs.trial.cell.rate else None
+
+    def warnings(self, outputs: TrialOutputs) -> list[str]:
+        """Return nothing: a rate that was missed is a result."""
+        return []
+
+    def describe(self, record: Metrics) -> str:
+        """Return what a search decides by."""
+        if record.undelivered_percent is None:
+            return Throughput().describe(record)
+        overdue = "" if record.overdue_percent is None else f", {record.overdue_percent:.2f} % overdue"
+        return f"{record.undelivered_percent:.3g} % not delivered{overdue}"

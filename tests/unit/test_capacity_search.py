@@ -1,0 +1,137 @@
+"""Campaigns whose probes a capacity search adds, also after an interruption and with failed trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from k8sdds.campaign import planner
+from k8sdds.campaign.capacity_search import CapacitySearch
+from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.experiments import load
+from k8sdds.campaign.preflight import contradictions
+from k8sdds.campaign.record import description
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Trial
+from k8sdds.results.record import TrialRecord, checked
+from k8sdds.system.errors import InputError
+
+SWEEP: dict[str, Any] = {
+    "networks": ["host", "kube-router"],
+    "test": {"name": "capacity", "loss_percent": [0, 0.5]},
+    "reliability": "best-effort",
+}
+CAPACITY = {"host": 20_000.0, "kube-router": 15_000.0}
+
+
+def experiment(**sweep: Any) -> Experiment:
+    return Experiment(name="capacity", repetitions=3, duration_s=2, sweeps=[SWEEP | sweep])
+
+
+def measured(trial: Trial, valid: bool = True) -> TrialRecord:
+    """Return the record of a trial on a network with a fixed capacity, as it is read from a run folder."""
+    cell = trial.cell
+    capacity = CAPACITY[cell.network]
+    values = {
+        "trial_id": trial.trial_id, "cell_id": cell.cell_id, "testbed": trial.testbed, "attempt": 1,
+        "valid": valid, **description(trial),
+    }  # fmt: skip
+    if cell.rate:
+        lost = max(0.0, 100 * (1 - capacity / cell.rate))
+        values |= {"undelivered_percent": lost, "overdue_percent": 0.0 if not lost else 80.0}
+    else:
+        values["samples_per_s"] = capacity * 1.2
+    return TrialRecord.read(checked(TrialRecord(**values).as_json(), "trials.jsonl:1"))
+
+
+def rounds_of(whole: Experiment) -> list[list[TrialRecord]]:
+    first = [measured(trial) for trial in expand(whole).trials("lab")]
+    rounds = [first]
+    while trials := CapacitySearch(whole).more([record for done in rounds for record in done]):
+        rounds.append([measured(trial) for trial in trials])
+    return rounds
+
+
+def test_the_campaign_starts_with_one_trial_per_network_without_a_rate() -> None:
+    trials = expand(experiment()).trials("lab")
+    assert [(trial.cell.network, trial.cell.rate, trial.repetition) for trial in trials] == [
+        ("host", 0, 0),
+        ("kube-router", 0, 0),
+    ]
+
+
+def test_the_planner_of_an_experiment_with_a_capacity_test_searches() -> None:
+    assert isinstance(planner.of(experiment()), CapacitySearch)
+    assert planner.of(experiment(test="throughput")) is None
+
+
+def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -> None:
+    rounds = rounds_of(experiment())
+    assert {record.network for record in rounds[1]} == {"host", "kube-router"}
+    assert [{record.repetition for record in done} for done in rounds] == [{n} for n in range(len(rounds))]
+    ids = [record.trial_id for done in rounds for record in done]
+    assert len(set(ids)) == len(ids)
+
+
+@given(st.data())
+def test_a_search_continues_alike_after_an_interruption(data: st.DataObject) -> None:
+    rounds = rounds_of(experiment(test={"name": "capacity", "latency_at_percent": []}))
+    number = data.draw(st.integers(1, len(rounds) - 1))
+    before = [record for done in rounds[:number] for record in done]
+    planned = CapacitySearch(experiment(test={"name": "capacity", "latency_at_percent": []})).more(before)
+    assert [trial.trial_id for trial in planned] == [record.trial_id for record in rounds[number]]
+
+
+def test_a_network_whose_trial_fails_is_searched_no_further() -> None:
+    first = expand(experiment()).trials("lab")
+    attempts = [measured(first[0]), measured(first[1], valid=False)]
+    planned = CapacitySearch(experiment()).more(attempts)
+    assert {trial.cell.network for trial in planned} == {"host"}
+
+
+def test_two_searches_of_a_network_do_not_share_probes() -> None:
+    both = experiment(networks=["host"], payload_bytes=[64, 1024])
+    first = [measured(trial) for trial in expand(both).trials("lab")]
+    small = [record for record in first if record.payload_bytes == 64]
+    assert len(CapacitySearch(both).more(first)) == 2
+    assert [trial.cell.payload_bytes for trial in CapacitySearch(both).more(small)] == [64]
+
+
+def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:
+    both = experiment(networks=["host"], test=["capacity", "throughput"])
+    trials = expand(both).trials("lab")
+    assert [trial.cell.test for trial in trials] == ["capacity", "throughput", "throughput", "throughput"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [({"rate": 100}, "leave out `rate`"), ({"rate_profile": "burst:5"}, "set rate_profile to constant")],
+)
+def test_a_sweep_that_states_its_rate_is_refused(sweep: dict[str, Any], message: str) -> None:
+    problems = contradictions(expand(experiment(**sweep)))
+    assert any(message in problem.what for problem in problems)
+
+
+def test_connext_cannot_be_searched() -> None:
+    problems = contradictions(expand(experiment(middleware="connext")))
+    assert any("RTI PerfTest does not time samples" in problem.what for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("loss_percent: [0, 0]", "listed twice"),
+        ("loss_percent: [100]", "less than 100"),
+        ("{min_rate: 100, max_rate: 10}", "above max_rate"),
+        ("width: 5", "width_percent"),
+    ],
+)
+def test_a_mistake_in_the_options_is_explained(tmp_path: Any, options: str, message: str) -> None:
+    path = tmp_path / "mine.yaml"
+    inner = options.strip("{}")
+    path.write_text(f"name: mine\nsweeps:\n- networks: host\n  test: {{name: capacity, {inner}}}\n")
+    with pytest.raises(InputError, match=message):
+        load(str(path))
