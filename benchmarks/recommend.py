@@ -31,7 +31,7 @@ import json
 import math
 import random
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +55,8 @@ from k8sdds.results.run_folder import RunFolder
 APPLICATIONS = 24
 SEEDS = 5
 SHARE = 0.2
+COMPLETE = 0.9
+"""Share of the cells that a repetition must have to count."""
 METRICS = (
     "publisher_cpu_percent", "subscriber_cpu_percent", "delay_p90_us", "achieved_rate_percent", "sent", "subscribers",
 )  # fmt: skip
@@ -153,8 +155,10 @@ class Case:
 
 
 def rows_of(run: RunFolder) -> list[Row]:
-    """Return the valid trials."""
-    return overhead.plain_rows(tidy.best(tidy.frame(run)))
+    """Return the valid trials of all repetitions that are complete."""
+    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    sizes = Counter(row["repetition"] for row in rows)
+    return [row for row in rows if sizes[row["repetition"]] >= COMPLETE * max(sizes.values())]
 
 
 def generated(base: Application, rows: Sequence[Row], count: int, seed: int) -> Iterator[Application]:

@@ -45,6 +45,14 @@ class Judgement:
     why: str = ""
     """Why an undecided requirement is undecided."""
 
+    @property
+    def mean_is_within(self) -> bool:
+        """Whether the mean is within the limit, whatever the interval; a value that is not known is not."""
+        if self.value is None:
+            return False
+        limit = self.requirement.limit
+        return self.value >= limit if self.requirement.at_least else self.value <= limit
+
 
 def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = CONFIDENCE) -> Judgement:
     """Judge a requirement by the valid trials of its flow in one configuration."""
@@ -75,7 +83,7 @@ def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = C
             further = math.ceil(len(points) * floor / requirement.limit) - len(points)
             why = "too few samples for so small a share"
         further = further if further is not None and further <= MAX_FURTHER else None
-    back = math.exp if log else float
+    back = _exp if log else float
     return Judgement(
         requirement,
         verdict,
@@ -133,6 +141,11 @@ def _resolution(requirement: Requirement, trials: Sequence[Row]) -> float:
         return 0.0
     samples = sum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
     return 300 / samples if samples else 0.0
+
+
+def _exp(value: float) -> float:
+    # The interval of a few very different values can exceed the range of floating-point numbers.
+    return math.exp(min(value, 700))
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float | None]:

@@ -56,8 +56,13 @@ def violations(application: Application, trials: Trials) -> dict[Any, float]:
             value = row.get(requirement.metric)
             if value is None:
                 continue
-            log = math.log(max(value / requirement.limit, 1e-9))
-            log = max(-1.0, min(1.0, -log if requirement.at_least else log))
+            # A share to reach is a limit of what is missing to 100 %: 99 % of 98 % is half of what may be missing.
+            share = (
+                (100 - value) / (100 - requirement.limit)
+                if requirement.at_least
+                else value / requirement.limit
+            )
+            log = max(-1.0, min(1.0, math.log(max(share, 1e-9))))
             worst[row[BLOCK]] = max(worst.get(row[BLOCK], -1.0), log)
     return worst
 

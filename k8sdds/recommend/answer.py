@@ -149,14 +149,21 @@ def _verdict(option: Option, judgements: Sequence[Judgement]) -> Verdict:
 
 
 def _place(application: Any, each: Ranked) -> tuple[Any, ...]:
-    """Return the sort key of a configuration: verdict; how far it is beyond its limits; score."""
+    """Return the sort key of a configuration: verdict; how far it is beyond its limits; score.
+
+    Among undecided ones, those with an interval and with means within all limits come first: a single trial is good by
+    chance more often than the mean of several.
+    """
+    missing = sum(not rows for rows in each.option.trials.values())
+    single = each.verdict == UNDECIDED and each.option.repetitions < 2
     beyond = 0.0
     if each.verdict == NOT_MET:
         worst = selection.violations(application, each.option.trials)
         beyond = math.fsum(worst.values()) / len(worst) if worst and not each.option.failed else math.inf
-    missing = sum(not rows for rows in each.option.trials.values())
+    elif each.verdict == UNDECIDED:
+        beyond = sum(not judgement.mean_is_within for judgement in each.judgements)
     score = math.inf if each.score is None else each.score
-    return _RANK[each.verdict], missing, beyond, score
+    return _RANK[each.verdict], missing, single, beyond, score
 
 
 def _tied(against: Contrast | None, tests: int, family_error: float) -> bool:

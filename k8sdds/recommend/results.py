@@ -113,7 +113,9 @@ def lead(answer: Answer) -> list[str]:
             first = f"It is undecided whether a configuration meets all requirements of {application.name}."
     sentences = [first]
     if answer.verdict == UNDECIDED:
-        further = f" {best.further} further repetitions would decide it." if best.further else ""
+        further = (
+            f" {formats.count(best.further, 'further repetition')} would decide it." if best.further else ""
+        )
         sentences.append(f"The most promising is {name}.{further}")
     if best.cost is not None:
         sentences.append(f"Its {TITLES[application.optimize]}: {_cost(answer, best)}.")
@@ -199,7 +201,7 @@ def _requirement_row(judgement: Judgement) -> list[dict[str, str]]:
     unit = METRICS[judgement.requirement.metric].unit
     verdict: str = judgement.verdict
     if judgement.verdict == UNDECIDED:
-        more = f"; {judgement.further} more repetitions" if judgement.further else ""
+        more = f"; {formats.count(judgement.further, 'more repetition')}" if judgement.further else ""
         verdict += f" ({judgement.why}{more})"
     return [
         {"text": judgement.requirement.flow},

@@ -29,6 +29,11 @@ def test_an_interval_on_one_side_of_the_limit_decides() -> None:
     assert judge(RATE, rows("achieved_rate_percent", [60, 61, 60])).verdict == "not met"
 
 
+def test_very_different_values_have_a_wide_interval() -> None:
+    found = judge(LIMIT, rows("delay_p90_us", [1, 1e6]), confidence=0.9999)
+    assert found.verdict == "undecided" and found.high is not None and math.isfinite(found.high)
+
+
 def test_one_repetition_and_missing_values_are_undecided() -> None:
     assert judge(LIMIT, rows("delay_p90_us", [500])).verdict == "undecided"
     assert judge(LIMIT, []).why == "no valid trial"
