@@ -74,7 +74,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         "networks": content.networks,
         "trials": {
             "planned": content.planned,
-            "valid": len(content.best),
+            "valid": content.valid,
             "failed": len(content.failed),
             "not_tried": content.untried,
             "invalid_attempts": len(content.invalid),
@@ -88,6 +88,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
             for row in content.contrasts(name)
         ],
         "limits": [_ordered(row) for row in content.limits],
+        "capacities": [{key: _finite(value) for key, value in row.items()} for row in content.capacities],
         "levels": [_ordered(row) for row in overhead.plain_rows(content.levels)],
         "invalid": [
             {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}

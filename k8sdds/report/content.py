@@ -13,11 +13,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from k8sdds import workloads
-from k8sdds.analysis import conditions, contrast, limit, overhead, protection
+from k8sdds.analysis import capacities, conditions, contrast, limit, overhead, protection
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.trial import defaults
 from k8sdds.perftest.settings import STAND_IN
-from k8sdds.report import formats
+from k8sdds.report import formats, shared_kernels
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS, Metric
 from k8sdds.results.run_folder import RunFolder
@@ -196,6 +196,8 @@ class Content:
     """Network labels in the order used in all tables and figures: the baseline, then the campaign's order."""
     settings: list[Setting]
     events: list[Row]
+    probes: list[Row] = field(default_factory=list)
+    """The last valid attempt of each trial that is a probe of a capacity search."""
     _contrasts: dict[str, list[Row]] = field(default_factory=dict)
 
     @property
@@ -211,7 +213,7 @@ class Content:
     @cached_property
     def failed(self) -> list[Row]:
         """The last attempt of each trial that has attempts but no valid one."""
-        valid = {row["trial_id"] for row in self.best}
+        valid = {row["trial_id"] for row in (*self.best, *self.probes)}
         return list({row["trial_id"]: row for row in self.invalid if row["trial_id"] not in valid}.values())
 
     @property
@@ -234,7 +236,7 @@ class Content:
     def warnings(self) -> list[tuple[str, int]]:
         """Each warning of the valid trials with its number of trials, the most frequent first."""
         profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
-        rows = [*(row["warnings"] for row in self.best), *profiled["warnings"]]
+        rows = [*(row["warnings"] for row in (*self.best, *self.probes)), *profiled["warnings"]]
         return Counter(text for warnings in rows for text in warnings).most_common()
 
     @property
@@ -286,6 +288,21 @@ class Content:
         return limit.shares(self.best, self.baseline)
 
     @property
+    def valid(self) -> int:
+        """Number of trials with a valid attempt, without profiles."""
+        return len(self.best) + len(self.probes)
+
+    @cached_property
+    def searches(self) -> list[capacities.Found]:
+        """The capacity searches."""
+        return capacities.found(self.probes, self.campaign.get("repetitions"))
+
+    @cached_property
+    def capacities(self) -> list[Row]:
+        """The capacity of each network for each accepted loss."""
+        return capacities.table(self.searches, self.baseline)
+
+    @property
     def tests(self) -> set[str]:
         """The tests with valid trials."""
         return {row["test"] for row in self.best}
@@ -307,9 +324,9 @@ class Content:
         name = stated if isinstance(stated, str) else next(iter(self.table["testbed"].dropna()), None)
         if name == "lab":
             text = "lab: network namespaces on one machine, one kernel"
-        elif name == "cluster" and _all_share_a_kernel(facts.get("facts")):
+        elif name == "cluster" and shared_kernels.all_share(facts.get("facts")):
             text = "cluster whose nodes share one kernel"
-        elif name == "cluster" and (sharing := _nodes_sharing_a_kernel(facts.get("facts"))):
+        elif name == "cluster" and (sharing := shared_kernels.sharing(facts.get("facts"))):
             text = f"cluster in which {sharing} share one kernel"
         else:
             known = {"imported": "imported: published data", None: "testbed not recorded"}
@@ -363,7 +380,7 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     levels, overheads = parallel.run(tasks) if len(best) >= _MANY_TRIALS else [task() for task in tasks]
     return Content(
         run, campaign, table, best, levels, overheads, baseline, labels,
-        _settings(best, levels, overheads), run.events(),
+        _settings(best, levels, overheads), run.events(), overhead.plain_rows(tidy.probes(table)),
     )  # fmt: skip
 
 
@@ -416,34 +433,3 @@ def _make_slugs_unique(settings: list[Setting]) -> None:
         counts[setting.slug] += 1
         if counts[setting.slug] > 1:
             setting.slug += f"-{counts[setting.slug]}"
-
-
-def _nodes_sharing_a_kernel(facts: Any) -> str:
-    """Return the names of nodes that share a kernel, such as `n1 and n2`; empty if each has its own."""
-    nodes = facts.get("nodes") if isinstance(facts, dict) else None
-    kernels: dict[str, list[str]] = {}
-    for name, node in (nodes if isinstance(nodes, dict) else {}).items():
-        if isinstance(node, dict) and node.get("boot_id"):
-            kernels.setdefault(str(node["boot_id"]), []).append(str(name))
-    return "; ".join(" and ".join(names) for names in kernels.values() if len(names) > 1)
-
-
-def _all_share_a_kernel(facts: Any) -> bool:
-    """Return whether all boot ids in the facts, at any depth, are equal."""
-    boot_ids: set[str] = set()
-    nodes = 0
-
-    def collect(value: Any, inside_boot_id: bool) -> None:
-        nonlocal nodes
-        if isinstance(value, dict):
-            for key, item in value.items():
-                collect(item, inside_boot_id or str(key).startswith("boot_id"))
-        elif isinstance(value, list):
-            for item in value:
-                collect(item, inside_boot_id)
-        elif inside_boot_id and value:
-            nodes += 1
-            boot_ids.add(str(value))
-
-    collect(facts, False)
-    return nodes > 1 and len(boot_ids) == 1

@@ -57,6 +57,16 @@ def write(content: Content, folder: Path) -> list[Path]:
     if content.protections:
         protections = pd.DataFrame(content.protections).rename(columns={UNIT: "network"})
         files.append(_write(protections, folder / "protection_overhead.csv"))
+    if content.capacities:
+        files.append(
+            _write(
+                pd.DataFrame(content.capacities).rename(columns={UNIT: "network"}), folder / "capacity.csv"
+            )
+        )
+        delays = [
+            {"network": one.network, **row, **one.condition} for one in content.searches for row in one.delays
+        ]
+        files.append(_write(pd.DataFrame(delays), folder / "capacity_delays.csv"))
     if profile_rows := profiles.rows(content):
         files.append(_write(pd.DataFrame(profile_rows), folder / "profile.csv"))
     if content.limits:

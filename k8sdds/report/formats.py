@@ -71,6 +71,32 @@ def detectable(value: float | None) -> str:
     return f"{text}\N{NO-BREAK SPACE}%"
 
 
+def capacity(row: dict[str, Any]) -> str:
+    """Return the interval of a capacity: `between 12,400 and 13,000 samples/s`, and its overhead if it is known."""
+    low, high = row["capacity_per_s"], row["missed_per_s"]
+    match low, high:
+        case None, None:
+            text = "unknown: the search has not decided about any rate"
+        case None, _:
+            text = f"not met at {rate(high)} samples/s, the lowest rate that was decided"
+        case _, None:
+            text = f"at least {rate(low)} samples/s"
+        case _:
+            text = f"between {rate(low)} and {rate(high)} samples/s"
+    if not row["decided"] and (low or high):
+        text += " (the search did not end)"
+    bounds = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+    return text if bounds[0] is None else f"{text}, overhead {percent(*bounds)} %"
+
+
+def rate(value: float | None) -> str:
+    """Return a rate with four significant digits and separators: `12,340`."""
+    if value is None:
+        return "–"
+    decimals = max(0, 3 - math.floor(math.log10(value))) if 0 < value < 1000 else 0
+    return f"{float(f'{value:.4g}'):,.{decimals}f}"
+
+
 def range_of(values: list[int]) -> str:
     """Return the range of some integers, such as the n of several cells: `3` or `2 to 3`."""
     ordered = sorted(set(values))

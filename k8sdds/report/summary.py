@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from k8sdds.analysis import background_cost, contrast, limit, missing, overhead
+from k8sdds.analysis import background_cost, capacities, contrast, limit, missing, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
@@ -34,18 +34,36 @@ class Statement:
 
 def answer(content: Content) -> list[Statement]:
     """Return one statement per setting and contrast, or one that explains why there is no result."""
+    searches = _capacities(content)
     if not content.settings:
-        return [Statement("No result", [_no_result(content)])]
-    statements = [_summarize(content, setting) for setting in content.settings]
+        return searches or [Statement("No result", [_no_result(content)])]
+    statements = searches + [_summarize(content, setting) for setting in content.settings]
     statements += _contrasts(content)
     statements.append(Statement("Share of the machine's limit", _limits(content)))
     return [statement for statement in statements if statement.sentences]
 
 
+def _capacities(content: Content) -> list[Statement]:
+    """Return one statement per condition and goal of the capacity searches."""
+    rows = content.capacities
+    # A title contains what distinguishes the searches, and always the reliability and the payload.
+    shown = [
+        name
+        for name in capacities.FIXED
+        if name in ("payload_bytes", "transport", "reliability") or len({row[name] for row in rows}) > 1
+    ]
+    groups: dict[str, Statement] = {}
+    for row in rows:
+        lead = formats.capital(f"capacity, {describe({name: row[name] for name in shown})}")
+        sentence = f"{row[UNIT]}, {capacities.goal_of(row)}: {formats.capacity(row)}."
+        groups.setdefault(lead, Statement(lead)).sentences.append(sentence)
+    return list(groups.values())
+
+
 def caveats(content: Content) -> list[str]:
     """Describe the limitations of the results: missing trials or intervals, scheduling, warnings, testbed."""
     notes = []
-    valid = len(content.best)
+    valid = content.valid
     if content.untried or content.failed:
         parts = [f"{valid} of {content.planned} trials have a valid attempt"]
         if content.failed:

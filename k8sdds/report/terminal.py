@@ -113,7 +113,7 @@ def _title(content: Content) -> str:
     parts = [
         content.name,
         formats.moment(content.campaign.get("started_at")),
-        f"{len(content.best)} valid trials",
+        f"{content.valid} valid trials",
     ]
     if len(content.invalid):
         parts.append(formats.count(len(content.invalid), "invalid attempt"))

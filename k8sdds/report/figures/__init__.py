@@ -1,10 +1,10 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
 `levels` draws overheads and levels along the payload, `distributions` draws percentiles of latencies and delays,
-`resources` draws CPU and memory, `subscribers` draws throughput by number of subscribers, and `protection` draws levels
-with and without protection. `flame_graph` draws profiles. `estimates` draws what the others have in common: means,
-intervals and trials. `canvas` contains the shared style. seaborn and matplotlib are imported when the first figure is
-drawn.
+`capacity` draws delays by offered rate, `resources` draws CPU and memory, `subscribers` draws throughput by number of
+subscribers, and `protection` draws levels with and without protection. `flame_graph` draws profiles. `estimates` draws
+what the others have in common: means, intervals and trials. `canvas` contains the shared style. seaborn and matplotlib
+are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from k8sdds.report.content import Content
-from k8sdds.report.figures import flame_graph
+from k8sdds.report.figures import capacity, flame_graph
 from k8sdds.report.figures.canvas import Figure
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
@@ -29,9 +29,9 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob("*.png"), *folder.glob("*.svg")):
         old.unlink()
-    profiles = partial(flame_graph.draw, content, folder)
+    alone = (partial(capacity.draw, content, folder), partial(flame_graph.draw, content, folder))
     if not content.settings:
-        return [profiles]
+        return list(alone)
     # Imported here, so that the processes that draw do not each import it.
     import seaborn  # noqa: F401
 
@@ -51,7 +51,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
         )
         drawings += [partial(_drawn, draw) for draw in one]
     whole = (partial(draw, content, folder) for draw in (subscribers.draw, protection.draw))
-    return [*drawings, *whole, profiles]
+    return [*drawings, *whole, *alone]
 
 
 def _drawn(draw: Callable[[], Figure | None]) -> list[Figure]:

@@ -111,6 +111,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "contrast_tables": contrast_tables,
         "limit_tables": limit_tables,
         "protection_tables": tables.protection(content),
+        "capacity_tables": tables.capacities(content),
         "profile_tables": profiles.tables(content),
         "background": background,
         "top_nodes": top_nodes,
@@ -142,7 +143,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
 
 def _overview(content: Content) -> list[tuple[str, str]]:
     campaign = content.campaign
-    counts = [f"{len(content.best)} of {content.planned} valid"]
+    counts = [f"{content.valid} of {content.planned} valid"]
     if content.invalid:
         counts.append(formats.count(len(content.invalid), "invalid attempt"))
     if content.untried:

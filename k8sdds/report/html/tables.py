@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, limit
+from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.conditions import UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import (
@@ -103,6 +104,65 @@ def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str,
         "detectable": _detectable(rows),
         "caption": content.caption(setting, tests.pop() if len(tests) == 1 else None, relative=True),
     }
+
+
+def capacities(content: Content) -> list[dict[str, Any]]:
+    """Return one table per condition of the capacity searches: networks × goals, and delays below the capacity."""
+    groups: dict[tuple[Any, ...], list[Found]] = {}
+    for one in content.searches:
+        groups.setdefault(tuple(one.condition.values()), []).append(one)
+    return [_capacity_table(content, searches) for searches in groups.values()]
+
+
+def _capacity_table(content: Content, searches: list[Found]) -> dict[str, Any]:
+    first = searches[0]
+    rows = []
+    for one in sorted(searches, key=lambda one: content.networks.index(one.network)):
+        own = [row for row in content.capacities if row[UNIT] == one.network and _is_of(row, one)]
+        delays = {row["share_percent"]: row for row in one.delays}
+        goals = [(_rates(row), _middle_overhead(row)) for row in own]
+        rows.append(
+            (one.network, goals, [_delays(delays.get(share)) for share in first.search.latency_at_percent])
+        )
+    search = first.search
+    return {
+        "title": "Capacity in samples/s",
+        "setting": describe(
+            {
+                key: first.condition[key]
+                for key in ("payload_bytes", "transport", "reliability", "subscribers")
+            }
+        ),
+        "goals": [goal.describe() for goal in search.goals],
+        "shares": [f"{share:g} %" for share in search.latency_at_percent],
+        "rows": rows,
+        "caption": f"{content.testbed} · highest rate at which most of {search.trials} trials of"
+        f" {search.duration_s:g} s met the goal – lowest rate at which most missed it; small: overhead in % relative to"
+        f" {content.baseline} · p99 and, small, p50 of the delay in µs at shares of the capacity for"
+        f" {search.goals[0].describe()}",
+    }
+
+
+def _middle_overhead(row: Row) -> str:
+    bounds = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+    return "" if bounds[0] is None else formats.percent(*bounds)
+
+
+def _delays(row: Row | None) -> tuple[str, str]:
+    """Return p50 and p99 of the delay at a share of the capacity as text."""
+    if row is None:
+        return "–", "–"
+    p99 = formats.level(row["p99_us"], row["p99_low_us"], row["p99_high_us"])
+    return formats.level(row["p50_us"], None, None), p99
+
+
+def _is_of(row: Row, one: Found) -> bool:
+    return all(row[key] == value for key, value in one.condition.items())
+
+
+def _rates(row: Row) -> str:
+    low, high = (formats.rate(row[key]) for key in ("capacity_per_s", "missed_per_s"))
+    return f"{low} – {high}" + ("" if row["decided"] else " (undecided)")
 
 
 def contrasts(content: Content) -> list[dict[str, Any]]:

@@ -1,0 +1,139 @@
+"""Reports of capacity searches: capacities, overheads, delays and the figure; also of damaged records."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds import report
+from k8sdds.report import content
+from k8sdds.report.figures import capacity
+from k8sdds.results.record import TrialRecord
+from k8sdds.results.run_folder import SCHEMA, RunFolder
+from tests.unit.test_capacity_search import CAPACITY, experiment, rounds_of
+
+CAMPAIGN = {
+    "schema": SCHEMA, "campaign": "c", "experiment": "capacity", "seed": 1, "repetitions": 3, "baseline": "host",
+    "testbed": {"name": "lab", "facts": {}}, "trials": {}, "networks": {"host": {}, "kube-router": {}},
+}  # fmt: skip
+
+
+def delays(record: TrialRecord) -> dict[str, Any]:
+    """Return the delays of a probe, which grow towards the capacity."""
+    if not record.rate:
+        return {}
+    load = min(record.rate / CAPACITY[str(record.network)], 0.99)
+    p50 = 20 / (1 - load)
+    return {
+        "delay_p50_us": p50, "delay_p90_us": 2 * p50, "delay_p99_us": 4 * p50, "delay_max_us": 9 * p50,
+        "delay_method": "shared clock",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def attempts() -> list[dict[str, Any]]:
+    records = [record for done in rounds_of(experiment()) for record in done]
+    return [record.as_json() | delays(record) for record in records]
+
+
+def folder(path: Path, attempts: Sequence[dict[str, Any]]) -> RunFolder:
+    run = RunFolder.create(path / "run", CAMPAIGN, "")
+    run.append_attempts(list(attempts))
+    return run
+
+
+def test_the_table_has_the_interval_of_each_network_and_goal(
+    tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
+    rows = content.read(folder(tmp_path, attempts)).capacities
+    assert [(row["network_label"], row["goal_loss_percent"]) for row in rows] == [
+        ("host", 0), ("host", 0.5), ("kube-router", 0), ("kube-router", 0.5)
+    ]  # fmt: skip
+    for row in rows:
+        capacity = CAPACITY[row["network_label"]]
+        assert row["capacity_per_s"] <= capacity * 1.006 and row["missed_per_s"] > capacity
+        assert row["decided"] and row["contradicting_probes"] == 0
+        assert row["capacity_mbps"] == pytest.approx(row["capacity_per_s"] * 1024 * 8e-6)
+    overhead = rows[2]
+    assert overhead["ci_low_percent"] <= 25 <= overhead["ci_high_percent"]
+    assert overhead["ci_low_percent"] < overhead["overhead_percent"] < overhead["ci_high_percent"]
+    assert rows[0]["overhead_percent"] is None
+
+
+def test_delays_are_reported_at_shares_of_the_capacity(
+    tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
+    for one in content.read(folder(tmp_path, attempts)).searches:
+        rows = one.delays
+        assert [row["share_percent"] for row in rows] == [10, 50, 90]
+        assert [row["p99_us"] for row in rows] == sorted(row["p99_us"] for row in rows)
+        assert all(row["n"] >= 3 for row in rows)
+
+
+def test_probes_are_in_no_table_of_means(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
+    whole = content.read(folder(tmp_path, attempts))
+    assert not whole.best and not len(whole.levels) and not len(whole.overheads)
+    assert whole.valid == whole.planned == len(attempts) and not whole.failed
+
+
+def test_the_report_of_a_search_names_the_capacities(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
+    run = folder(tmp_path, attempts)
+    path = report.write_report(run, None)
+    page = path.read_text()
+    assert 'id="figure-capacity"' in page and "Capacity in samples/s" in page and "No result" not in page
+    with open(run.report / "tables" / "capacity.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["network"] for row in rows] == ["host", "host", "kube-router", "kube-router"]
+    assert (run.report / "figures" / "capacity.png").stat().st_size > 10_000
+    summary = report.summarize(run)
+    assert len(summary["capacities"]) == 4 and json.dumps(summary, allow_nan=False)
+    assert any("between" in sentence for item in summary["answer"] for sentence in item["sentences"])
+
+
+def test_the_report_of_an_interrupted_search_names_it_undecided(
+    tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
+    run = folder(tmp_path, attempts[:8])
+    assert not all(row["decided"] for row in content.read(run).capacities)
+    assert report.write_report(run, None).exists()
+
+
+HOSTILE: list[dict[str, Any]] = [
+    {"loss_percent": None},
+    {"loss_percent": "no list"},
+    {"loss_percent": [1e300, -5]},
+    {"loss_percent": []},
+    {"width_percent": 0},
+    {"duration_s": 0},
+    {"duration_s": None},
+    {"rate": -1},
+    {"rate": "fast"},
+    {"rate": 1e308},
+    {"undelivered_percent": None, "overdue_percent": None},
+    {"overdue_percent": 1e9},
+    {"samples_per_s": "many"},
+    {"delay_p99_us": 0},
+    {"p99_ms": None},
+    {"min_rate": 1e9},
+    {"latency_at_percent": [0]},
+]
+
+
+@pytest.mark.parametrize("damage", HOSTILE, ids=str)
+def test_a_report_survives_damaged_records(
+    tmp_path: Path, attempts: list[dict[str, Any]], damage: dict[str, Any]
+) -> None:
+    for every in (1, 5):
+        run = folder(
+            tmp_path / str(every),
+            [a | damage if index % every == 0 else a for index, a in enumerate(attempts)],
+        )
+        report.summarize(run)
+        figures = tmp_path / f"figures{every}"
+        figures.mkdir()
+        assert len(capacity.draw(content.read(run), figures)) <= 2
