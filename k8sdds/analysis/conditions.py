@@ -164,6 +164,8 @@ def _link(text: str) -> str:
         parts.append(f"{link['delay_us']:g} µs delay")
     if link.get("mtu"):
         parts.append(f"MTU {link['mtu']}")
+    if link.get("lag"):
+        parts.append(f"LAG of {link['lag']}")
     for name, on in (link.get("offloads") or {}).items():
         parts.append(f"{name} {'on' if on else 'off'}")
     return "links " + (", ".join(parts) or "unshaped")

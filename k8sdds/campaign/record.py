@@ -334,6 +334,7 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
         ),
         **({} if measurement.carried_bytes is None else {"carried": measurement.carried_bytes}),
         **({} if measurement.uplink_bytes is None else {"uplink": measurement.uplink_bytes}),
+        **({} if measurement.member_bytes is None else {"members": measurement.member_bytes}),
     }
     record.drops = {
         key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())

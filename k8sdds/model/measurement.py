@@ -136,6 +136,8 @@ class Measurement:
     """Bytes received on the network's own links on each subscriber's node; None: not observed."""
     uplink_bytes: int | None = None
     """Bytes that the node of all participants exchanged with others; None: not read, or they are on several nodes."""
+    member_bytes: dict[str, list[int]] | None = None
+    """Bytes that each member of the link of a publisher's node sent; None: the links are not bonded."""
     daemons_cpu_percent: float | None = None
     """CPU time of the network's daemons on all nodes, percent of one core; None: there are none."""
     daemons_user_percent: float | None = None

@@ -61,7 +61,7 @@ UDP_STREAMS = "trials with `test: udp-stream`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
 TUNED = "trials with `tuning`"
 SELECTED = "trials with `policies`"
-LINKED = "trials with `link.mtu` or `link.offloads`"
+LINKED = "trials with `link.mtu`, `link.offloads` or `link.lag`"
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,8 @@ class Metrics(BaseModel):
         " `decrypted` contains the bytes that each subscriber's node received through tunnels. For pod networks on"
         " clusters, `carried` contains the bytes that each subscriber's node received through the network's own"
         " interfaces. With `placement: same-node`, `sent` and `received` are those of the participants' own interfaces,"
-        " and `uplink` is what the link between their node and others carried in both directions")
+        " and `uplink` is what the link between their node and others carried in both directions. With"
+        " `link.lag`, `members` contains the bytes that each member of the link of a publisher's node sent")
     drops: dict[str, int | None] | None = column("evidence", "supervisor",
         "`udp_receive_buffer_errors`, `udp_send_buffer_errors`, `ip_reassembly_fails` (the kernel's counters"
         " `RcvbufErrors`, `SndbufErrors`, `ReasmFails`) and `interface_drops` (packets that the pods' interfaces"

@@ -115,13 +115,13 @@ class Description(BaseModel):
     topics: int | None = column("cell", "experiment", "Number of topics, to which each publisher wrote in turn")
     writers: int | None = column("cell", "experiment", "Number of writers of each publisher on each topic")
     link: dict[str, Any] | None = column("cell", "experiment",
-        'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`. With `mtu` and'
-        ' `offloads` if the experiment sets them')
+        'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`. With `mtu`,'
+        ' `offloads` and `lag` if the experiment sets them')
     tuning: str | None = column("cell", "experiment", "Tuning set of the nodes", only=TUNED)
     node_settings: dict[str, Any] | None = column("attempt", "testbed",
         "The settings of the tuning set as each node had them during the trial", only=TUNED)
     node_links: dict[str, Any] | None = column("attempt", "testbed",
-        "MTU (`mtu_bytes`) and offloads, by ethtool's names, that the link of each node had", only=LINKED)
+        "MTU (`mtu_bytes`), bond and offloads, by ethtool's names, that the link of each node had", only=LINKED)
     tcp_congestion_control: str | None = column("attempt", "supervisor",
         "TCP congestion control of the pods, such as `cubic` or `bbr`; of client and server if they differ", only=TCP)
     ip_families: str | None = column("cell", "experiment",
@@ -244,6 +244,7 @@ class _Link(Shape):
     delay_us: Number = None
     mtu: Count = None
     offloads: dict[str, bool] | None = None
+    lag: Count = None
 
 
 _SHAPES: dict[str, TypeAdapter[Any]] = {

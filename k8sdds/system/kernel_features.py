@@ -117,6 +117,9 @@ OFFLOADS = Feature(
     " generic-segmentation-offload off tx-udp-segmentation off tx-udp_tnl-segmentation off",
     "ethtool",
 )  # fmt: skip
+BONDING = Feature(
+    "bonding", ("bonding",), "links with several members", "ip link add b0 type bond mode balance-xor"
+)
 NETEM = Feature("netem", ("sch_netem",), "links with a delay", "tc qdisc add dev lo root netem delay 1ms")
 NFT_INGRESS = Feature(
     "nft_ingress", ("nf_tables", "nft_numgen"), "links with loss",
@@ -162,7 +165,7 @@ PERF = Feature(
 
 FEATURES = (
     BRIDGE, VETH, VXLAN, IPIP, MACVLAN, NFTABLES, IPTABLES, IPV6, RPFILTER, BR_NETFILTER, TC_BPF, CLANG, TBF,
-    NETEM, NFT_INGRESS, OFFLOADS, IPSET, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
+    NETEM, NFT_INGRESS, BONDING, OFFLOADS, IPSET, ESP, WIREGUARD, TUN, STRONGSWAN, WG, WIREGUARD_GO,
 )  # fmt: skip
 
 NOT_LOADED = "not loaded"

@@ -10,10 +10,13 @@ from k8sdds.analysis import conditions
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.link import Link, LinkChoice, Offloads, parse_features
+from k8sdds.model.link import Bond, Link, LinkChoice, Offloads, parse_features
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find
+from k8sdds.system import kernel_features
+from k8sdds.testbeds.cluster import preflight
 from k8sdds.testbeds.lab.plan import make_plan
+from k8sdds.testbeds.lab.preflight import needed_features
 
 
 def cell(network: str, **link: Any) -> Cell:
@@ -88,6 +91,63 @@ def test_what_a_link_does_not_have_is_named() -> None:
     assert link.differing(9000, {**features, "generic-receive-offload": True}) == ""
 
 
+def test_the_lab_bonds_the_members_of_a_link_at_both_ends() -> None:
+    plan = make_plan(cell("host", lag=2, rate_mbit=100, offloads=Offloads(tso=False)))
+    lines = {batch.namespace: batch.lines for batch in plan.batches if batch.tool == "ip"}
+    bond = "type bond mode balance-xor xmit_hash_policy layer3+4"
+    switch = [line for line in lines["switch"] if "node0" in line]
+    assert switch[0].endswith(bond)
+    assert [line.split()[2] for line in switch[1:3]] == ["to-node0-0", "to-node0-1"]
+    assert switch[3:] == [
+        "link set to-node0-0 master to-node0",
+        "link set to-node0-1 master to-node0",
+        "link set to-node0 master br0 up",
+    ]
+    assert f"link add eth0 mtu 1500 address 02:77:00:00:00:00 {bond}" in lines["node0"]
+    queues = [line for batch in plan.batches if batch.tool == "tc" for line in batch.lines]
+    shaped = [line.split()[3] for line in queues if "node1" not in line]
+    # A rate is that of each member, at both ends.
+    assert shaped == ["port0", "port1"] * 2 + ["to-node0-0", "to-node0-1"]
+    set_on = [line.split()[1] for batch in plan.batches if batch.tool == "ethtool" for line in batch.lines]
+    assert set_on == ["port0", "port1", "eth0"] * 2
+
+
+def test_a_link_of_one_member_is_not_a_bond() -> None:
+    assert make_plan(cell("flannel-vxlan", lag=1)) == make_plan(cell("flannel-vxlan"))
+    (plain,) = expanded({"lag": 1})
+    assert "link" not in plain.canonical()
+    assert "lag" not in Link(rate_mbit=100).recorded()
+
+
+def test_members_of_a_link_are_an_axis_and_recorded() -> None:
+    cells = expanded({"lag": [1, 2], "mtu": [1500, 9000]})
+    assert [(cell.link.mtu, cell.link.lag) for cell in cells] == [(1500, 1), (1500, 2), (9000, 1), (9000, 2)]
+    assert len({cell.cell_id for cell in cells}) == 4
+    assert cells[1].link.recorded()["lag"] == 2
+    assert "LAG of 2 (balance-xor, layer3+4)" in cells[1].link.describe()
+
+
+def test_another_bond_than_requested_is_named() -> None:
+    link = Link(lag=2)
+    assert link.differing(1500, {}, Bond(2)) == ""
+    assert link.observed(1500, {}, Bond(2))["bond"] == {
+        "members": 2,
+        "mode": "balance-xor",
+        "hash": "layer3+4",
+    }
+    assert link.differing(1500, {}) == "no bond, not LAG of 2 (balance-xor, layer3+4)"
+    assert Link().differing(1500, {}, Bond(2)).endswith("not no bond")
+
+
+def test_the_lab_needs_bonding_and_a_cluster_refuses_it() -> None:
+    bonded = cell("host", lag=2)
+    assert kernel_features.BONDING in needed_features(bonded)
+    assert kernel_features.BONDING not in needed_features(cell("host"))
+    (refused,) = preflight.unsupported([bonded], can_switch=False)
+    assert refused.what.startswith("LAG of 2") and "only in the lab" in refused.what
+
+
 def test_tables_name_the_links() -> None:
     text = '{"rate_mbit":null,"loss_percent":0,"delay_us":0,"mtu":9000,"offloads":{"tso":false}}'
     assert conditions.describe({"link": text}) == "links MTU 9000, tso off"
+    assert conditions.describe({"link": '{"rate_mbit":100,"lag":2}'}) == "links 100 Mbit/s, LAG of 2"

@@ -33,6 +33,7 @@ def _lab_network(plan: Plan, prefix: str) -> list[str]:
     network = find(plan.key.network)
     carrier = network.encapsulation or ("routes" if network.layer == "L3 routes" else "the node's network")
     rate = f", {plan.key.link.rate_mbit:g} Mbit/s" if plan.key.link.rate_mbit else ""
+    members = f" × {plan.key.link.lag}" if plan.key.link.bond else ""
     lines = [
         f"  subgraph cluster_{prefix} {{",
         f'    label="{plan.key.label} ({carrier}, pod MTU {plan.datapath.mtu})";',
@@ -41,7 +42,9 @@ def _lab_network(plan: Plan, prefix: str) -> list[str]:
     ]
     for node in plan.topology.nodes:
         lines.append(f'    {prefix}_{node.name} [label="{node.name}\\n{node.address}", fillcolor="#cfe3f5"];')
-        lines.append(f'    {prefix}_switch -- {prefix}_{node.name} [label=" {plan.key.link.mtu}{rate}"];')
+        lines.append(
+            f'    {prefix}_switch -- {prefix}_{node.name} [label=" {plan.key.link.mtu}{rate}{members}"];'
+        )
         for pod in plan.topology.pods_on(node):
             attachment = plan.datapath.attachments[pod.name]
             color = "#fbe3c0" if pod.participant.publishes else "#d9eed3"

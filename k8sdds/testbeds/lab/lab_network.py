@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.analysis import components
-from k8sdds.model.link import parse_features
+from k8sdds.model.link import Bond, parse_features
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
@@ -23,7 +23,7 @@ from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.lab import daemons, encryption
 from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
-from k8sdds.testbeds.lab.topology import SWITCH
+from k8sdds.testbeds.lab.topology import SWITCH, ports
 
 WORKERS = 4
 """Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
@@ -62,7 +62,7 @@ class LabNetwork:
         self.node_settings: dict[str, dict[str, str]] = {}
         """The sysctls of the tuning set in each namespace, as read after the build; empty: there is no set."""
         self.node_links: dict[str, dict[str, Any]] = {}
-        """MTU and offloads of each node's link, as read after the build; empty if the experiment does not set them."""
+        """MTU, bond and offloads of each node's link, as read after the build; empty if none is set."""
 
     @property
     def name(self) -> str:
@@ -262,19 +262,32 @@ class LabNetwork:
                 )
 
     def _verify_links(self) -> None:
-        """Read MTU and offloads of the nodes' links if the experiment sets them. Raises PrerequisiteError."""
+        """Read MTU, bond and offloads of the nodes' links if the experiment sets them. Raises PrerequisiteError."""
         link = self.plan.key.link
         if not link.describe():
             return
         for node in self.plan.topology.nodes:
             features = self._features("eth0", node.name) or {}
-            mtu = int(self.sandbox.path(f"/run/sys/{node.name}/class/net/eth0/mtu").read_text())
-            self.node_links[node.name] = link.observed(mtu, features)
-            if differing := link.differing(mtu, features):
+            mtu, bond = int(self._link_file(node.name, "eth0/mtu").read_text()), self._bond(node.name)
+            self.node_links[node.name] = link.observed(mtu, features, bond)
+            if differing := link.differing(mtu, features, bond):
                 raise PrerequisiteError(
                     f"{self.name}: the link of {node.name} has {differing}",
                     "leave out what this kernel cannot set in `link`",
                 )
+
+    def _bond(self, node: str) -> Bond | None:
+        try:
+            members, mode, policy = (
+                self._link_file(node, f"eth0/bonding/{key}").read_text().split()
+                for key in ("slaves", "mode", "xmit_hash_policy")
+            )
+        except FileNotFoundError:
+            return None
+        return Bond(len(members), mode[0], policy[0])
+
+    def _link_file(self, node: str, name: str) -> Path:
+        return self.sandbox.path(f"/run/sys/{node}/class/net/{name}")
 
     def _verify_settings(self) -> None:
         """Read the sysctls of the tuning set on nodes and in pods. Raises PrerequisiteError: one has another value."""
@@ -332,11 +345,9 @@ class LabNetwork:
             return components.NETWORK if self.plan.datapath.in_pods else components.PARTICIPANT
         return None
 
-    def link_bytes(self, node: str, direction: str) -> int:
-        """Return the bytes that a node's link has sent (`tx`) or received (`rx`) so far."""
-        return int(
-            self.sandbox.path(f"/run/sys/{node}/class/net/eth0/statistics/{direction}_bytes").read_text()
-        )
+    def link_bytes(self, node: str, direction: str, device: str = "eth0") -> int:
+        """Return the bytes that a node's link, or a member of it, has sent (`tx`) or received (`rx`) so far."""
+        return int(self._link_file(node, f"{device}/statistics/{direction}_bytes").read_text())
 
     def conntrack_entries(self, node: str) -> int:
         """Return the number of entries in the connection tracking of a node; 0 if it tracks nothing."""
@@ -374,9 +385,9 @@ class LabNetwork:
         for name, mask in masks.items():
             if self._steering.get(name, core_layout.mask(())) == mask:
                 continue
-            path = self.sandbox.path(f"/run/sys/{name}/class/net/eth0/queues/rx-0/rps_cpus")
             try:
-                path.write_text(mask)
+                for device in ports(self.plan.key.link):
+                    self._link_file(name, f"{device}/queues/rx-0/rps_cpus").write_text(mask)
             except OSError as error:
                 return f"receive packet steering is not writable: {error.strerror}"
             self._steering[name] = mask

@@ -150,6 +150,8 @@ def needed_features(cell: Cell) -> list[Feature]:
         features.append(kernel_features.NFT_INGRESS)
     if cell.policies:
         features += find(cell.network).lab_policies
+    if cell.link.bond:
+        features.append(kernel_features.BONDING)
     if cell.link.offloads.requested():
         features.append(kernel_features.OFFLOADS)
     return features

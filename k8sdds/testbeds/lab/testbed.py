@@ -32,7 +32,7 @@ from k8sdds.testbeds import Block, core_layout, fingerprint, interface_bytes, re
 from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runner
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
-from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.lab.topology import LabNetworkKey, ports
 from k8sdds.testbeds.profiling import Profiler
 
 NAME = "lab"
@@ -278,11 +278,18 @@ class Lab:
         tracks = "conntrack_entries" in workloads.find(trial.cell.test).metrics
         encrypts = trial.cell.crosses_links and lab_network.plan.datapath.encryption_proof is not None
 
+        members = ports(trial.cell.link) if trial.cell.link.bond else ()
+
         def read() -> dict[tuple[str, str], int]:
             counters = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in senders}
             for node in receivers.values():
                 counters[node, "rx"] = lab_network.link_bytes(node, "rx")
                 counters[node, "decrypted"] = (lab_network.decrypted_bytes(node) or 0) if encrypts else 0
+            counters |= {
+                (node, member): lab_network.link_bytes(node, "tx", member)
+                for node in senders
+                for member in members
+            }
             tracked = {(node, "conntrack"): lab_network.conntrack_entries(node) for node in senders if tracks}
             return counters | tracked
 
@@ -321,6 +328,11 @@ class Lab:
             sent_bytes=sent_bytes,
             received_bytes=received_bytes,
             uplink_bytes=uplink_bytes,
+            member_bytes=(
+                {node: [delta[node, member] for member in members] for node in sorted(senders)}
+                if members
+                else None
+            ),
             decrypted_bytes=(
                 {name: delta[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
             ),

@@ -106,6 +106,17 @@ def same_node(topology: Topology) -> str | None:
     return None
 
 
+def ports(link: Link) -> tuple[str, ...]:
+    """Return the devices of a node whose packets cross its link: `eth0`, or the members of the bond `eth0`."""
+    return tuple(f"port{index}" for index in range(link.lag)) if link.bond else ("eth0",)
+
+
+def _switch_ports(node: LabNode, link: Link) -> tuple[str, ...]:
+    """Return the devices of the switch at the other ends of `ports`."""
+    name = f"to-{node.name}"
+    return tuple(f"{name}-{index}" for index in range(link.lag)) if link.bond else (name,)
+
+
 def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[Batch]:
     """Return the commands that create the switch, the nodes' links with their addresses, and their impairments."""
     switch = [
@@ -115,20 +126,40 @@ def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[
     ]
     batches: list[Batch] = []
     for node in topology.nodes:
+        mac = f"address 02:77:00:00:00:{node.index:02x}"
+        # The members of a bond get its MAC address.
+        of_veth, of_bond = ("", mac) if link.bond else (mac, "")
+        switch += _bond(f"to-{node.name}", link)
+        for own, port in zip(_switch_ports(node, link), ports(link), strict=True):
+            switch.append(
+                f"link add {own} mtu {link.mtu} type veth peer name {port} mtu {link.mtu} {of_veth} netns {node.name}"
+            )
         switch += [
-            f"link add to-{node.name} mtu {link.mtu} type veth peer name eth0 mtu {link.mtu}"
-            f" address 02:77:00:00:00:{node.index:02x} netns {node.name}",
+            *_enslaved(_switch_ports(node, link), f"to-{node.name}", link),
             f"link set to-{node.name} master br0 up",
         ]
-        batches.append(
-            Batch(
-                node.name,
-                "ip",
-                ("link set lo up", *(_address(node, family) for family in families), "link set eth0 up"),
-            )
+        own_lines = (
+            "link set lo up",
+            *_bond("eth0", link, of_bond),
+            *_enslaved(ports(link), "eth0", link),
+            *(_address(node, family) for family in families),
+            "link set eth0 up",
         )
+        batches.append(Batch(node.name, "ip", own_lines))
     batches.insert(0, Batch(SWITCH, "ip", tuple(switch)))
     return batches + _impairments(topology, link) + _offloads(topology, link)
+
+
+def _bond(name: str, link: Link, mac: str = "") -> list[str]:
+    if link.bond is None:
+        return []
+    return [
+        f"link add {name} mtu {link.mtu} {mac} type bond mode {link.bond.mode} xmit_hash_policy {link.bond.hash}"
+    ]
+
+
+def _enslaved(members: Sequence[str], bond: str, link: Link) -> list[str]:
+    return [f"link set {member} master {bond}" for member in members] if link.bond else []
 
 
 def _address(node: LabNode, family: IpFamily) -> str:
@@ -139,12 +170,12 @@ def _address(node: LabNode, family: IpFamily) -> str:
 def _impairments(topology: Topology, link: Link) -> list[Batch]:
     batches: list[Batch] = []
     if link.rate_mbit or link.delay_us:
-        batches += [Batch(node.name, "tc", _queue("eth0", link)) for node in topology.nodes]
+        batches += [Batch(node.name, "tc", _queues(ports(link), link)) for node in topology.nodes]
     if link.rate_mbit:
         # The delay applies once per direction, at the sender; the rate applies at both ends of a link.
         shape = Link(rate_mbit=link.rate_mbit)
-        ports = tuple(line for node in topology.nodes for line in _queue(f"to-{node.name}", shape))
-        batches.append(Batch(SWITCH, "tc", ports))
+        of_switch = [port for node in topology.nodes for port in _switch_ports(node, link)]
+        batches.append(Batch(SWITCH, "tc", _queues(of_switch, shape)))
     if link.loss_percent:
         batches += [Batch(node.name, "nft", (_loss(link.loss_percent),)) for node in topology.nodes]
     return batches
@@ -154,7 +185,14 @@ def _offloads(topology: Topology, link: Link) -> list[Batch]:
     features = [f"{name} {'on' if on else 'off'}" for name, on in link.offloads.features().items()]
     if not features:
         return []
-    return [Batch(node.name, "ethtool", (f"-K eth0 {' '.join(features)}",)) for node in topology.nodes]
+    # A bond segments what its members could segment, and its members join packets before it.
+    devices = dict.fromkeys((*ports(link), "eth0"))
+    lines = tuple(f"-K {device} {' '.join(features)}" for device in devices)
+    return [Batch(node.name, "ethtool", lines) for node in topology.nodes]
+
+
+def _queues(devices: Sequence[str], link: Link) -> tuple[str, ...]:
+    return tuple(line for device in devices for line in _queue(device, link))
 
 
 def _queue(device: str, link: Link) -> tuple[str, ...]:

@@ -6,18 +6,27 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from ipaddress import IPv4Network
+from pathlib import Path
 
+from k8sdds.campaign import experiments
+from k8sdds.campaign import run as campaign
+from k8sdds.cli.run import Display
+from k8sdds.cli.testbed import open_testbed
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.model.link import Link
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.flannel.lab import POD_CIDR
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
+from k8sdds.testbeds.lab.topology import SWITCH
+from k8sdds.testbeds.selection import SelectedTestbed
 from tests.lab.building import build
 from tests.lab.multicast import RECEIVER, SENDER
 
@@ -121,7 +130,64 @@ def delay() -> dict[str, object]:
         lab_network.close()
 
 
+FLOWS = """
+import socket, sys
+for port in range(7000, 7000 + int(sys.argv[2])):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flow:
+        flow.bind(("", port))
+        for _ in range(int(sys.argv[3])):
+            flow.sendto(bytes(1000), (sys.argv[1], 9))
+"""
+
+
+def bonded(network: str) -> dict[str, object]:
+    """Return how packets of one flow and of many are spread over the members of a bonded link."""
+    lab_network = build(planned(network, link=Link(lag=2)))
+    try:
+        lab_network.verify()
+        target = lab_network.plan.datapath.attachments["sub0"].address
+
+        def sent(flows: int, packets: int) -> list[int]:
+            before = [lab_network.link_bytes("node0", "tx", port) for port in ("port0", "port1")]
+            output_of(lab_network, "pub0", sys.executable, "-c", FLOWS, target, str(flows), str(packets))
+            after = [lab_network.link_bytes("node0", "tx", port) for port in ("port0", "port1")]
+            return [now - then for now, then in zip(after, before, strict=True)]
+
+        return {
+            "node_links": lab_network.node_links,
+            "links": output_of(lab_network, "node0", "ip", "-d", "-o", "link"),
+            "switch": output_of(lab_network, SWITCH, "ip", "-d", "-o", "link"),
+            "one flow": sent(1, 100),
+            "many flows": sent(64, 10),
+        }
+    finally:
+        lab_network.close()
+
+
+def bonded_campaign() -> dict[str, object]:
+    """Measure one TCP connection and sixteen over a bonded link, and return the attempts."""
+    with tempfile.TemporaryDirectory() as name:
+        file, folder = Path(name) / "bond.yaml", Path(name) / "run"
+        file.write_text(json.dumps(BONDED))
+        experiment = experiments.load(str(file))
+        request = campaign.Request(experiment, "bond", folder, 1, (), dry_run=False)
+        # Without the command's report, which takes minutes here.
+        with open_testbed(SelectedTestbed(), "bond", experiment.name, None) as testbed:
+            failed = campaign.run(request, testbed, Display())
+        keys = ("flows", "valid", "reason", "link", "link_bytes", "node_links")
+        attempts = [{key: attempt.get(key) for key in keys} for attempt in RunFolder(folder).attempts()]
+        return {"invalid": str(failed or ""), "attempts": attempts}
+
+
+BONDED = {
+    "name": "bond", "baseline": "host", "repetitions": 1, "duration_s": 2, "warmup_s": 1, "link": {"lag": 2},
+    "sweeps": [{"networks": "host", "test": [{"name": "tcp-stream", "flows": n} for n in (1, 16)]}],
+}  # fmt: skip
+
 CASES = {
+    "lag": lambda: bonded("host"),
+    "lag-vxlan": lambda: bonded("flannel-vxlan"),
+    "lag-campaign": bonded_campaign,
     "flannel-ipsec": lambda: encrypts("flannel-ipsec"),
     "weavenet-encrypt": lambda: encrypts("weavenet-encrypt"),
     "flannel-wireguard": lambda: encrypts("flannel-wireguard"),
@@ -130,7 +196,9 @@ CASES = {
     "delay": delay,
 }
 
-for name, case in CASES.items():
+chosen = sys.argv[1:] or list(CASES)
+for name in chosen:
+    case = CASES[name]
     began = time.monotonic()
     try:
         found = case()

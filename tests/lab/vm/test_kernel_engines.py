@@ -1,4 +1,4 @@
-"""Test ESP, WireGuard and IP in IP in the kernel, and netem, with Debian's kernel in a virtual machine."""
+"""Test ESP, WireGuard, IP in IP and bonds in the kernel, and netem, with Debian's kernel in a virtual machine."""
 
 from __future__ import annotations
 
@@ -79,6 +79,34 @@ def test_ip_in_ip_of_calico(cases: dict[str, dict[str, Any]]) -> None:
     assert tunnel, case["links"]
     assert tunnel[1] == "1480"
     assert int(tunnel[2]) >= 1480
+
+
+@pytest.mark.parametrize("case", ["lag", "lag-vxlan"])
+def test_a_bonded_link_spreads_flows_over_its_members(cases: dict[str, dict[str, Any]], case: str) -> None:
+    """A flow uses one member, and 64 flows use both."""
+    found = cases[case]
+    assert "failed" not in found, found["failed"]
+    bond = {"members": 2, "mode": "balance-xor", "hash": "layer3+4"}
+    assert [link["bond"] for link in found["node_links"].values()] == [bond, bond]
+    for links, name in ((found["links"], "eth0"), (found["switch"], "to-node0")):
+        assert re.search(rf" {name}: .* bond mode balance-xor .* xmit_hash_policy layer3\+4 ", links), links
+        assert links.count(f"master {name} ") == 2, links
+    few, most = sorted(found["one flow"])
+    assert most >= 100 * 1000 and few < 10 * 1000, found["one flow"]
+    assert min(found["many flows"]) > 100 * 1000, found["many flows"]
+
+
+def test_trials_record_what_each_member_of_a_link_sent(cases: dict[str, dict[str, Any]]) -> None:
+    found = cases["lag-campaign"]
+    assert "failed" not in found, found["failed"]
+    assert found["invalid"] == ""
+    one, many = (attempt["link_bytes"] for attempt in found["attempts"])
+    assert all(attempt["valid"] and attempt["link"]["lag"] == 2 for attempt in found["attempts"])
+    for counted in (one, many):
+        members = counted["members"]["node0"]
+        assert abs(sum(members) - counted["sent"]) < 0.01 * counted["sent"], counted
+    assert max(one["members"]["node0"]) > 0.95 * one["sent"], one
+    assert min(many["members"]["node0"]) > 0.01 * many["sent"], many
 
 
 def test_a_wrong_pre_shared_key_prevents_the_tunnel(cases: dict[str, dict[str, Any]]) -> None:
