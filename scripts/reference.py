@@ -224,11 +224,9 @@ def declared_differences() -> str:
     """Return one row for each declared difference between the lab and real nodes."""
     rows = []
     for difference in differences.DIFFERENCES:
-        names = (
-            "all three"
-            if difference.networks == differences.COMPARED
-            else ", ".join(f"`{name}`" for name in difference.networks)
-        )
+        names = {differences.ON_CLUSTER: "all on clusters", differences.COMPARED: "all"}.get(
+            difference.networks
+        ) or ", ".join(f"`{name}`" for name in difference.networks)
         rows.append((names, difference.in_lab, difference.on_cluster, difference.cost))
     return _table(("network", "in the lab", "on a node of the cluster", "cost"), rows)
 

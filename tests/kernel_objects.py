@@ -54,7 +54,7 @@ _CHANCE = frozenset({
     "inet6_addr_gen_mode", "operstate", "stats64", "link", "master", "dev", "handle",
 })  # fmt: skip
 """Attributes of links that differ by chance, or have a line of another form."""
-_STATE = re.compile(r"^sysctl net/(netfilter/nf_conntrack_count|ipv4/(route|neigh/.*/)?gc_stale)")
+_STATE = re.compile(r"^(pod )?sysctl net/(netfilter/nf_conntrack_count|ipv4/(route|neigh/.*/)?gc_stale)")
 """Sysctls that are counters."""
 
 

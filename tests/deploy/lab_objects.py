@@ -13,7 +13,7 @@ from k8sdds.testbeds.lab.plan import make_plan
 from tests import kernel_objects
 from tests.clusters import Deployed
 from tests.kernel_objects import Place
-from tests.lab.building import build
+from tests.lab import building
 
 POD_NAMESPACE = r"""
 for name in $(ls /run/netns); do
@@ -40,26 +40,8 @@ def undeclared(network: str, cluster: Deployed, inside: Callable[..., str]) -> l
         lambda script: inside(node, "ip", "netns", "exec", namespace, "sh", stdin=script), pod_address,
     )  # fmt: skip
     return kernel_objects.undeclared(
-        in_lab(network), kernel_objects.read(on_cluster), differences.of(network)
+        building.objects(network), kernel_objects.read(on_cluster), differences.of(network)
     )
-
-
-def in_lab(network: str) -> list[str]:
-    """Return the kernel objects of a node and a pod of a lab network with three nodes."""
-    cell = Cell(network=network, test="throughput", payload_bytes=1024, subscribers=2, nodes=3)
-    lab_network = build(make_plan(cell))
-    try:
-        run, plan = lab_network.sandbox.run, lab_network.plan
-        return kernel_objects.read(
-            Place(
-                lambda script: run(["sh"], script, netns="node1"),
-                plan.topology.nodes[1].address,
-                lambda script: run(["sh"], script, netns="sub0"),
-                plan.datapath.attachments["sub0"].address,
-            )
-        )
-    finally:
-        lab_network.close()
 
 
 _POLICY_RULES = r"""
@@ -98,7 +80,7 @@ def policy_rules(run: Callable[[str], str], address: str) -> list[str]:
 def policy_rules_in_lab(network: str, policies: int) -> list[str]:
     """Return `policy_rules` of a pod of a lab network all of whose pods so many policies select."""
     cell = Cell(network=network, test="throughput", payload_bytes=1024, policies=policies)
-    lab_network = build(make_plan(cell))
+    lab_network = building.build(make_plan(cell))
     try:
         address = lab_network.plan.datapath.attachments["sub0"].address
         return policy_rules(lambda script: lab_network.sandbox.run(["sh"], script, netns="node1"), address)

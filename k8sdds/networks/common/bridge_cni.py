@@ -29,9 +29,6 @@ class Bridge:
     """Address of the bridge: the pods' gateway, and the first host of the node's pod subnet."""
     first_host: int = 2
     """Host part of the first pod's address."""
-    by_plugin: bool = True
-    """Whether the reference bridge plugin creates it: with IGMP snooping, and ports in hairpin mode, as the CNI
-    configurations of Flannel and Kube-router request."""
 
     def pod_address(self, slot: int) -> Interface:
         """Return the address of the pod with this index on the node."""
@@ -52,7 +49,7 @@ def bridge_pods(
     """
     broadcast = " broadcast +" if bridge.address.version == 4 else ""
     node_lines = [
-        f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping {int(bridge.by_plugin)}",
+        f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping 1",
         f"addr add {bridge.address}{broadcast} dev {bridge.name}",
         f"link set {bridge.name} up",
     ]
@@ -64,9 +61,9 @@ def bridge_pods(
             f"link add {host_end} mtu {bridge.mtu} type veth"
             f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
             f"link set {host_end} master {bridge.name} up",
+            # As the CNI configurations of Flannel, Kube-router and Weave request.
+            f"link set {host_end} type bridge_slave hairpin on",
         ]
-        if bridge.by_plugin:
-            node_lines.append(f"link set {host_end} type bridge_slave hairpin on")
         address = bridge.pod_address(pod.slot)
         lines = (
             "link set lo up",

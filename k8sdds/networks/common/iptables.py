@@ -13,13 +13,18 @@ BUILT_IN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 
 def batch(node: LabNode, **tables: Mapping[str, Sequence[str]]) -> Batch:
     """Return the batch that creates tables on a node: name → chain → rules, without `-A CHAIN`."""
+    return Batch(node.name, "ip6tables" if node.ipv6 else "iptables", tables_text(tables))
+
+
+def tables_text(tables: Tables) -> tuple[str, ...]:
+    """Return the lines for iptables-restore that create tables."""
     lines: list[str] = []
     for name, chains in tables.items():
         lines.append(f"*{name}")
         lines += [f":{chain} {'ACCEPT' if chain in BUILT_IN else '-'}" for chain in chains]
         lines += [f"-A {chain} {rule}" for chain, rules in chains.items() for rule in rules]
         lines.append("COMMIT")
-    return Batch(node.name, "ip6tables" if node.ipv6 else "iptables", tuple(lines))
+    return tuple(lines)
 
 
 MULTICAST: dict[IpFamily, str] = {"ipv4": "224.0.0.0/4", "ipv6": "ff00::/8"}

@@ -7,6 +7,7 @@ netfilter, like Open vSwitch, and forwards by learning instead of by flow rules.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import IPv4Interface
 
 from k8sdds.model.ip_families import IpFamily
@@ -18,6 +19,8 @@ from k8sdds.networks.network import Engine
 
 POD_CIDR = "10.32.0.0/12"
 VXLAN_PORT = 6784
+CONTROL_PORT = 6784
+"""TCP port of weaver's API."""
 PAPER_MTU = 1438
 """MTU of the pods in the K8sDDS paper: the maximum with the 62 bytes that Weave reserves for its overhead."""
 
@@ -46,8 +49,13 @@ _NAT = {
     ),
 }
 
+_INPUT = (
+    f"-d 127.0.0.1/32 -p tcp -m tcp --dport {CONTROL_PORT} -m addrtype ! --src-type LOCAL -m conntrack"
+    f" ! --ctstate RELATED,ESTABLISHED {comment('block non-local access to the control port')} -j DROP",
+    "-i weave -j WEAVE-NPC-EGRESS",
+)
+
 _FILTER = {
-    "INPUT": ("-i weave -j WEAVE-NPC-EGRESS",),
     "FORWARD": (
         f"-i weave {comment('before KUBE-FORWARD')} -j WEAVE-NPC-EGRESS",
         f"-o weave {comment('before KUBE-FORWARD')} -j WEAVE-NPC",
@@ -83,6 +91,16 @@ _FILTER = {
 """The chains of weave-npc with one Kubernetes namespace and without policies. An address range replaces the ipset with
 the addresses of the namespace's pods."""
 
+_IN_POD = {
+    "filter": {
+        "INPUT": (f"-s {POD_CIDR} -d {_MULTICAST} -i eth0 -j ACCEPT", f"-d {_MULTICAST} -i eth0 -j DROP"),
+    }
+}
+"""Rules of Weave's CNI plugin in each pod, which every received packet passes."""
+
+_NEIGHBOR_SYSCTLS = (("base_reachable_time", "5"), ("delay_first_probe_time", "2"), ("ucast_solicit", "1"))
+"""How Weave verifies neighbors of its bridge and of pods: sooner than the kernel does by default."""
+
 
 def fast_datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath without encryption."""
@@ -94,7 +112,15 @@ def datapath(topology: Topology, mtu: int, endpoint: Callable[[LabNode], str] | 
 
     `endpoint` returns the address of a node's VXLAN device; by default the device is bound to eth0 and its address.
     """
-    return pod_datapath(topology, mtu, lambda node: _on_node(topology, node, mtu, endpoint), _SYSCTLS)
+    plain = pod_datapath(topology, mtu, lambda node: _on_node(topology, node, mtu, endpoint), _SYSCTLS)
+    links = [(node.name, "weave") for node in topology.nodes] + [(pod.name, "eth0") for pod in topology.pods]
+    neighbors = tuple(
+        (namespace, f"net.ipv4.neigh.{link}.{key}", value)
+        for namespace, link in links
+        for key, value in _NEIGHBOR_SYSCTLS
+    )
+    rules = tuple(Batch(pod.name, "iptables", iptables.tables_text(_IN_POD)) for pod in topology.pods)
+    return replace(plain, batches=(*plain.batches, *rules), link_sysctls=neighbors)
 
 
 def _on_node(
@@ -102,10 +128,8 @@ def _on_node(
 ) -> NodePlan:
     # With separate endpoints, packets pass a tunnel device first, so the VXLAN device is not bound to eth0.
     local = f"local {endpoint(node)}" if endpoint else f"dev eth0 local {node.address}"
-    bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"), by_plugin=False)
-    lines, pod_batches, attachments = bridge_pods(
-        topology, node, bridge, routes=("route add 224.0.0.0/4 dev eth0",)
-    )
+    bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
+    lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
     vxlan = (
         "link set weave type bridge nf_call_iptables 1",
         f"link add datapath mtu {mtu} type bridge mcast_snooping 0",
@@ -125,6 +149,8 @@ def _on_node(
         Batch(node.name, "ip", (*lines, *vxlan)),
         *pod_batches,
         Batch(node.name, "bridge", flooding),
-        iptables.kubernetes_batch(node, before={"filter": _FILTER}, after={"nat": _NAT}),
+        iptables.kubernetes_batch(
+            node, before={"filter": _FILTER}, after={"filter": {"INPUT": _INPUT}, "nat": _NAT}
+        ),
     ]
     return batches, attachments

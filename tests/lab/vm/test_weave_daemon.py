@@ -21,7 +21,8 @@ import pytest
 from k8sdds import bundle, versions
 from k8sdds.bundle import repositories
 from k8sdds.bundle.contents import HOST_ARCH
-from tests import sources
+from k8sdds.networks import differences
+from tests import kernel_objects, sources
 from tests.lab.vm import image, machine
 
 REPOSITORY = Path(__file__).parents[3]
@@ -94,3 +95,13 @@ def test_all_traces_are_removed(observed: dict[str, Any]) -> None:
     removal = observed["removal"]
     assert "device datapath" in removal["made"]
     assert removal["left"] == []
+
+
+def test_the_lab_has_the_objects_of_the_daemon(observed: dict[str, Any]) -> None:
+    """Except those that `k8sdds.networks.differences` declares, and the rules of kube-proxy and weave-npc."""
+    network = observed["network"]
+    if network not in differences.COMPARED:
+        pytest.skip(f"{network} is not compared: the lab negotiates its keys by IKEv2")
+    lab, daemon = observed["lab"], observed["objects"]
+    assert len(daemon) > 100
+    assert kernel_objects.undeclared(lab, daemon, differences.of(network)) == []

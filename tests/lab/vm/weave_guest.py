@@ -2,7 +2,7 @@
 
 Each node is a network namespace. Programs run in the file system of the image of WeaveNet, which the first argument
 names. The second is the network: `weavenet-encrypt` sets a password. weave-npc and kube-proxy do not run: one rule that accepts replaces the rules
-of weave-npc for pods. Pods join by Weave's own CNI plugin.
+of weave-npc for pods, and the rules of kube-proxy are those of the lab. Pods join by Weave's own CNI plugin.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.deploy.network_switch import footprint, node_state
+from k8sdds.networks import differences
+from k8sdds.networks.common import bridge_cni, iptables
+from k8sdds.networks.datapath import LabNode
+from tests import kernel_objects
+from tests.lab import building
 from tests.lab.vm import image
 
 ROOT, NETWORK = sys.argv[1:]
@@ -31,7 +36,9 @@ CONNECTION = {
     "weavenet-encrypt": re.compile("established +encrypted +fastdp"),
 }
 
-KUBE_FORWARD = "*filter\n:KUBE-FORWARD -\n-A FORWARD -j KUBE-FORWARD\nCOMMIT\n"
+NOT_RUN = re.compile(r"(^iptables \w+ |-j )WEAVE-NPC")
+"""Rules of weave-npc, which does not run in the machine."""
+RULES = iptables.kubernetes_batch(LabNode(0)).lines
 COUNTER = """
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -73,7 +80,7 @@ def inside(netns: str, *argv: str, stdin: str = "", check: bool = True) -> str:
 
 
 def build() -> None:
-    """Create the nodes, connected by a switch, with a chain of kube-proxy, and a network namespace for a pod of each."""
+    """Create the nodes, connected by a switch, with the rules of kube-proxy, and a network namespace for a pod of each."""
     run("ip", "link", "add", "switch", "type", "bridge")
     run("ip", "link", "set", "switch", "up")
     for node in NODES:
@@ -84,8 +91,12 @@ def build() -> None:
         inside(node, "ip", "address", "add", f"{ADDRESSES[node]}/24", "dev", "eth0")
         for link in ("lo", "eth0"):
             inside(node, "ip", "link", "set", link, "up")
+        inside(f"pod-{node}", "ip", "link", "set", "lo", "up")
+        inside(
+            node, "sysctl", "--write", *(f"{key}={value}" for key, value in bridge_cni.NODE_SYSCTLS["ipv4"])
+        )
         inside(node, "ip", "route", "add", "default", "via", "10.88.0.1", "onlink", "dev", "eth0")
-        inside(node, "iptables-nft-restore", "--noflush", stdin=KUBE_FORWARD)
+        inside(node, "iptables-nft-restore", "--noflush", stdin="\n".join(RULES))
 
 
 def start(network: str, node: str, number: int) -> subprocess.Popen[bytes]:
@@ -182,6 +193,8 @@ def observe(network: str) -> dict[str, Any]:
         result["ping"] = inside(f"pod-{first}", *ping, check=False)
         result["multicast"] = heard(pods)
         result["xfrm"] = [inside(first, "ip", "-o", "xfrm", kind) for kind in ("state", "policy")]
+        if network in differences.COMPARED:
+            result["objects"] = objects(first, pods[first])
     finally:
         for daemon in daemons:
             daemon.kill()
@@ -193,4 +206,21 @@ def observe(network: str) -> dict[str, Any]:
     return result
 
 
-print(json.dumps({"network": NETWORK, **observe(NETWORK)}), flush=True)
+def objects(node: str, pod_address: str) -> list[str]:
+    """Return the kernel objects of a node and its pod."""
+    place = kernel_objects.Place(
+        lambda script: inside(node, "sh", stdin=script), ADDRESSES[node],
+        lambda script: inside(f"pod-{node}", "sh", stdin=script), pod_address,
+    )  # fmt: skip
+    return [line for line in kernel_objects.read(place) if not NOT_RUN.search(line)]
+
+
+def in_lab(network: str) -> list[str]:
+    """Return the same objects of the lab, which is built in the same machine."""
+    return [line for line in building.objects(network) if not NOT_RUN.search(line)]
+
+
+observed = {"network": NETWORK, **observe(NETWORK)}
+if "objects" in observed:
+    observed["lab"] = in_lab(NETWORK)
+print(json.dumps(observed), flush=True)
