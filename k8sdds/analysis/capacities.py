@@ -20,6 +20,9 @@ from k8sdds.workloads.capacity import Capacity
 FIXED = tuple(name for name in CONDITION if name != "rate")
 """What the probes of a search have in common, except the network."""
 
+_NEVER_MATCHED = ("testbed", "nodes")
+"""Columns that may differ between compared searches, as in `comparison`."""
+
 PERCENTILES = ("p50", "p90", "p99")
 
 
@@ -115,16 +118,43 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
     ]
 
 
+def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Row]:
+    """Compare the capacities of two sides, as rows from `table`, for equal conditions and goals.
+
+    `ratio` is that of the middles, and `ratio_low` and `ratio_high` contain all ratios of the two intervals. B is
+    `better` or `worse` if they do not contain 1; both are False if a bound is unknown.
+    """
+    names = (*((UNIT,) if match_networks else ()), *(name for name in FIXED if name not in _NEVER_MATCHED))
+    known = {(row["goal_loss_percent"], *(row[name] for name in names)): row for row in a}
+    rows = []
+    for own in b:
+        other = known.get((own["goal_loss_percent"], *(own[name] for name in names)))
+        if other is None:
+            continue
+        mine, base = (Bounds(row["capacity_per_s"], row["missed_per_s"]) for row in (own, other))
+        middle, low, high = _ratio(mine, base) or (None, None, None)
+        rows.append({
+            "network": own[UNIT] if match_networks else "B / A", "goal": goal_of(own), **own,
+            "a_low": base.low, "a_high": base.high, "b_low": mine.low, "b_high": mine.high,
+            "ratio": middle, "ratio_low": low, "ratio_high": high,
+            "better": low is not None and low > 1, "worse": high is not None and high < 1,
+        })  # fmt: skip
+    return rows
+
+
+def _ratio(bounds: Bounds, base: Bounds | None) -> tuple[float, float, float] | None:
+    """Return the ratio of two capacities, and the smallest and largest ratio of rates in their intervals."""
+    if base is None or not (base.low and base.high and bounds.low and bounds.high):
+        return None
+    return (bounds.middle or 0) / (base.middle or 1), bounds.low / base.high, bounds.high / base.low
+
+
 def _overhead(bounds: Bounds, base: Bounds | None) -> Row:
-    percents: list[float | None] = [None] * 3
-    if base is not None and base.low and base.high and bounds.low and bounds.high:
-        ratios = (
-            (bounds.middle or 0) / (base.middle or 1),
-            bounds.high / base.low,
-            bounds.low / base.high,
-        )
-        percents = [100 * (1 - ratio) for ratio in ratios]
-    return dict(zip(("overhead_percent", "ci_low_percent", "ci_high_percent"), percents, strict=True))
+    names = ("overhead_percent", "ci_low_percent", "ci_high_percent")
+    if (ratios := _ratio(bounds, base)) is None:
+        return dict.fromkeys(names)
+    middle, low, high = ratios
+    return dict(zip(names, (100 * (1 - ratio) for ratio in (middle, high, low)), strict=True))
 
 
 def _key(one: Found) -> tuple[Any, ...]:

@@ -21,6 +21,8 @@ SHORT = 0.25
 """Length of a short probe as a share of a full one."""
 MIN_SHORT_S = 0.5
 """Least length of a short probe: below, a trial mostly starts and ends."""
+MIN_SHORT_SAMPLES = 200
+"""Samples of a short probe, unless a full one has fewer: one late sample must not exceed `LATE_PERCENT`."""
 MAX_GROWTH = 4.0
 """Largest ratio of two successive rates while one of the bounds is unknown."""
 DIGITS = 4
@@ -164,12 +166,12 @@ class Search:
         return self._is_narrow(self.bounds(goal, probes))
 
     def latency_rates(self, probes: Sequence[Probe]) -> dict[float, float]:
-        """Return the rate at each share of the capacity of the first goal, by share; empty if it is unknown."""
+        """Return the rate at each share of the capacity of the first goal; no rate below `min_rate`."""
         low = self.bounds(self.goals[0], probes).low
         rates = (
             {} if low is None else {share: rounded(low * share / 100) for share in self.latency_at_percent}
         )
-        return {share: rate for share, rate in rates.items() if rate > 0}
+        return {share: rate for share, rate in rates.items() if rate >= self.min_rate}
 
     @property
     def _full(self) -> _Stage:
@@ -238,10 +240,10 @@ class Search:
 
     def _length(self, stage: _Stage, goal: Goal, rate: float, probes: Sequence[Probe]) -> float:
         """Return the length of the next probe at a rate; a short one if short ones are likely to decide."""
-        short = self._stages[0].duration_s
         own = [probe for probe in probes if probe.rate == rate]
         clear = own and all(_is_missed(stage, goal, probe) for probe in own)
-        return short if clear else stage.duration_s
+        wanted_s = self._stages[0].duration_s if clear else stage.duration_s
+        return min(self.duration_s, max(wanted_s, math.ceil(MIN_SHORT_SAMPLES / rate * 10) / 10))
 
     def _latencies(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
         """Return one more full probe at each share of the capacity that has too few."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.analysis import missing, overhead, tests
+from k8sdds.analysis import capacities, missing, overhead, tests
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
@@ -51,6 +51,8 @@ class Side:
     """The network that its overheads are relative to."""
     label: str | None = None
     """The label of the network, if the side is a single network of the folder."""
+    capacities: Sequence[Row] = ()
+    """What its capacity searches found, as rows from `capacities.table`."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Comparison:
     redefined: tuple[str, ...] = ()
     """Metrics that were not compared, because their definition changed between the sides' records."""
     missing: tuple[Row, ...] = ()
+    capacities: tuple[Row, ...] = ()
+    """Capacities of both sides, as rows from `capacities.changes`."""
     """Percentiles that a side has too few values for: `quantity`, `reason` and the number of `cells`."""
 
 
@@ -106,6 +110,9 @@ def compare(
     match_networks = not (a.label or b.label)
     cells_a, cells_b, differing = _cells(a, b, match_networks)
     shared = sorted((key for key in cells_a if key in cells_b), key=lambda key: _position(cells_a[key]))
+    searched = tuple(capacities.changes(a.capacities, b.capacities, match_networks))
+    if not shared and searched:
+        return Comparison([], differing, len(cells_a), len(cells_b), "by intervals", capacities=searched)
     if not shared:
         raise InputError(
             f"{a.name} and {b.name} have no cell in common",
@@ -147,7 +154,7 @@ def compare(
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
     few = tuple({"quantity": name, "reason": why, "cells": cells} for (name, why), cells in unknown.items())
-    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few)
+    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few, searched)
 
 
 def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:

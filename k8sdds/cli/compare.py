@@ -75,7 +75,7 @@ def compare(
 
 def _side(text: str) -> Side:
     """Read `FOLDER` or `FOLDER@LABEL` as one side of a comparison."""
-    from k8sdds.analysis import overhead
+    from k8sdds.analysis import capacities, overhead
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.conditions import UNIT
     from k8sdds.results import tidy
@@ -86,13 +86,17 @@ def _side(text: str) -> Side:
     if not at or Path(text).is_dir():
         folder, label = text, ""
     run = RunFolder.open(folder)
-    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
-    if not rows:
+    table = tidy.frame(run)
+    rows = overhead.plain_rows(tidy.best(table))
+    searches = capacities.found(overhead.plain_rows(tidy.probes(table)), run.campaign.get("repetitions"))
+    if not rows and not searches:
         raise InputError(f"{folder} has no valid trial", f"see: k8sdds report {folder}")
-    labels = sorted({row[UNIT] for row in rows})
+    labels = sorted({row[UNIT] for row in rows} | {one.network for one in searches})
     if label:
         rows = [row for row in rows if row[UNIT] == label]
-        if not rows:
+        searches = [one for one in searches if one.network == label]
+        if not rows and not searches:
             raise InputError(f"{folder} has no network {label!r}{nearest(label, labels)}")
     baseline = run.campaign.get("baseline") or ("host" if "host" in labels else None)
-    return Side(text, str(run.path.resolve()), rows, baseline, label or None)
+    found = capacities.table(searches, baseline)
+    return Side(text, str(run.path.resolve()), rows, baseline, label or None, found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import workloads
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
-from k8sdds.analysis.conditions import CONDITION, describe
+from k8sdds.analysis.conditions import CONDITION, describe, payload
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
 from k8sdds.results.metrics import METRICS
@@ -24,6 +24,7 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
         "only_a": comparison.only_a, "only_b": comparison.only_b, "redefined": list(comparison.redefined),
         "missing": list(comparison.missing),
         "rows": [{name: row[name] for name in COLUMNS} for row in comparison.rows],
+        "capacities": list(comparison.capacities),
     }  # fmt: skip
 
 
@@ -40,7 +41,16 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
     for row in comparison.rows:
         style = "green" if row["better"] else "red" if row["worse"] else ""
         table.add_row(*_cells(row, comparison, relative), style=style)
-    console.print(table)
+    if comparison.rows or not comparison.capacities:
+        console.print(table)
+    if comparison.capacities:
+        capacities = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        for head in CAPACITY_HEADS:
+            capacities.add_column(head, overflow="fold")
+        for row in comparison.capacities:
+            style = "green" if row["better"] else "red" if row["worse"] else ""
+            capacities.add_row(*_capacity_cells(row), style=style)
+        console.print(capacities)
     for sentence in [*lead(comparison), *_notes(comparison)]:
         console.print(sentence)
 
@@ -57,16 +67,46 @@ def write(a: Side, b: Side, comparison: Comparison, relative: bool, folder: Path
         "heading": "Comparison",
         "sub": f"A: {a.name} · B: {b.name}",
         "lead": lead(comparison),
-        "tables": [{"caption": _compared(relative), "heads": _heads(relative), "rows": rows}],
+        "tables": [
+            {"caption": _compared(relative), "heads": _heads(relative), "rows": rows},
+            *_capacity_tables(comparison),
+        ],
         "notes": _notes(comparison),
     }
     result = data(a, b, comparison, relative)
     return export.write(folder, "compare", result, comparison.rows, COLUMNS, page)
 
 
+CAPACITY_HEADS = ["capacity", "A samples/s", "B samples/s", "change %", "verdict"]
+
+
+def _capacity_tables(comparison: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for row in comparison.capacities:
+        cells: list[dict[str, str]] = [{"text": text} for text in _capacity_cells(row)]
+        cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
+        rows.append(cells)
+    return [{"caption": "Capacities", "heads": CAPACITY_HEADS, "rows": rows}] if rows else []
+
+
+def _capacity_cells(row: Row) -> list[str]:
+    intervals = (f"{formats.rate(row[f'{side}_low'])} – {formats.rate(row[f'{side}_high'])}" for side in "ab")
+    change = "–"
+    if row["ratio"] is not None:
+        bounds = (100 * (row[name] - 1) for name in ("ratio", "ratio_low", "ratio_high"))
+        change = formats.percent(*bounds)
+    verdict = "better" if row["better"] else "worse" if row["worse"] else "no difference shown"
+    return [
+        f"{row['network']}, {payload(row['payload_bytes'] or 0)}, {row['goal']}",
+        *intervals,
+        change,
+        verdict,
+    ]
+
+
 def lead(comparison: Comparison) -> list[str]:
     """Summarize in one or two sentences how many cells differ."""
-    rows = comparison.rows
+    rows = [*comparison.rows, *comparison.capacities]
     better, worse = (sum(1 for row in rows if row[key]) for key in ("better", "worse"))
     sentences = [
         f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."
@@ -122,6 +162,11 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     for name, (value_a, value_b) in comparison.differing.items():
         notes.append(f"A and B differ in {name.replace('_', ' ')}: {_value(value_a)} and {_value(value_b)}.")
+    if comparison.capacities:
+        notes.append(
+            "Capacities: B/A - 1 of the middles of the intervals; the bounds contain all ratios of the two intervals,"
+            " and a difference is shown if they exclude 0."
+        )
     if comparison.redefined:
         names = formats.join([METRICS[name].title for name in comparison.redefined])
         notes.append(

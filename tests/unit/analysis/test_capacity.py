@@ -88,7 +88,7 @@ def test_each_bound_is_decided_by_a_majority_of_probes_at_its_rate(capacity: flo
 def test_a_search_on_a_noisy_device_ends(seed: int, capacity: float, spread: float, disturbed: float) -> None:
     probes = probes_of(SEARCH, noisy(capacity, random.Random(seed), spread, disturbed))
     assert len(probes) <= MAX_PROBES + len(SEARCH.latency_at_percent)
-    assert all(probe.rate <= 1e6 for probe in probes)
+    assert all(probe.rate == 0 or 10 <= probe.rate <= 1e6 for probe in probes)
 
 
 def test_a_disturbance_at_low_rates_is_outvoted() -> None:
@@ -158,6 +158,11 @@ def test_a_record_with_an_impossible_rate_changes_nothing(rate: float) -> None:
     hostile = [*probes, Probe(rate, 2, 0, 0, None)]
     assert SEARCH.bounds(STRICT, hostile) == SEARCH.bounds(STRICT, probes)
     assert SEARCH.next(hostile) == []
+
+
+def test_a_probe_at_a_low_rate_is_long_enough_for_its_percentile() -> None:
+    for probe in probes_of(SEARCH, monotone(150)):
+        assert not probe.rate or probe.duration_s == 2 or probe.duration_s * probe.rate >= 199
 
 
 def test_the_delay_is_measured_at_shares_of_the_capacity() -> None:

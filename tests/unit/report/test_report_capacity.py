@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from k8sdds import report
+from k8sdds.cli.app import app
 from k8sdds.report import content
 from k8sdds.report.figures import capacity
 from k8sdds.results.record import TrialRecord
@@ -137,3 +139,26 @@ def test_a_report_survives_damaged_records(
         figures = tmp_path / f"figures{every}"
         figures.mkdir()
         assert len(capacity.draw(content.read(run), figures)) <= 2
+
+
+def test_two_networks_of_a_folder_are_compared_by_their_intervals(
+    tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
+    run = folder(tmp_path, attempts)
+    done = CliRunner().invoke(
+        app, ["compare", f"{run.path}@host", f"{run.path}@kube-router", "-o", str(tmp_path / "out"), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "out" / "compare.json").read_text())["capacities"]
+    assert len(rows) == 2 and all(row["worse"] and not row["better"] for row in rows)
+    assert all(row["ratio_low"] <= 0.75 <= row["ratio_high"] for row in rows)
+    assert "Capacities" in (tmp_path / "out" / "compare.html").read_text()
+
+
+def test_a_folder_does_not_differ_from_its_copy(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
+    one, two = folder(tmp_path / "1", attempts), folder(tmp_path / "2", attempts)
+    done = CliRunner().invoke(app, ["compare", str(one.path), str(two.path), "--json"])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["capacities"]
+    assert len(rows) == 4 and not any(row["worse"] or row["better"] for row in rows)
+    assert all(row["ratio"] == 1 for row in rows)
