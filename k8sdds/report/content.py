@@ -317,7 +317,7 @@ class Content:
 
     @property
     def testbed(self) -> str:
-        """The description of the testbed that every caption contains."""
+        """The description of the testbed, which the head of a report states."""
         testbed = self.campaign.get("testbed")
         facts = testbed if isinstance(testbed, dict) else {"name": testbed}
         stated = facts.get("name")
@@ -338,19 +338,27 @@ class Content:
         """Whether another program ran in place of RTI PerfTest."""
         return any(STAND_IN in str(row["middleware_version"]) for row in self.best)
 
+    @property
+    def conditions(self) -> list[tuple[str, str]]:
+        """The conditions of each setting, which a report states once: (title, conditions of its tests)."""
+        return [
+            (setting.title, " · ".join(part for part in (setting.details(), setting.scheduling) if part))
+            for setting in self.settings
+        ]
+
     def caption(
         self, setting: Setting, test: str | None, relative: bool = False, interval: bool = True
     ) -> str:
-        """Return the common part of all captions: testbed, conditions, n, interval and baseline."""
+        """Return the common part of all captions: n, baseline and interval; `conditions` has the rest."""
         n = setting.repetitions(test)
-        parts = [self.testbed, setting.details(test), f"n = {n}"]
+        parts = [f"n = {n}"]
         if relative:
             parts.append(f"baseline {self.baseline}")
         if n == "1":
             parts.append("one repetition: no 95 % interval")
         elif relative or interval:
-            parts.append(INTERVAL if relative else "95 % interval (t on the log scale)")
-        parts.append(setting.scheduling)
+            parts.append("95 % interval")
+        parts.append("includes scheduling" if setting.scheduling else "")
         return " · ".join(part for part in parts if part)
 
 

@@ -58,10 +58,8 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
             ax.set_xlabel("percentile", labelpad=2)
     samples = [d.samples for merged in panels.values() for d in merged.values()]
     caption = (
-        f"One-way {timed} at each percentile. Samples of all participants and repetitions are merged"
-        f" ({formats.range_of(samples)} samples per line), to show the shape only. Both axes are logarithmic;"
-        " the percentile axis shows the share of slower samples."
-        f" {content.caption(setting, test, interval=False)}."
+        f"Samples of all repetitions are merged ({formats.range_of(samples)} per line), to show the shape only."
+        f" Logarithmic axes. {content.caption(setting, test, interval=False)}."
     )
     title = f"{formats.capital(timed)} distribution: {setting.title}"
     slug = "-".join(part for part in (f"{timed}-distribution", setting.slug) if part)

@@ -61,10 +61,7 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
         )
         for name in names
     ]
-    caption = (
-        f"Positive values are worse than {content.baseline}. Markers: mean ratio. Lines: 95 % interval (cut off"
-        f" at the axis). Small dots: single repetitions. {content.caption(setting, None, relative=True)}."
-    )
+    caption = f"Positive values are worse. Dots: single repetitions. {content.caption(setting, None, relative=True)}."
     return _figure(
         content, setting, quantities, folder, "overhead", "overheads", f"Overhead: {setting.title}",
         _overhead_alt(content, setting, names), caption,
@@ -89,12 +86,10 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     }
     # All panels have the same kind of axis. Rows have a linear one.
     logarithmic = len({at for _, at in estimates}) > 1 and _is_logarithmic(list(estimates.values()))
-    marks = " Short lines: 50th and 99th percentile, if enough values are above it." if others else ""
+    marks = " Short lines: 50th and 99th percentile." if others else ""
     caption = (
-        f"{metric.description}. {'More' if metric.gain else 'Less'} is better. Markers: mean. Lines: 95 %"
-        f" interval (cut off at the axis).{marks} Small dots: single trials."
-        f"{' Logarithmic axis.' if logarithmic else ''}"
-        f" {content.caption(setting, test)}."
+        f"{'More' if metric.gain else 'Less'} is better.{marks} Dots: single trials."
+        f"{' Logarithmic axis.' if logarithmic else ''} {content.caption(setting, test)}."
     )
     title = f"{formats.capital(metric.title)}: {setting.title}"
     quantity = _Quantity(

@@ -70,11 +70,7 @@ def _figure(
     )  # fmt: skip
     n = formats.range_of([row["n"] for name in names for row in levels[name]])
     title = f"Protection: {describe(group)}"
-    caption = (
-        "DDS Security levels, and networks that encrypt. Dashed: no protection. Markers: mean. Lines: 95 %"
-        " interval (cut off at the axis). Small dots: single trials. Logarithmic axes."
-        f" {content.testbed} · n = {n}."
-    )
+    caption = f"Dashed: no protection. Dots: single trials. Logarithmic axes. n = {n} · 95 % interval."
     alt = f"{title}. " + "; ".join(
         f"{protected_name(row)} {payload(row['payload_bytes'])} {METRICS[name].title}"
         f" {formats.number(row['mean'])} {METRICS[name].unit}"

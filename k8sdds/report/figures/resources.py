@@ -38,8 +38,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     labels = [label for label in content.networks if any(label in rows for rows in columns.values())]
     title = f"CPU and memory, {test} test at {setting.point_label(point)}: {setting.title}"
     caption = (
-        f"{_sources(names)} Networks transfer different numbers of samples in a throughput test, so equal CPU is"
-        " not equal cost. Cells: mean and 95 % interval. Shade: mean relative to the largest of its column."
+        f"{_sources(names)} Networks transfer different numbers of samples, so equal CPU is not equal cost."
         f" {content.caption(setting, test)}."
     )
     alt = f"{title}. " + "; ".join(
@@ -109,6 +108,5 @@ def _sources(names: list[str]) -> str:
     if "publisher_host_cpu_percent" in names or "subscriber_host_cpu_percent" in names:
         return "CPU of all cores of the host as PerfTest printed it. Machine: as kubectl top printed it."
     return (
-        "During the measured interval. Publisher and subscriber: counters of their pods. Machine: everything,"
-        " including forwarding and encapsulation."
+        "Publisher and subscriber: their pods. Machine: everything, including forwarding and encapsulation."
     )

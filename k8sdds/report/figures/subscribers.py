@@ -60,8 +60,7 @@ def _figure(content: Content, curves: dict[_Key, Curve], folder: Path, index: in
     setting = next(setting for setting in content.settings if _contains(setting, row))
     what = describe({key: value for key, value in setting.values.items() if key != "transport"})
     caption = (
-        "Throughput of each subscriber. Solid: unicast. Dashed: multicast. Markers: mean. Vertical lines:"
-        " 95 % interval (cut off at the axis). Small dots: single trials."
+        "Throughput of each subscriber. Solid: unicast. Dashed: multicast. Dots: single trials."
         f"{f' {len(sizes)} of {len(measured)} payloads.' if len(sizes) < len(measured) else ''}"
         f" {content.caption(setting, test_of(THROUGHPUT, setting.tests))}."
     )

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 MAX_TRIALS = 2000
 """Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 
+MAX_STATEMENTS = 2
+"""Maximum number of statements on the first screen."""
+
 _FIGURE_SECTIONS = {
     **{name: name.capitalize() for name in WORKLOADS},
     "subscribers": "Number of subscribers",
@@ -54,6 +57,8 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     """Return the variables of the template."""
     campaign = content.campaign
     command = campaign.get("command")
+    main = _main_figure(figures)
+    figures = [figure for figure in figures if figure is not main]
     figure_sections = {
         **_FIGURE_SECTIONS,
         **{
@@ -76,6 +81,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     limit_tables = tables.limits(content)
     background, top_nodes = tables.background(content.run), tables.top_nodes(content.run)
     reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
+    statements = summary.answer(content)
     return {
         "colors": {
             label: style.light.strip("#") for label, style in network_colors(content.networks).items()
@@ -100,7 +106,10 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "name": content.name,
         "campaign": campaign.get("campaign") or content.run.path.name,
         "overview": _overview(content),
-        "statements": summary.answer(content),
+        "statements": statements[:MAX_STATEMENTS],
+        "more_statements": statements[MAX_STATEMENTS:],
+        "main_figure": main,
+        "conditions": content.conditions,
         "caveats": summary.caveats(content),
         "figures": {
             section: [figure for figure in figures if figure.section == section]
@@ -139,6 +148,14 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "trials_left": max(0, len(content.table) - MAX_TRIALS),
         "relevant_percent": summary.RELEVANT_PERCENT,
     }
+
+
+def _main_figure(figures: list[Figure]) -> Figure | None:
+    """Return the figure of the first screen: overheads, else the first figure except of profiles."""
+    candidates = [figure for figure in figures if figure.section != "profile"]
+    return next(
+        (figure for figure in candidates if figure.section == "overheads"), next(iter(candidates), None)
+    )
 
 
 def _overview(content: Content) -> list[tuple[str, str]]:

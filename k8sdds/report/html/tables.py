@@ -185,7 +185,7 @@ def contrasts(content: Content) -> list[dict[str, Any]]:
                         (label, [_percent(cells.get((label, p)), True, "change_percent") for p in points])
                         for label in labels
                     ],
-                    "caption": f"{content.testbed} · n = {counts} · same network and repetition;"
+                    "caption": f"n = {counts} · same network and repetition;"
                     f" {INTERVAL}"
                     + (f"; {describe(setting)} (all settings: contrasts.csv)" if setting else ""),
                 }
@@ -267,7 +267,7 @@ def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> 
             for point in points
         ],
         "rows": [(label, [_limit_cell(content, cells.get((label, p))) for p in points]) for label in labels],
-        "caption": f"{content.testbed} · n = {n} · relative to the raw middleware with the best mean, in the same"
+        "caption": f"n = {n} · relative to the raw middleware with the best mean, in the same"
         f" repetition; {interval}",
     }
 

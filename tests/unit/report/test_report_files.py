@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from html import escape
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from rich.console import Console
 from k8sdds.analysis import limit
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.report import content, csv_tables, html, summarize, write_report
+from k8sdds.report.html import MAX_STATEMENTS
 from k8sdds.report.html import tables as html_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
@@ -207,18 +209,30 @@ def test_user_input_is_escaped(tmp_path):
 
 
 @pytest.mark.parametrize("kind", kinds("paper", "scaling", "troubled", "single"))
-def test_every_caption_names_testbed_n_and_interval(reports, kind):
-    text = reports(kind).text
-    captions = text.split("<figcaption>")[1:]
+def test_conditions_are_stated_once_and_captions_are_short(reports, kind):
+    report = reports(kind)
+    text = report.text
+    top = text[text.index('id="conditions"') : text.index("<nav")]
+    assert "lab: network namespaces on one machine, one kernel" in top and "layout" in top
+    for setting in report.content.settings:
+        assert escape(setting.title) in top
+    captions = [part.split("</figcaption>")[0] for part in text.split("<figcaption>")[1:]]
     assert captions
     for caption in captions:
-        text_of_caption = caption.split("</figcaption>")[0]
-        assert "lab: network namespaces on one machine, one kernel" in text_of_caption
-        assert "layout" in text_of_caption and "n = " in text_of_caption
+        assert "n = " in caption and "layout" not in caption and "lab: network" not in caption
+        assert len(caption.split("</b>")[1]) < 260
     for under in text.split('<p class="under">')[1:]:
         note = under.split("</p>")[0]
-        assert "lab: network namespaces" in note and "n = " in note and "95 % interval" in note
+        assert "n = " in note and "95 % interval" in note
     assert ("includes scheduling" in text) == (kind in ("scaling", "many"))
+
+
+@pytest.mark.parametrize("kind", kinds("paper", "scaling", "troubled", "single"))
+def test_the_answer_and_one_figure_come_first(reports, kind):
+    text = reports(kind).text
+    before = text[text.index("<main>") : text.index('id="conditions"')]
+    assert before.count("<figure ") == 1
+    assert 1 <= before.split("<details")[0].count("<h3>") <= MAX_STATEMENTS
 
 
 @pytest.mark.parametrize("kind", KINDS)
