@@ -91,15 +91,14 @@ def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -
     )
     out = np.array([each.excluded or each.failed for each in measured])
     feasible = np.where(out, 0.0, special.ndtr(-violation.mean / violation.spread))
-    leader = _leader(score, violation, feasible, [bool(each.scores) for each in measured], out)
+    # Relative to the most promising one: noise can make all look as if they were beyond a limit.
+    weight = feasible / max(float(feasible.max()), 1e-9)
+    leader = _leader(score.mean, weight, np.array([bool(each.scores) for each in measured]) & ~out)
     better = (score.mean[leader] - score.mean) / score.spread
     improvement = score.spread * (
         better * special.ndtr(better) + np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi)
     )
-    # Without a configuration that probably meets all requirements, finding one comes first.
-    promise = (
-        feasible * improvement if feasible[leader] > 0.5 else feasible * (improvement + score.spread.max())
-    )
+    promise = weight * improvement
     order = [
         int(index) for index in np.argsort(-promise, kind="stable") if index != leader and not out[index]
     ]
@@ -123,17 +122,16 @@ def fill(
     return chosen
 
 
-def _leader(score: Any, violation: Any, feasible: Any, known: Sequence[bool], out: Any) -> int:
-    """Return the measured configuration with the best predicted score that probably meets all requirements."""
+def _leader(means: Any, weight: Any, possible: Any) -> int:
+    """Return the measured configuration with the best balance of score and probability to meet all requirements.
+
+    A standard deviation of the scores of all configurations counts as much as a factor e of the probability.
+    """
     import numpy as np
 
-    possible = np.array(known) & ~out
-    if not possible.any():
-        possible = ~out if (~out).any() else np.ones(len(known), dtype=bool)
-    meets = possible & (feasible > 0.5)
-    if meets.any():
-        return int(np.argmin(np.where(meets, score.mean, np.inf)))
-    return int(np.argmin(np.where(possible, violation.mean, np.inf)))
+    possible = possible if possible.any() else np.ones(len(means), dtype=bool)
+    scale = max(float(means.std()), 1e-9)
+    return int(np.argmax(np.where(possible, np.log(np.maximum(weight, 1e-9)) - means / scale, -np.inf)))
 
 
 class _Prediction:

@@ -95,7 +95,7 @@ def application(
 
     path = _target(name, output, force)
     text = new_experiment.application(name) if like is None else applications.APPLICATIONS.copy(like, name)
-    _write(path, text, "k8sdds run --application {} --dry-run")
+    _write(path, text, "k8sdds recommend {} --dry-run")
 
 
 @app.command(

@@ -151,8 +151,8 @@ def _verdict(option: Option, judgements: Sequence[Judgement]) -> Verdict:
 def _place(application: Any, each: Ranked) -> tuple[Any, ...]:
     """Return the sort key of a configuration: verdict; how far it is beyond its limits; score.
 
-    Among undecided ones, those with an interval and with means within all limits come first: a single trial is good by
-    chance more often than the mean of several.
+    Among undecided ones, those with means within all limits come first, and then those with an interval: a single trial
+    is good by chance more often than the mean of several.
     """
     missing = sum(not rows for rows in each.option.trials.values())
     single = each.verdict == UNDECIDED and each.option.repetitions < 2
@@ -163,7 +163,7 @@ def _place(application: Any, each: Ranked) -> tuple[Any, ...]:
     elif each.verdict == UNDECIDED:
         beyond = sum(not judgement.mean_is_within for judgement in each.judgements)
     score = math.inf if each.score is None else each.score
-    return _RANK[each.verdict], missing, single, beyond, score
+    return _RANK[each.verdict], missing, beyond, single, score
 
 
 def _tied(against: Contrast | None, tests: int, family_error: float) -> bool:
