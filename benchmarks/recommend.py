@@ -13,6 +13,7 @@ application and seed. A search with more rounds than recorded repetitions gets t
   k8sdds     the search, with at most a fifth of the trials of the full factorial
   optuna     TPE with the requirements as constraints, if optuna is installed
   random     configurations at random, each measured twice
+  again      a second full factorial, with --simulate
 
   found      share of searches whose answer is the best configuration of the full factorial, or a statistical tie: the
              factorial's 95 % interval of their difference contains 0, without correction; and whose answer does not
@@ -20,8 +21,9 @@ application and seed. A search with more rounds than recorded repetitions gets t
   worse by   mean and maximum of the CPU time or delay relative to that of the best
   trials     share of the trials of the full factorial that the search used
 
-With --simulate N, the trials are simulated instead: mean of each recorded cell, an effect of the block and residuals
-drawn from the recorded ones. The number is that of repetitions of the factorial that defines a tie.
+With --simulate N, the trials are simulated instead: the median of each recorded cell, an effect of the block, and
+residuals drawn from the recorded ones. The best configuration is then the true one, and the factorial has N
+repetitions.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ METRICS = (
 NOISY = ("publisher_cpu_percent", "subscriber_cpu_percent", "delay_p90_us")
 
 Row = dict[str, Any]
+Measure = Callable[[Trial], Row | None]
 
 
 class Recorded:
@@ -72,7 +75,7 @@ class Recorded:
         self.rows = {(row["cell_id"], row["repetition"]): row for row in rows}
         self.repetitions = sorted({row["repetition"] for row in rows})
 
-    def shuffled(self, seed: str) -> Callable[[Trial], Row | None]:
+    def shuffled(self, seed: str) -> Measure:
         """Return what a search measures."""
         order = list(self.repetitions)
         random.Random(seed).shuffle(order)
@@ -105,7 +108,14 @@ class Simulated:
                 for block, value in own.items()
             ]
 
-    def shuffled(self, seed: str) -> Callable[[Trial], Row | None]:
+    def exact(self, trial: Trial) -> Row | None:
+        """Return a trial without noise."""
+        cell = trial.cell.cell_id
+        if len(self.means[cell]) < len(NOISY):
+            return None
+        return self.first[cell] | {metric: math.exp(self.means[cell][metric]) for metric in NOISY}
+
+    def shuffled(self, seed: str) -> Measure:
         """Return what a search measures."""
 
         def measure(trial: Trial) -> Row | None:
@@ -134,8 +144,12 @@ class Case:
     application: Application
     experiment: ApplicationExperiment
     truth: Answer
+    """With simulated trials, by the true means."""
     fit: Fit
+    """Of the full factorial, whose intervals define ties."""
+    fit_of_truth: Fit
     by_key: dict[tuple[Any, ...], Any]
+    """Verdicts of the full factorial."""
     trials: int
     """Of the full factorial."""
 
@@ -144,14 +158,15 @@ class Case:
         best = self.truth.recommended
         if best is None or option is None:
             return False, None
-        contrast = self.fit.contrast((option.key, best.option.key))
-        verdict = self.by_key[option.key].verdict
-        if contrast is None:
-            return False, None
         if option.key == best.option.key:
             return True, 1.0
+        contrast = self.fit.contrast((option.key, best.option.key))
+        true, truly_best = self.fit_of_truth.mean(option.key), self.fit_of_truth.mean(best.option.key)
+        if contrast is None or contrast.error is None or true is None or truly_best is None:
+            return False, None
         low, _ = contrast.interval()
-        return verdict != NOT_MET and low is not None and low <= 1, contrast.ratio
+        undistinguished = low is not None and true - truly_best <= contrast.log - math.log(low)
+        return undistinguished and self.by_key[option.key].verdict != NOT_MET, math.exp(true - truly_best)
 
 
 def rows_of(run: RunFolder) -> list[Row]:
@@ -185,20 +200,25 @@ def generated(base: Application, rows: Sequence[Row], count: int, seed: int) -> 
         )
 
 
-def case_of(application: Application, measure: Callable[[Trial], Row | None], repetitions: int) -> Case:
+def case_of(application: Application, source: Recorded | Simulated, repetitions: int) -> Case:
     """Return an application with the answer of the full factorial."""
     experiment = applications.experiment(application.model_copy(update={"repetitions": repetitions}))
     trials = expand(experiment).trials("lab")
-    best = [record for trial in trials if (record := record_of(trial, measure))]
-    found = evidence.of_trials(experiment, best, {}, "factorial")
-    truth = answer(found)
-    fit = Fit({option.key: scores(application, option.trials) for option in found.options})
-    return Case(
-        application, experiment, truth, fit, {each.option.key: each for each in truth.ranked}, len(trials)
-    )
+
+    def answered(measure: Measure) -> tuple[Answer, Fit]:
+        rows = [row for trial in trials if (row := record_of(trial, measure))]
+        found = evidence.of_trials(experiment, rows, {}, "factorial")
+        return answer(found), Fit(
+            {option.key: scores(application, option.trials) for option in found.options}
+        )
+
+    factorial, fit = answered(source.shuffled("factorial"))
+    truth, fit_of_truth = answered(source.exact) if isinstance(source, Simulated) else (factorial, fit)
+    by_key = {each.option.key: each for each in factorial.ranked}
+    return Case(application, experiment, truth, fit, fit_of_truth, by_key, len(trials))
 
 
-def record_of(trial: Trial, measure: Callable[[Trial], Row | None]) -> Row | None:
+def record_of(trial: Trial, measure: Measure) -> Row | None:
     """Return the trial with the values of a recorded one."""
     row = measure(trial)
     if row is None:
@@ -225,9 +245,7 @@ def concluded(experiment: ApplicationExperiment, rows: Sequence[Row]) -> Option 
     return found.option if found else None
 
 
-def by_k8sdds(
-    case: Case, measure: Callable[[Trial], Row | None], _: str, budget: int
-) -> tuple[Option | None, int]:
+def by_k8sdds(case: Case, measure: Measure, _: str, budget: int) -> tuple[Option | None, int]:
     """Search with the planner of `k8sdds recommend`."""
     experiment = case.experiment.model_copy(update={"search": Search(max_trials=budget)})
     plan = planner.of(experiment)
@@ -244,7 +262,7 @@ def by_k8sdds(
     return concluded(experiment, rows), len(attempts)
 
 
-def evaluated(case: Case, index: int, repetition: int, measure: Callable[[Trial], Row | None]) -> list[Row]:
+def evaluated(case: Case, index: int, repetition: int, measure: Measure) -> list[Row]:
     """Return the trials of a configuration in one repetition."""
     candidate = applications.candidates(case.experiment).measurable[index]
     found = []
@@ -255,9 +273,13 @@ def evaluated(case: Case, index: int, repetition: int, measure: Callable[[Trial]
     return found
 
 
-def by_random(
-    case: Case, measure: Callable[[Trial], Row | None], seed: str, budget: int
-) -> tuple[Option | None, int]:
+def by_factorial(case: Case, measure: Measure, _: str, __: int) -> tuple[Option | None, int]:
+    """Measure everything again."""
+    rows = [row for trial in expand(case.experiment).trials("lab") if (row := record_of(trial, measure))]
+    return concluded(case.experiment, rows), len(rows)
+
+
+def by_random(case: Case, measure: Measure, seed: str, budget: int) -> tuple[Option | None, int]:
     """Measure configurations at random, each twice."""
     chance = random.Random(f"random {seed}")
     known = applications.candidates(case.experiment).measurable
@@ -278,9 +300,7 @@ def distinct(rows: Sequence[Row]) -> list[Row]:
     return list({row["trial_id"]: row for row in rows}.values())
 
 
-def by_optuna(
-    case: Case, measure: Callable[[Trial], Row | None], seed: str, budget: int
-) -> tuple[Option | None, int]:
+def by_optuna(case: Case, measure: Measure, seed: str, budget: int) -> tuple[Option | None, int]:
     """Search with TPE; its answer is the evaluated configuration with the best mean that meets the constraints."""
     import optuna
 
@@ -358,6 +378,8 @@ def main() -> None:
     source = Simulated(rows) if options.simulate else Recorded(rows)
     repetitions = options.simulate or len({row["repetition"] for row in rows})
     methods: dict[str, Any] = {"k8sdds": by_k8sdds, "random": by_random}
+    if options.simulate:
+        methods["again"] = by_factorial
     try:
         import optuna  # noqa: F401
 
@@ -394,7 +416,7 @@ def measured(
     """Return the results of each method."""
     outcomes: dict[str, list[tuple[bool, float | None, float]]] = defaultdict(list)
     for application in generated(base, rows, options.applications, options.seed):
-        case = case_of(application, source.shuffled("factorial"), repetitions)
+        case = case_of(application, source, repetitions)
         budget = max(8, math.floor(options.share * case.trials))
         for seed in range(options.seeds):
             label = f"{application.name} {seed}"

@@ -82,23 +82,15 @@ def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -
     import numpy as np
     from scipy import special
 
-    codes = _codes(designs)
-    score = _Prediction(codes, [each.scores for each in measured])
-    violation = _Prediction(
-        codes,
-        [dict.fromkeys(("failed",), _FAILED) if each.failed else each.violations for each in measured],
-        center=False,
-    )
-    out = np.array([each.excluded or each.failed for each in measured])
-    feasible = np.where(out, 0.0, special.ndtr(-violation.mean / violation.spread))
-    # Relative to the most promising one: noise can make all look as if they were beyond a limit.
-    weight = feasible / max(float(feasible.max()), 1e-9)
-    leader = _leader(score.mean, weight, np.array([bool(each.scores) for each in measured]) & ~out)
-    better = (score.mean[leader] - score.mean) / score.spread
-    improvement = score.spread * (
-        better * special.ndtr(better) + np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi)
-    )
-    promise = weight * improvement
+    state = _State(designs, measured)
+    possible = np.array([bool(each.scores) for each in measured]) & ~state.out
+    if not possible.any():
+        possible = np.ones(len(measured), dtype=bool)
+    leader = int(np.argmax(np.where(possible, state.balance, -np.inf)))
+    mean, spread, out = state.score.mean, state.score.spread, state.out
+    better = (mean[leader] - mean) / spread
+    improvement = spread * (better * special.ndtr(better) + np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi))
+    promise = state.weight * improvement
     order = [
         int(index) for index in np.argsort(-promise, kind="stable") if index != leader and not out[index]
     ]
@@ -122,16 +114,45 @@ def fill(
     return chosen
 
 
-def _leader(means: Any, weight: Any, possible: Any) -> int:
-    """Return the measured configuration with the best balance of score and probability to meet all requirements.
+def standings(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -> list[Standing]:
+    """Return what is predicted of each configuration from all trials."""
+    state = _State(designs, measured)
+    return [
+        Standing(float(mean), float(balance))
+        for mean, balance in zip(state.score.mean, state.balance, strict=True)
+    ]
 
-    A standard deviation of the scores of all configurations counts as much as a factor e of the probability.
+
+@dataclass(frozen=True)
+class Standing:
+    """What is predicted of a configuration: its few trials count less, the more those of similar ones differ."""
+
+    score: float
+    balance: float
+    """Balance of score and probability to meet all requirements; higher is better."""
+
+
+class _State:
+    """What is predicted of all configurations.
+
+    `weight` is the probability to meet all requirements, relative to the most promising one, because noise can make all
+    look as if they were beyond a limit. In `balance`, a standard deviation of the scores of all configurations counts
+    as much as a factor e of the probability.
     """
-    import numpy as np
 
-    possible = possible if possible.any() else np.ones(len(means), dtype=bool)
-    scale = max(float(means.std()), 1e-9)
-    return int(np.argmax(np.where(possible, np.log(np.maximum(weight, 1e-9)) - means / scale, -np.inf)))
+    def __init__(self, designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -> None:
+        import numpy as np
+        from scipy import special
+
+        codes = _codes(designs)
+        self.score = _Prediction(codes, [each.scores for each in measured])
+        beyond = [{"failed": _FAILED} if each.failed else each.violations for each in measured]
+        violation = _Prediction(codes, beyond, center=False)
+        self.out = np.array([each.excluded or each.failed for each in measured])
+        feasible = np.where(self.out, 0.0, special.ndtr(-violation.mean / violation.spread))
+        self.weight = feasible / max(float(feasible.max()), 1e-9)
+        scale = max(float(self.score.mean.std()), 1e-9)
+        self.balance = np.log(np.maximum(self.weight, 1e-9)) - self.score.mean / scale
 
 
 class _Prediction:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from k8sdds.analysis import selection
+from k8sdds.analysis import race, selection
+from k8sdds.analysis.race import Measured, Standing
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict, judge_flows, overall
 from k8sdds.analysis.selection import TITLES, Fit
 from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.analysis.tests import Contrast
-from k8sdds.model.application import Optimize
+from k8sdds.model.application import Application, Optimize
 from k8sdds.recommend.evidence import Evidence, Option, describe_choice
 
 _RANK: dict[Verdict, int] = {MET: 0, UNDECIDED: 1, NOT_MET: 2}
@@ -129,7 +130,8 @@ def answer(evidence: Evidence, confidence: float = CONFIDENCE) -> Answer:
     for option in evidence.options:
         judgements = tuple(judge_flows(application.requirements, option.trials, confidence))
         judged.append(Ranked(option, judgements, _verdict(option, judgements), fit.mean(option.key)))
-    judged.sort(key=lambda each: _place(application, each))
+    standings = _standings(evidence) if evidence.rounds > 1 else {}
+    judged.sort(key=lambda each: _place(application, each, standings.get(each.option.key)))
     if not judged:
         return Answer(evidence, (), (), confidence)
     best = judged[0]
@@ -148,22 +150,40 @@ def _verdict(option: Option, judgements: Sequence[Judgement]) -> Verdict:
     return NOT_MET if option.failed else overall(judgements)
 
 
-def _place(application: Any, each: Ranked) -> tuple[Any, ...]:
-    """Return the sort key of a configuration: verdict; how far it is beyond its limits; score.
+def _standings(evidence: Evidence) -> dict[tuple[Any, ...], Standing]:
+    """Return what a search predicts of the configurations that it measured: most of them in few trials."""
+    application = evidence.application
+    measured = [
+        Measured(
+            selection.scores(application, option.trials),
+            selection.violations(application, option.trials),
+            failed=bool(option.failed),
+        )
+        for option in evidence.options
+    ]
+    designs = [[str(value) for value in option.key] for option in evidence.options]
+    found = race.standings(designs, measured) if designs else []
+    return {option.key: standing for option, standing in zip(evidence.options, found, strict=True)}
 
-    Among undecided ones, those with means within all limits come first, and then those with an interval: a single trial
-    is good by chance more often than the mean of several.
+
+def _place(application: Application, each: Ranked, standing: Standing | None) -> tuple[Any, ...]:
+    """Return the sort key of a configuration.
+
+    The verdict comes first; then how many flows are missing, and how far it is beyond its limits; last the score. A
+    search measures most configurations in few trials, so that it ranks them by what it predicts from all trials.
     """
     missing = sum(not rows for rows in each.option.trials.values())
-    single = each.verdict == UNDECIDED and each.option.repetitions < 2
-    beyond = 0.0
+    score = math.inf if each.score is None else each.score
     if each.verdict == NOT_MET:
         worst = selection.violations(application, each.option.trials)
         beyond = math.fsum(worst.values()) / len(worst) if worst and not each.option.failed else math.inf
-    elif each.verdict == UNDECIDED:
-        beyond = sum(not judgement.mean_is_within for judgement in each.judgements)
-    score = math.inf if each.score is None else each.score
-    return _RANK[each.verdict], missing, beyond, single, score
+        return _RANK[each.verdict], missing, beyond, score
+    if each.verdict == MET:
+        return _RANK[each.verdict], missing, 0.0, standing.score if standing else score
+    if standing is not None:
+        return _RANK[each.verdict], missing, 0.0, -standing.balance
+    beyond = sum(not judgement.mean_is_within for judgement in each.judgements)
+    return _RANK[each.verdict], missing, beyond, score
 
 
 def _tied(against: Contrast | None, tests: int, family_error: float) -> bool:
