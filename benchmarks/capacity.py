@@ -4,7 +4,8 @@ Plain bisection starts between 0 and the saturated rate. For each goal separatel
 the middle as the search has repetitions, and continues with the half that the majority points to.
 
   simulated   devices with a known capacity (with --pairs seeds for each kind of noise), as time ratio, trials, and the
-              share of the intervals that contain the capacity within --tolerance
+              share of the intervals that contain the capacity within --tolerance: the rate at which half of the full
+              trials meet the goal
   recorded    devices that answer with a trial that was recorded near the requested rate, from the run folders of
               `k8sdds run capacity` (--run FOLDER); also gives the time that a trial takes beyond its interval
   lab         (--lab) both methods measure the same experiment in the lab, one after the other
@@ -40,12 +41,14 @@ Device = Callable[[float, float], Probe]
 
 KINDS = {
     "steady": (0.0, 0.0),
-    "2 % noise": (0.02, 0.0),
-    "2 % noise, disturbed": (0.02, 0.03),
-    "5 % noise": (0.05, 0.03),
+    "noise 2 %": (0.02, 0.0),
+    "noise 2 %, disturbed": (0.02, 0.01),
+    "noise 5 %": (0.05, 0.0),
 }
-"""Standard deviation of a device's capacity between trials of 2 s, and the share of trials that are disturbed at any
-rate."""
+"""Standard deviation of a device's capacity between segments of a trial, and the share of segments that are disturbed
+at any rate."""
+SEGMENT_S = 0.5
+BUFFER_S = 0.005
 OVERHEAD_S = 1.2
 """Time of a trial beyond its interval: warm-up, start and end. Measured in the lab; --run gives that of a run."""
 NEAREST = 5
@@ -125,18 +128,35 @@ def run(search: Search, device: Device, overhead_s: float) -> tuple[list[Probe],
 
 
 def simulated(capacity: float, noise: random.Random, spread: float, disturbed: float) -> Device:
-    """Return a device that drops what exceeds its capacity, after a buffer, and delays what waits in it."""
+    """Return a device whose capacity varies from segment to segment of a trial.
+
+    It drops what exceeds its capacity, after a buffer, and delays what waits in it.
+    """
+
+    def segment(rate: float) -> tuple[float, float]:
+        excess = max(0.0, 1 - capacity * math.exp(noise.gauss(0, spread)) / rate)
+        overdue = min(100.0, 5000 * excess) + (50 if noise.random() < disturbed else 0)
+        return 100 * max(0.0, excess - BUFFER_S / SEGMENT_S), min(overdue, 100)
 
     def measure(rate: float, duration_s: float) -> Probe:
-        now = capacity * math.exp(noise.gauss(0, spread * math.sqrt(2 / duration_s)))
         if not rate:
-            return Probe(0, duration_s, samples_per_s=now * noise.uniform(1, 1.3))
-        excess = max(0.0, 1 - now / rate)
-        buffered = 0.01 / duration_s  # a buffer of 10 ms
-        overdue = min(100.0, 5000 * excess) + (30 if noise.random() < disturbed else 0)
-        return Probe(rate, duration_s, 100 * max(0.0, excess - buffered), overdue, rate)
+            return Probe(0, duration_s, samples_per_s=capacity * noise.uniform(1, 1.3))
+        segments = [segment(rate) for _ in range(round(duration_s / SEGMENT_S))]
+        lost, overdue = (statistics.fmean(values) for values in zip(*segments, strict=True))
+        return Probe(rate, duration_s, lost, overdue, rate)
 
     return measure
+
+
+def threshold(goal: Goal, search: Search, spread: float, disturbed: float) -> float:
+    """Return the rate at which half of the full trials of a device with capacity 1 meet a goal."""
+    device = simulated(1, random.Random(1), spread, disturbed)
+    low, high = 0.5, 1.5
+    while high > low * 1.002:
+        middle = (low + high) / 2
+        met = sum(device(middle, search.duration_s).excess(goal) <= 1 for _ in range(1000))
+        low, high = (middle, high) if met > 500 else (low, middle)
+    return low
 
 
 def recorded(rows: Sequence[Row], noise: random.Random) -> Device:
@@ -182,9 +202,10 @@ def simulate(options: Any) -> list[dict[str, Any]]:
         ]
         search = dataclasses.replace(SEARCH, trials=options.repetitions, duration_s=options.seconds)
         ratios, probes = compare(search, devices, OVERHEAD_S)
+        true = {goal: threshold(goal, search, *noise) for goal in search.goals}
         rows.append({"device": kind, **_times(ratios, probes)} | {
             f"{method}_contains_percent": 100 * statistics.fmean(
-                _contains(_bounds(search, method, own), capacity, options.tolerance)
+                _contains(_bounds(search, method, own), {g: capacity * x for g, x in true.items()}, options.tolerance)
                 for own, capacity in zip(probes[method], capacities_, strict=True)
             )
             for method in probes
@@ -272,11 +293,11 @@ def _bounds(search: Search, method: str, probes: Sequence[Probe]) -> dict[Goal, 
     return {goal: same.bounds(goal, probes) for goal in search.goals}
 
 
-def _contains(bounds: dict[Goal, Bounds], capacity: float, tolerance: float) -> float:
-    """Return the share of the goals whose interval contains the capacity; that of a loss is above it by the loss."""
+def _contains(bounds: dict[Goal, Bounds], true: dict[Goal, float], tolerance: float) -> float:
+    """Return the share of the goals whose interval contains the true capacity."""
     return statistics.fmean(
-        (own.low or 0) <= capacity / (1 - goal.loss_percent / 100) * (1 + tolerance)
-        and capacity <= (own.high or math.inf) * (1 + tolerance)
+        (own.low or 0) <= true[goal] * (1 + tolerance)
+        and true[goal] <= (own.high or math.inf) * (1 + tolerance)
         for goal, own in bounds.items()
     )
 

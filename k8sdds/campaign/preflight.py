@@ -19,6 +19,9 @@ from k8sdds.testbeds import Testbed
 OVERHEAD_S = 0.3
 """Expected time of a trial in addition to warm-up and measurement, for estimates."""
 
+SEARCH_TRIALS = (15, 35)
+"""Trials that a search for a rate usually needs, with its measurements of the delay."""
+
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
     """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected files."""
@@ -100,9 +103,9 @@ def _refused_files(expansion: Expansion) -> list[Problem]:
 
 
 def notes(expansion: Expansion) -> list[str]:
-    """Return the tests that are too short for a 99th percentile, each with a remedy."""
+    """Return how long searches take, and the tests that are too short for a 99th percentile, each with a remedy."""
     duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
-    notes = []
+    notes = _searches(expansion)
     for cell in expansion.cells:
         per_s = workloads.find(cell.test).timed_per_s(cell)
         if per_s and per_s * duration_s < needed:
@@ -113,8 +116,29 @@ def notes(expansion: Expansion) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
+def _searches(expansion: Expansion) -> list[str]:
+    """Return how many trials the searches for a rate are expected to add."""
+    searches = _number_of_searches(expansion)
+    if not searches:
+        return []
+    least, most = (searches * number * trial_s(expansion) / 60 for number in SEARCH_TRIALS)
+    return [
+        f"searching a rate adds trials while it runs, usually {SEARCH_TRIALS[0]} to {SEARCH_TRIALS[1]} for each of"
+        f" {searches} {'search' if searches == 1 else 'searches'}: {math.ceil(least)} to {math.ceil(most)} minutes"
+    ]
+
+
 def estimate_s(expansion: Expansion) -> float:
     """Return the expected duration of the whole campaign in seconds."""
+    added = _number_of_searches(expansion) * sum(SEARCH_TRIALS) / 2
+    return (len(expansion.trials("")) + added) * trial_s(expansion)
+
+
+def trial_s(expansion: Expansion) -> float:
+    """Return the expected duration of a trial in seconds."""
     experiment = expansion.experiment
-    trial_s = experiment.warmup_s + experiment.duration_s + OVERHEAD_S
-    return len(expansion.trials("")) * trial_s
+    return experiment.warmup_s + experiment.duration_s + OVERHEAD_S
+
+
+def _number_of_searches(expansion: Expansion) -> int:
+    return sum(workloads.find(cell.test).finds_rate for cell in expansion.cells)

@@ -66,7 +66,7 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
         )
         return None
     _require_free_folder(request.folder)
-    with display.progress(expansion.experiment.baseline, _expected_trial_s(expansion)) as observer:
+    with display.progress(expansion.experiment.baseline, preflight.trial_s(expansion)) as observer:
         campaign = start.start(expansion, testbed, request.folder, request.name, request.seed, observer)
         return _execute(campaign)
 
@@ -91,7 +91,7 @@ def resume(
     baseline = folder.campaign.get("baseline", experiment.baseline)
     display.announce(f"{experiment.name}: resuming {folder.path}", None)
     _note_interference(testbed, display)
-    with display.progress(baseline, _expected_trial_s(expansion)) as observer:
+    with display.progress(baseline, preflight.trial_s(expansion)) as observer:
         return _execute(start.resume(folder, experiment, testbed, observer, retry_failed))
 
 
@@ -176,10 +176,6 @@ def _require_free_folder(folder: Path) -> None:
             f"{folder} already exists",
             f"continue it: k8sdds run --resume {folder}; or choose another folder: --output",
         )
-
-
-def _expected_trial_s(expansion: Expansion) -> float:
-    return preflight.estimate_s(expansion) / len(expansion.trials(""))
 
 
 def _execute(campaign: Campaign) -> InvalidTrials | None:

@@ -12,7 +12,7 @@ from k8sdds.campaign import planner
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import load
-from k8sdds.campaign.preflight import contradictions
+from k8sdds.campaign.preflight import contradictions, notes
 from k8sdds.campaign.record import description
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -113,6 +113,11 @@ def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:
 def test_a_sweep_that_states_its_rate_is_refused(sweep: dict[str, Any], message: str) -> None:
     problems = contradictions(expand(experiment(**sweep)))
     assert any(message in problem.what for problem in problems)
+
+
+def test_the_announcement_states_that_trials_are_added() -> None:
+    (note,) = notes(expand(experiment()))
+    assert "for each of 2 searches: 2 to 4 minutes" in note
 
 
 def test_connext_cannot_be_searched() -> None:
