@@ -103,7 +103,7 @@ def test_spoofed_messages_do_not_end_a_run(perftest, spoofer, nonce):
 def test_announcements_of_another_version_are_ignored(perftest, spoofer):
     subscriber = perftest.sub(middleware="raw", env=RUN)
     newer = spoofer(PUBLISHER, int(NONCE, 16), version=VERSION + 1)
-    for _ in range(20):
+    for _ in range(20 * round(SLOWNESS)):
         newer.hello()
         newer.send(START, 0, 0, 0, 1 << 20, run=5)
         time.sleep(0.005)
@@ -174,8 +174,8 @@ def test_samples_of_a_foreign_dds_writer_do_not_count(perftest, middleware):
 
 
 def test_peers_with_different_nonces_report_why_they_do_not_meet(perftest):
-    subscriber = perftest.sub("-discoveryTimeout", 1, env=RUN)
-    publisher = perftest.pub("-discoveryTimeout", 1)
+    subscriber = perftest.sub("-discoveryTimeout", 1 * SLOWNESS, env=RUN)
+    publisher = perftest.pub("-discoveryTimeout", 1 * SLOWNESS)
     assert (publisher.end(), subscriber.end()) == (3, 3)
     assert "messages of another run (K8SDDS_NONCE)" in publisher.k8sdds["exit"]["reason"]
 
