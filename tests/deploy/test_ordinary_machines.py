@@ -41,7 +41,7 @@ find / -xdev \( -path /var -o -path /usr/share -o -path /etc/ld.so.cache -o -pat
 for folder in /var/lib/kubelet /var/lib/etcd; do find $folder -mindepth 1; done
 find /run -mindepth 1 -maxdepth 1 ! -name 'systemd*' ! -name xtables.lock ! -name motd.dynamic -printf 'run %P\n' | sort
 cut -d ' ' -f 5 /proc/self/mountinfo | grep -v '^/run/user' | sort
-ps -e -o comm= | grep -vE '^(sshd|sh|ps|sort|grep|sudo|kworker.*)$' | sort | uniq -c
+ps -e -o comm= | grep -vE '^(sshd|sh|ps|sort|uniq|grep|sudo|kworker.*)$' | sort | uniq -c
 systemctl list-unit-files --no-legend --no-pager | awk '{ print $1, $2 }' | sort
 systemctl list-units --all --no-legend --no-pager --plain --type service,socket,timer,path,mount |
   awk '$3 == "active" || $3 == "failed" { print $1, $3 }' | grep -vE '^(ssh@|user@|session-|user-runtime)' | sort
