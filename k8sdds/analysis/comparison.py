@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds.analysis import capacities, missing, overhead, tests
-from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
 from k8sdds.results.metrics import METRICS
@@ -32,7 +32,7 @@ correction over all rows."""
 _ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers")
 """Columns in which cells must be equal, because their values cannot be compared otherwise."""
 
-_NEVER_MATCHED = ("testbed", "nodes")
+_NEVER_MATCHED = ("testbed", "nodes", *OBSERVED)
 """Columns that are ignored: the testbed may be the subject of the comparison, and the number of nodes follows
 from the participants."""
 
@@ -187,9 +187,11 @@ def _cells(
     for test in sorted({row["test"] for row in a.rows} & {row["test"] for row in b.rows}):
         rows_a, rows_b = ([row for row in side.rows if row["test"] == test] for side in (a, b))
         matched = []
-        for name in CONDITION:
-            values_a, values_b = {row[name] for row in rows_a}, {row[name] for row in rows_b}
+        for name in (*CONDITION, *OBSERVED):
+            values_a, values_b = {row.get(name) for row in rows_a}, {row.get(name) for row in rows_b}
             constant = len(values_a) == 1 and len(values_b) == 1
+            # Earlier versions did not record what trials found.
+            constant &= name in CONDITION or None not in values_a | values_b
             if name not in _ALWAYS_MATCHED and constant and values_a != values_b:
                 differing[name] = (next(iter(values_a)), next(iter(values_b)))
             elif name not in _NEVER_MATCHED:

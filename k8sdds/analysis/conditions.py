@@ -25,6 +25,9 @@ CONDITION = (
 )  # fmt: skip
 """Every dimension of a cell except the network, the most interesting to readers first."""
 
+OBSERVED = ("tcp_congestion_control",)
+"""What trials found and did not set. It does not distinguish cells, but reports and comparisons state it."""
+
 UNIT = "network_label"
 """The column that identifies what is compared: variants such as `weavenet-1376` count as separate networks."""
 
@@ -54,7 +57,7 @@ def distinguishing(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def describe(values: Mapping[str, Any]) -> str:
     """Describe the given columns of a condition, such as `unicast, reliable, 4 subscribers`."""
-    parts = [_describe(name, values[name]) for name in CONDITION if name in values]
+    parts = [_describe(name, values[name]) for name in (*CONDITION, *OBSERVED) if name in values]
     return ", ".join(part for part in parts if part)
 
 
@@ -84,6 +87,8 @@ def _describe(name: str, value: Any) -> str:
             return f"p99 ≤ {value:g} ms"
         case "width_percent":
             return f"intervals of {value:g} %"
+        case "tcp_congestion_control":
+            return f"TCP congestion control {value}"
         case "deadline_ms":
             return f"deadline {value:g} ms"
         case "security":

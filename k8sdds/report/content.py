@@ -165,7 +165,7 @@ class Setting:
                 continue
             constant = {
                 key: rows[0][key]
-                for key in conditions.CONDITION
+                for key in (*conditions.CONDITION, *conditions.OBSERVED)
                 if key not in ("test", "payload_bytes", "subscribers", "nodes", "testbed", *self.values)
                 and len({row[key] for row in rows}) == 1
             }
@@ -174,8 +174,6 @@ class Setting:
             )
             duration = rows[0]["duration_s"]
             text += f", {duration:g} s each" if duration else ""
-            control = sorted({row["tcp_congestion_control"] for row in rows} - {None})
-            text += f", TCP congestion control {' or '.join(control)}" if control else ""
             parts.append(f"{name}: {text}" if test is None else text)
         return "; ".join(parts)
 

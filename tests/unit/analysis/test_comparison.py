@@ -78,6 +78,15 @@ def test_settings_that_differ_between_the_sides_are_reported_and_not_matched():
     assert compare(lab, several).only_b == 1
 
 
+def test_what_trials_found_is_reported_but_not_matched():
+    bbr, cubic = (side(name, rows(tcp_congestion_control=name)) for name in ("bbr", "cubic"))
+    assert compare(bbr, cubic).differing == {"tcp_congestion_control": ("bbr", "cubic")}
+    mixed = side("c", [row | {"tcp_congestion_control": str(row["repetition"])} for row in rows()])
+    earlier = side("d", rows())
+    assert compare(bbr, mixed).differing == compare(bbr, earlier).differing == {}
+    assert len(compare(bbr, mixed).rows) == len(compare(bbr, earlier).rows) == 1
+
+
 def test_cells_of_different_sizes_are_never_compared():
     with pytest.raises(InputError, match="no cell in common"):
         compare(side("a", rows()), side("b", rows(payload_bytes=64)))
