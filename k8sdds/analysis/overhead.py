@@ -65,7 +65,9 @@ def levels(best: list[Row]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))
 
 
-def overheads(best: list[Row], baseline: str | None) -> pd.DataFrame:
+def overheads(
+    best: list[Row], baseline: str | None, confidence: float = statistics.CONFIDENCE
+) -> pd.DataFrame:
     """Return the overheads of all other networks relative to `baseline` in the same condition and repetition.
 
     `best` are the valid trials, as rows from `plain_rows`. There is one row per network label, condition and
@@ -84,7 +86,7 @@ def overheads(best: list[Row], baseline: str | None) -> pd.DataFrame:
             continue
         base = cells.get((baseline, *condition), [])
         for metric in metrics:
-            ratio, pairs = paired(trials, base, metric)
+            ratio, pairs = paired(trials, base, metric, confidence)
             if ratio is None:
                 continue
             overhead = overhead_of(metric, ratio)
@@ -147,7 +149,7 @@ def by_cell(trials: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def paired(
-    trials: list[Row], base: list[Row], metric: Metric
+    trials: list[Row], base: list[Row], metric: Metric, confidence: float = statistics.CONFIDENCE
 ) -> tuple[Ratio | None, list[tuple[float, float]]]:
     """Return the paired ratio of two cells, and the pairs. The ratio is None if no repetition has both cells."""
     if not metric.log:
@@ -158,7 +160,8 @@ def paired(
     if not pairs:
         return None, []
     min_spread = math.hypot(rounding(trials, metric.name), rounding(base, metric.name))
-    return statistics.paired_ratio([x for x, _ in pairs], [b for _, b in pairs], min_spread), pairs
+    values_of, bases_of = [x for x, _ in pairs], [b for _, b in pairs]
+    return statistics.paired_ratio(values_of, bases_of, min_spread, confidence), pairs
 
 
 def method(metric: Metric, trial: Row) -> str | None:

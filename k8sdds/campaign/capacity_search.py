@@ -8,12 +8,13 @@ from functools import cached_property
 from k8sdds import workloads
 from k8sdds.analysis.capacity import Probe, Search
 from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.planner import Planner
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.record import TrialRecord
 
 
-class CapacitySearch:
+class CapacitySearch(Planner):
     """The planner of all capacity searches of an experiment.
 
     Each search adds at most one probe to a round (or one per share of `latency_at_percent`). All probes of a round are

@@ -38,20 +38,27 @@ class Expansion:
             if repetition == 0 or not workloads.find(cell.test).finds_rate
         ]
         return [
-            Trial(
-                cell=cell,
-                testbed=testbed,
-                repetition=repetition,
-                duration_s=self.experiment.duration_s,
-                warmup_s=self.experiment.warmup_s,
-                max_loss_percent=self.experiment.max_loss_percent,
-            )
+            self._trial(cell, repetition, testbed)
             # A repetition of their own, so that no testbed runs a profile before or between measured trials.
             for cell, repetition in [
                 *repetitions,
                 *((cell, self.experiment.repetitions) for cell in self._profiled),
             ]
         ]
+
+    def repetition(self, number: int, testbed: str) -> list[Trial]:
+        """Return a trial for every cell, in one repetition."""
+        return [self._trial(cell, number, testbed) for cell in self.cells]
+
+    def _trial(self, cell: Cell, repetition: int, testbed: str) -> Trial:
+        return Trial(
+            cell=cell,
+            testbed=testbed,
+            repetition=repetition,
+            duration_s=self.experiment.duration_s,
+            warmup_s=self.experiment.warmup_s,
+            max_loss_percent=self.experiment.max_loss_percent,
+        )
 
     @property
     def _profiled(self) -> list[Cell]:

@@ -80,6 +80,8 @@ def changed(
     duration_s: float | None = None,
     paper: bool = False,
     profile: bool = False,
+    precision_percent: float | None = None,
+    max_time_min: float | None = None,
 ) -> Experiment:
     """Return the experiment with the changes of the command line.
 
@@ -92,6 +94,8 @@ def changed(
         duration_s: Length of the measured interval; None: unchanged.
         paper: Whether to measure as long as the study did.
         profile: Whether to profile a trial of each network and test.
+        precision_percent: Precision of overheads to reach, in percentage points; None: unchanged.
+        max_time_min: Limit of the time to reach it, in minutes; None: unchanged.
 
     Raises:
         InputError: A change is not valid.
@@ -108,6 +112,11 @@ def changed(
         data["repetitions"], options["repetitions"] = repetitions, f"--repeat {repetitions}"
     if duration_s is not None:
         data["duration_s"], options["duration_s"] = duration_s, f"--duration {duration_s:g}"
+    if precision_percent is not None:
+        data["precision_percent"] = precision_percent
+        options["precision_percent"] = f"--precision {precision_percent:g}%"
+    if max_time_min is not None:
+        data["max_time_min"], options["max_time_min"] = max_time_min, f"--max-time {max_time_min:g}"
     try:
         result = Experiment.model_validate(data, context=KNOWN)
     except ValidationError as error:

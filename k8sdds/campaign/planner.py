@@ -29,6 +29,10 @@ class Planner(Protocol):
             attempts: All attempts of the campaign, in the order in which they ended.
         """
 
+    def status(self, attempts: Sequence[TrialRecord]) -> str:
+        """Return how far the campaign is, in one line for the user; empty: nothing to show."""
+        return ""
+
 
 def of(experiment: Experiment) -> Planner | None:
     """Return the planner of an experiment; None: its sweeps and repetitions state all trials."""
@@ -41,4 +45,8 @@ def of(experiment: Experiment) -> Planner | None:
         from k8sdds.campaign.capacity_search import CapacitySearch
 
         return CapacitySearch(experiment)
+    if experiment.precision_percent is not None:
+        from k8sdds.campaign.precision import Precision
+
+        return Precision(experiment, experiment.precision_percent)
     return None

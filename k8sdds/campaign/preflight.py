@@ -65,6 +65,17 @@ def contradictions(expansion: Expansion) -> list[Problem]:
             f"the baseline {expansion.experiment.baseline!r} is not among the networks",
             f"add it, or set baseline to one of: {known}",
         )
+    elif expansion.experiment.precision_percent is not None:
+        if len(labels) == 1:
+            add(
+                "precision_percent: there is no overhead, because the only network is the baseline",
+                "add a network, or leave precision_percent out",
+            )
+        if any(workloads.find(cell.test).finds_rate for cell in expansion.cells):
+            add(
+                "precision_percent: a capacity test has a precision of its own",
+                "leave it out, and set width_percent of the test",
+            )
     return list(problems.values())
 
 

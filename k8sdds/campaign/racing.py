@@ -13,6 +13,7 @@ from k8sdds.analysis.requirements import NOT_MET, judge_flows, overall
 from k8sdds.analysis.selection import BLOCK, scores, violations
 from k8sdds.campaign import applications
 from k8sdds.campaign.applications import Candidates
+from k8sdds.campaign.planner import Planner
 from k8sdds.model.application import ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
@@ -21,7 +22,7 @@ MIN_IMPROVEMENT = 0.002
 """Expected improvement of the most promising configuration, as a logarithm, below which a search ends."""
 
 
-class Racing:
+class Racing(Planner):
     """The planner of a search: each of its rounds is a repetition."""
 
     def __init__(self, experiment: ApplicationExperiment, search: Search) -> None:

@@ -140,6 +140,11 @@ def _campaign_json(
         "testbed": {"name": testbed.name, "facts": testbed.facts()},
         "baseline": experiment.baseline,
         "repetitions": experiment.repetitions,
+        **(
+            {}
+            if experiment.precision_percent is None
+            else {"precision_percent": experiment.precision_percent}
+        ),
         **plan_json(blocks),
         "networks": networks,
     }

@@ -131,7 +131,10 @@ class Campaign:
         """Plan more trials if the planner requests them, and return their blocks."""
         if self._planner is None:
             return []
-        trials = self._planner.more([TrialRecord.read(attempt) for attempt in self.run.attempts()])
+        attempts = [TrialRecord.read(attempt) for attempt in self.run.attempts()]
+        trials = self._planner.more(attempts)
+        if status := self._planner.status(attempts):
+            self._observer.note(status)
         if not trials:
             return []
         # Blocks that are planned later have an order of their own.

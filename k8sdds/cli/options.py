@@ -127,6 +127,34 @@ Repeat = Annotated[
         rich_help_panel=SELECTION,
     ),
 ]
+
+
+def _percentage(text: str) -> float:
+    try:
+        return float(text.removesuffix("%"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a percentage, such as 5%") from None
+
+
+Precision = Annotated[
+    float | None,
+    typer.Option(
+        "--precision",
+        metavar="PERCENT",
+        parser=_percentage,
+        help="Repeat until every overhead is known within this many percentage points, such as 5%.",
+        rich_help_panel=SELECTION,
+    ),
+]
+MaxTime = Annotated[
+    float | None,
+    typer.Option(
+        "--max-time",
+        metavar="MINUTES",
+        help="With --precision: stop after so many minutes of measuring.",
+        rich_help_panel=SELECTION,
+    ),
+]
 Duration = Annotated[
     float | None,
     typer.Option(

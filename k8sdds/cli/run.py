@@ -23,11 +23,13 @@ from k8sdds.cli.options import (
     Duration,
     Image,
     Kubeconfig,
+    MaxTime,
     Meter,
     Namespace,
     Networks,
     Paper,
     PodNetwork,
+    Precision,
     Profile,
     PskFile,
     Repeat,
@@ -61,6 +63,8 @@ def run(
     application: Application = None,
     network: Networks = None,
     repeat: Repeat = None,
+    precision: Precision = None,
+    max_time: MaxTime = None,
     duration: Duration = None,
     settings: Settings = None,
     paper: Paper = False,
@@ -102,7 +106,7 @@ def run(
     Press Ctrl-C once to stop cleanly and keep the results (continue with --resume).
     Press it twice to stop at once.
     """
-    changes = (network, repeat, duration, settings, seed, output)
+    changes = (network, repeat, precision, max_time, duration, settings, seed, output)
     if resume is not None:
         if (
             experiment is not None
@@ -126,9 +130,10 @@ def run(
         raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
     if application is not None:
-        if experiment is not None or paper or profile:
+        if experiment is not None or paper or profile or precision or max_time:
             raise InputError(
-                "--application replaces the experiment", "give no experiment, --paper or --profile"
+                "--application replaces the experiment",
+                "give no experiment, --paper, --profile, --precision or --max-time",
             )
         chosen = _configurations(application, network or (), settings or (), repeat, duration)
         measure(chosen, seed, output, dry_run, selected, psk_file, network or ())
@@ -138,7 +143,9 @@ def run(
     from k8sdds.campaign import experiments
 
     loaded = experiments.load(experiment)
-    changed = experiments.changed(loaded, network or (), settings or (), repeat, duration, paper, profile)
+    changed = experiments.changed(
+        loaded, network or (), settings or (), repeat, duration, paper, profile, precision, max_time
+    )
     if network and changed.baseline not in network:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
     measure(changed, seed, output, dry_run, selected, psk_file, network or ())

@@ -399,6 +399,19 @@ class Experiment(Strict):
     repetitions: Annotated[int, Number] = Field(
         default=3, ge=1, le=1000, description="each repetition measures all cells once, in random order"
     )
+    precision_percent: Annotated[float | None, Number] = Field(
+        default=None,
+        gt=0,
+        le=100,
+        description="add repetitions until the interval of every overhead of a test's main metric reaches at most this"
+        " many percentage points to either side (`--precision`); default: as many as `repetitions`",
+    )
+    max_time_min: Annotated[float | None, Number] = Field(
+        default=None,
+        gt=0,
+        description="with `precision_percent`: add no repetition that would end after so many minutes of measuring"
+        " (`--max-time`)",
+    )
     duration_s: Annotated[float, Number] = Field(
         default=3, gt=0, le=86400, description="length of the measured interval of a trial, in seconds"
     )
@@ -442,6 +455,8 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def _can_be_measured(self) -> Experiment:
+        if self.max_time_min is not None and self.precision_percent is None:
+            raise mistake("has no effect without precision_percent", "max_time_min")
         cells = 0
         for index, sweep in enumerate(self.sweeps):
             link = sweep.link or self.link

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from k8sdds import workloads
 from k8sdds.analysis import capacities, conditions, contrast, limit, overhead, protection
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE
 from k8sdds.model.trial import defaults
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats, shared_kernels
@@ -382,7 +383,9 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     labels = list(dict.fromkeys([*(known if isinstance(known, dict) else {}), *table[UNIT]]))
     baseline = campaign.get("baseline") or ("host" if "host" in labels else None)
     labels.sort(key=lambda label: label != baseline)
-    tasks = [partial(overhead.levels, best), partial(overhead.overheads, best, baseline)]
+    stopped = campaign.get("precision_percent") is not None
+    confidence = STOPPED_CONFIDENCE if stopped else CONFIDENCE
+    tasks = [partial(overhead.levels, best), partial(overhead.overheads, best, baseline, confidence)]
     levels, overheads = parallel.run(tasks) if len(best) >= _MANY_TRIALS else [task() for task in tasks]
     return Content(
         run, campaign, table, best, levels, overheads, baseline, labels,

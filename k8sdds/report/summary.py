@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from k8sdds.analysis import background_cost, capacities, contrast, limit, missing, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
+from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.report import formats
 from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
 from k8sdds.results.metrics import METRICS, Metric
@@ -84,6 +85,11 @@ def caveats(content: Content) -> list[str]:
             notes.append("Cells with one valid repetition have no confidence interval (n = 1).")
     if content.settings and not content.baseline:
         notes.append("The campaign has no baseline network, so there are levels but no overheads.")
+    if (percent := content.campaign.get("precision_percent")) is not None:
+        notes.append(
+            f"The campaign had to reach ±{percent:g} percentage points: intervals of overheads are computed at"
+            f" {STOPPED_CONFIDENCE * 100:.0f} %, so that they hold in 95 % of such campaigns."
+        )
     if content.baseline:
         for place, labels in _places_without_baseline(content):
             notes.append(

@@ -37,6 +37,7 @@ _COPY = "restore it from a copy of the folder"
 _CAMPAIGN_KEYS = {
     "campaign": str, "experiment": str, "started_at": str, "k8sdds_version": str, "baseline": str, "networks": dict,
     "trials": dict, "blocks": list, "testbed": dict | str, "command": list | str, "import": dict,
+    "precision_percent": int | float,
 }  # fmt: skip
 """Types of the keys of campaign.json that commands read. A key with a value of another type counts as missing."""
 

@@ -1,0 +1,125 @@
+"""Add repetitions of all cells until every overhead is known with the requested precision."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from k8sdds import workloads
+from k8sdds.analysis import overhead
+from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
+from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.planner import Planner
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.results.metrics import METRICS
+from k8sdds.results.record import TrialRecord
+
+MIN_REPETITIONS = 3
+"""Repetitions before the first decision, with which `STOPPED_CONFIDENCE` was calibrated."""
+MAX_REPETITIONS = 200
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The interval of the overhead of a cell's main metric."""
+
+    cell: Cell
+    half_percent: float | None
+    """Half of its width, in percentage points; None: fewer than two repetitions are valid."""
+    n: int
+
+
+class Precision(Planner):
+    """The planner of campaigns with `precision_percent`: each round is a repetition of all cells.
+
+    It decides by the widths of the intervals alone, never by where they are.
+    """
+
+    def __init__(self, experiment: Experiment, percent: float) -> None:
+        self._experiment = experiment
+        self._percent = percent
+        self._expansion = expand(experiment)
+
+    def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
+        """Return the next repetition; empty: all intervals are narrow enough, or the time is over."""
+        done = _repetitions(attempts)
+        enough = done >= MIN_REPETITIONS and not self._wide(attempts)
+        if enough or done >= MAX_REPETITIONS or self._is_time_over(attempts):
+            return ()
+        return self._expansion.repetition(done, str(attempts[0].testbed))
+
+    def status(self, attempts: Sequence[TrialRecord]) -> str:
+        """Return the widest interval, and how much longer the campaign is expected to take."""
+        done, wide = _repetitions(attempts), self._wide(attempts)
+        requested = f"±{self._percent:g} percentage points"
+        if not wide:
+            return f"after {done} repetitions, the interval of every overhead is within {requested}"
+        widest = max(wide, key=lambda interval: interval.half_percent or math.inf)
+        known = "unknown" if widest.half_percent is None else f"±{widest.half_percent:.1f}"
+        text = (
+            f"after {done} repetitions, {len(wide)} overheads are not known within {requested}; the widest interval:"
+            f" {known} ({widest.cell.describe()})"
+        )
+        if self._is_time_over(attempts):
+            return f"{text}. The time is over: {self._experiment.max_time_min:g} min"
+        if widest.half_percent is None:
+            return text
+        # The width shrinks with the square root of the number of repetitions.
+        left = math.ceil(widest.n * (widest.half_percent / self._percent) ** 2) - widest.n
+        minutes = max(left, 1) * _measured_s(attempts) / done / 60
+        return f"{text}; about {max(left, 1)} more repetitions, {minutes:.0f} min"
+
+    def intervals(self, attempts: Sequence[TrialRecord]) -> Iterator[Interval]:
+        """Return the interval of each overhead that the campaign compares."""
+        rows: dict[str, list[Row]] = defaultdict(list)
+        for record in attempts:
+            if record.valid:
+                rows[str(record.cell_id)].append(vars(record))
+        baselines = {_condition(cell): cell for cell in self._expansion.cells if self._is_baseline(cell)}
+        for cell in self._expansion.cells:
+            base = baselines.get(_condition(cell))
+            metric = METRICS[workloads.find(cell.test).metrics[0]]
+            if self._is_baseline(cell) or base is None or not metric.log:
+                continue
+            ratio, _ = overhead.paired(rows[cell.cell_id], rows[base.cell_id], metric, STOPPED_CONFIDENCE)
+            known = overhead.overhead_of(metric, ratio) if ratio is not None else None
+            half = (
+                (known.high - known.low) / 2
+                if known is not None and known.low is not None and known.high is not None
+                else None
+            )
+            yield Interval(cell, half, ratio.n if ratio is not None else 0)
+
+    def _wide(self, attempts: Sequence[TrialRecord]) -> list[Interval]:
+        return [
+            interval
+            for interval in self.intervals(attempts)
+            if interval.half_percent is None or interval.half_percent > self._percent
+        ]
+
+    def _is_baseline(self, cell: Cell) -> bool:
+        return cell.network_label == self._experiment.baseline
+
+    def _is_time_over(self, attempts: Sequence[TrialRecord]) -> bool:
+        limit = self._experiment.max_time_min
+        if limit is None:
+            return False
+        spent_s = _measured_s(attempts)
+        return spent_s + spent_s / _repetitions(attempts) > limit * 60
+
+
+def _condition(cell: Cell) -> str:
+    """Return what a cell and its baseline share: everything but the network."""
+    return cell.model_copy(update={"network": "", "network_options": {}, "label": None}).canonical()
+
+
+def _repetitions(attempts: Sequence[TrialRecord]) -> int:
+    return 1 + max(record.repetition or 0 for record in attempts if not record.profiled)
+
+
+def _measured_s(attempts: Sequence[TrialRecord]) -> float:
+    return math.fsum(record.wall_s or 0 for record in attempts)
