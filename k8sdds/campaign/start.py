@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__, middleware
-from k8sdds.campaign import planner
+from k8sdds.campaign import planners
 from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
@@ -51,7 +51,7 @@ def start(
     copied = _with_copies(expansion)
     run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
     run.append_event("started")
-    campaign = Campaign(run, testbed, blocks, observer, planner.of(expansion.experiment))
+    campaign = Campaign(run, testbed, blocks, observer, planners.of(expansion.experiment))
     created.append(campaign)
     if keyring is not None:
         campaign.use(keyring)
@@ -99,7 +99,7 @@ def resume(
         # On a cluster, facts of the nodes are known only while pods run.
         if facts.get(key) is not None and before.get(key) != facts[key]:
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts[key]}")
-    return Campaign(run, testbed, blocks, observer, planner.of(experiment), retry_failed)
+    return Campaign(run, testbed, blocks, observer, planners.of(experiment), retry_failed)
 
 
 def _planned(run: RunFolder) -> tuple[list[Trial], list[Block]]:

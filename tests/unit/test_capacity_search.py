@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.campaign import planner
+from k8sdds.campaign import planners
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import load
@@ -64,8 +64,8 @@ def test_the_campaign_starts_with_one_trial_per_network_without_a_rate() -> None
 
 
 def test_the_planner_of_an_experiment_with_a_capacity_test_searches() -> None:
-    assert isinstance(planner.of(experiment()), CapacitySearch)
-    assert planner.of(experiment(test="throughput")) is None
+    assert isinstance(planners.of(experiment()), CapacitySearch)
+    assert planners.of(experiment(test="throughput")) is None
 
 
 def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -> None:

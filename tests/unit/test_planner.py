@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.campaign import planner, start
+from k8sdds.campaign import planner, planners, start
 from k8sdds.campaign.trial_loop import Campaign, plan_json
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -46,7 +46,7 @@ class LabLikeTestbed(ScriptedTestbed):
 
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.setattr(planner, "of", lambda _: UntilThreeValid())
+    monkeypatch.setattr(planners, "of", lambda _: UntilThreeValid())
     data = {"schema": SCHEMA, "seed": 1, "testbed": {"name": "lab", "facts": {}}}
     return RunFolder.create(tmp_path / "run", data | plan_json([Block(0, (FIRST,))]), "")
 

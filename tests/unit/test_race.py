@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from k8sdds.analysis import race
-from k8sdds.campaign import applications, planner
+from k8sdds.campaign import applications, planners
 from k8sdds.campaign.racing import Racing
 from k8sdds.model.application import ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
@@ -31,7 +31,7 @@ def experiment(share: float = 0.2, **changes: Any) -> ApplicationExperiment:
 def run(experiment: ApplicationExperiment, truth: Truth, seed: int) -> list[TrialRecord]:
     """Return all attempts of a search."""
     chance = random.Random(seed)
-    plan = planner.of(experiment)
+    plan = planners.of(experiment)
     assert isinstance(plan, Racing)
     attempts: list[TrialRecord] = []
     trials: Sequence[Trial] = trials_of(experiment)
@@ -42,7 +42,7 @@ def run(experiment: ApplicationExperiment, truth: Truth, seed: int) -> list[Tria
 
 
 def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> dict[str, Any]:
-    plan = planner.of(experiment)
+    plan = planners.of(experiment)
     assert isinstance(plan, Racing)
     known = applications.candidates(experiment)
     leader = race.next_round(known.designs, plan.measured(attempts))[0][0]
@@ -72,7 +72,7 @@ def test_the_plan_depends_only_on_the_attempts() -> None:
     search = experiment()
     attempts = run(search, Truth(), 1)
     before = [record for record in attempts if record.repetition in (0, 1)]
-    plans = [planner.of(search) for _ in range(2)]
+    plans = [planners.of(search) for _ in range(2)]
     first, second = (plan.more(before) if plan else [] for plan in plans)
     assert [trial.trial_id for trial in first] == [trial.trial_id for trial in second]
     assert {trial.trial_id for trial in first} == {r.trial_id for r in attempts if r.repetition == 2}
