@@ -1,4 +1,4 @@
-"""Compare two run folders, or two of their networks, cell by cell (`k8sdds compare`).
+"""Compare run folders, or their networks, cell by cell (`k8sdds compare`).
 
 Two cells match if all settings that vary within a side are equal. Settings that are constant within each side
 but differ between the sides, such as testbed, middleware or link, are the subject of the comparison and do
@@ -7,6 +7,7 @@ not have to match.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -86,6 +87,21 @@ class _Change:
     n_b: int
 
 
+def compare_all(
+    sides: Sequence[Side], quantities: Sequence[str] = (), relative: bool = False, level: float = 0.05
+) -> list[Comparison]:
+    """Compare every pair of sides, in the order AB, AC, …, BC, …, with one correction over the rows of all pairs.
+
+    Args: see `compare`.
+
+    Raises:
+        InputError: A pair cannot be compared.
+    """
+    pairs = [_compare(a, b, quantities, relative) for a, b in itertools.combinations(sides, 2)]
+    _adjust([row for pair in pairs for row in pair.rows], level)
+    return pairs
+
+
 def compare(
     a: Side, b: Side, quantities: Sequence[str] = (), relative: bool = False, level: float = 0.05
 ) -> Comparison:
@@ -104,8 +120,16 @@ def compare(
     Raises:
         InputError: Both sides are the same, no cell matches, or no metric can be compared.
     """
+    (compared,) = compare_all((a, b), quantities, relative, level)
+    return compared
+
+
+def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Comparison:
+    """Return the comparison of two sides, without the columns that `_adjust` adds."""
     if (a.folder, a.label) == (b.folder, b.label):
-        raise InputError("A and B are the same", "name two run folders, or two networks: FOLDER@LABEL")
+        raise InputError(
+            f"A and B are the same: {a.name}", "name two run folders, or two networks: FOLDER@LABEL"
+        )
     same_folder = a.folder == b.folder and not relative
     match_networks = not (a.label or b.label)
     cells_a, cells_b, differing = _cells(a, b, match_networks)
@@ -150,7 +174,6 @@ def compare(
             f" {'; '.join(f'{name}: {why}' for name, why in unknown)}",
             "measure longer (k8sdds run --duration), or compare another --quantity",
         )
-    _adjust(rows, level)
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
     few = tuple({"quantity": name, "reason": why, "cells": cells} for (name, why), cells in unknown.items())

@@ -151,6 +151,7 @@ _add(
 _add(
     ANALYZE, "compare", compare.compare,
     "k8sdds compare runs/before runs/after",
+    "k8sdds compare runs/kernel-6.1 runs/kernel-6.6 runs/kernel-6.12 --overheads --output out",
     "k8sdds compare runs/mine@host runs/mine@flannel-vxlan --output out",
     "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""`k8sdds compare`: compare two run folders, or two networks of one run folder."""
+"""`k8sdds compare`: compare run folders, or networks of run folders, in pairs."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +18,14 @@ if TYPE_CHECKING:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="A run folder, or one network of it: FOLDER@LABEL.", metavar="A")],
-    b: Annotated[str, typer.Argument(help="The run folder or network to compare with A.", metavar="B")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Two or more run folders, or networks of them: FOLDER@LABEL.",
+            metavar="A B…",
+            show_default=False,
+        ),
+    ],
     overheads: Annotated[
         bool,
         typer.Option(
@@ -39,9 +46,10 @@ def compare(
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
-    """Compare two run folders, or two networks of one run folder, cell by cell.
+    """Compare run folders, or networks of run folders, cell by cell.
 
-    Shows ratios with confidence intervals, and significance corrected for the number of comparisons.
+    Compares every pair. Shows ratios with confidence intervals, and significance corrected for the number of
+    comparisons in all pairs.
     """
     from k8sdds.analysis import comparison, fail_condition
     from k8sdds.report import comparison as comparison_report
@@ -54,23 +62,26 @@ def compare(
         if name not in METRICS or not METRICS[name].log:
             comparable = [known.name for known in METRICS.values() if known.log]
             raise InputError(f"--quantity {name}: cannot be compared{nearest(name, comparable)}")
-    sides = _side(a), _side(b)
+    if len(names) < 2:
+        raise InputError(
+            "compare requires at least two run folders or networks", "such as: k8sdds compare A B"
+        )
+    sides = [_side(name) for name in names]
     if overheads and any(side.label for side in sides):
         raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
-    compared = comparison.compare(*sides, quantity or (), overheads)
-    data = comparison_report.data(*sides, compared, overheads)
-    print_result(
-        form,
-        data,
-        lambda: comparison_report.show(*sides, compared, overheads, console()),
-        rows=data["rows"],
-        as_json=export.to_json,
-    )
+    pairs = comparison.compare_all(sides, quantity or (), overheads)
+    data = comparison_report.data_all(sides, pairs, overheads)
+
+    def show() -> None:
+        for (a, b), pair in zip(itertools.combinations(sides, 2), pairs, strict=True):
+            comparison_report.show(a, b, pair, overheads, console())
+
+    print_result(form, data, show, rows=data["rows"], as_json=export.to_json)
     if output is not None:
-        for path in comparison_report.write(*sides, compared, overheads, output):
+        for path in comparison_report.write(sides, pairs, overheads, output):
             console(stderr=form != TABLE).print(str(path), soft_wrap=True)
     if fail_if is not None:
-        fail_condition.fail_if(compared.rows, fail_if)
+        fail_condition.fail_if(data["rows"], fail_if)
 
 
 def _side(text: str) -> Side:

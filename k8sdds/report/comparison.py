@@ -1,7 +1,9 @@
-"""Show a comparison of two run folders as a terminal table, CSV, JSON and HTML."""
+"""Show comparisons of run folders as terminal tables, CSV, JSON, and HTML with figures."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,22 @@ from k8sdds.analysis.conditions import CONDITION, describe, payload
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def data_all(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool) -> dict[str, Any]:
+    """Return the comparisons of all pairs as JSON-serializable data; one pair has the form of `data`."""
+    compared = [
+        data(a, b, pair, relative)
+        for (a, b), pair in zip(itertools.combinations(sides, 2), pairs, strict=True)
+    ]
+    if len(compared) == 1:
+        return compared[0]
+    rows = [{"side_a": one["a"], "side_b": one["b"]} | row for one in compared for row in one["rows"]]
+    return {"schema": 1, "sides": [side.name for side in sides], "pairs": compared, "rows": rows}
 
 
 def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, Any]:
@@ -55,38 +70,58 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
         console.print(sentence)
 
 
-def write(a: Side, b: Side, comparison: Comparison, relative: bool, folder: Path) -> list[Path]:
-    """Write compare.html, compare.csv and compare.json to a folder and return their paths."""
+def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, folder: Path) -> list[Path]:
+    """Write compare.html, compare.csv, compare.json and the figures to a folder, and return the paths of the files."""
+    from k8sdds.report.figures import changes
+
+    result = data_all(sides, pairs, relative)
+    names = [side.name for side in sides]
+    tables: list[dict[str, Any]] = []
+    sentences: list[str] = []
+    notes: dict[str, None] = {}
+    for (a, b), pair in zip(itertools.combinations(sides, 2), pairs, strict=True):
+        which = f"A: {a.name} · B: {b.name}. " if len(pairs) > 1 else ""
+        tables.append(_table(pair, relative, which))
+        tables += _capacity_tables(pair, which)
+        sentences += [which + " ".join(lead(pair))] if which else lead(pair)
+        notes |= dict.fromkeys(_notes(pair))
+    against_first = {b.name: pair.rows for b, pair in zip(sides[1:], pairs, strict=False)}
+    shown = {row["quantity"]: None for rows in against_first.values() for row in rows}
+    with explained(f"cannot write to {folder}", "choose another folder: --output"):
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = [changes.draw(names[0], against_first, name, cell_name, folder) for name in shown]
+    page = {
+        "title": f"{', '.join(names[1:])} compared with {names[0]}",
+        "heading": "Comparison",
+        "sub": f"A: {names[0]} · B: {names[1]}" if len(names) == 2 else " · ".join(names),
+        "lead": sentences,
+        "figures": figures,
+        "tables": tables,
+        "notes": list(notes),
+    }
+    columns = COLUMNS if len(pairs) == 1 else ("side_a", "side_b", *COLUMNS)
+    return export.write(folder, "compare", result, result["rows"], columns, page)
+
+
+def _table(comparison: Comparison, relative: bool, which: str) -> dict[str, Any]:
     rows = []
     for row in comparison.rows:
         cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, comparison, relative)]
         cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
         rows.append(cells)
-    page = {
-        "title": f"{b.name} compared with {a.name}",
-        "heading": "Comparison",
-        "sub": f"A: {a.name} · B: {b.name}",
-        "lead": lead(comparison),
-        "tables": [
-            {"caption": _compared(relative), "heads": _heads(relative), "rows": rows},
-            *_capacity_tables(comparison),
-        ],
-        "notes": _notes(comparison),
-    }
-    result = data(a, b, comparison, relative)
-    return export.write(folder, "compare", result, comparison.rows, COLUMNS, page)
+    return {"caption": which + _compared(relative), "heads": _heads(relative), "rows": rows}
 
 
 CAPACITY_HEADS = ["capacity", "A samples/s", "B samples/s", "change %", "verdict"]
 
 
-def _capacity_tables(comparison: Comparison) -> list[dict[str, Any]]:
+def _capacity_tables(comparison: Comparison, which: str) -> list[dict[str, Any]]:
     rows = []
     for row in comparison.capacities:
         cells: list[dict[str, str]] = [{"text": text} for text in _capacity_cells(row)]
         cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
         rows.append(cells)
-    return [{"caption": "Capacities", "heads": CAPACITY_HEADS, "rows": rows}] if rows else []
+    return [{"caption": f"{which}Capacities", "heads": CAPACITY_HEADS, "rows": rows}] if rows else []
 
 
 def _capacity_cells(row: Row) -> list[str]:
@@ -129,12 +164,8 @@ def _heads(relative: bool) -> list[str]:
 
 
 def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
-    condition = {name: row[name] for name in CONDITION if name in row and _is_shown(name, comparison)}
     metric = METRICS[row["quantity"]]
-    # Several tests, such as tcp-stream and udp-stream, have the same main metric.
-    usual = workloads.of_metric(metric.name)
-    test = row["test"] if row["test"] in workloads.WORKLOADS and row["test"] != usual else ""
-    cell = ", ".join(part for part in (row["network"], test, metric.title, describe(condition)) if part)
+    cell = cell_name(row, comparison.rows)
     unit = "" if relative else f" {metric.unit}"
     low, high = (None if row[key] is None else 100 * (row[key] - 1) for key in ("ci_low", "ci_high"))
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
@@ -149,15 +180,25 @@ def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
     ]  # fmt: skip
 
 
-def _is_shown(name: str, comparison: Comparison) -> bool:
-    """Return whether a column of the condition is shown: the payload, and columns with several values."""
-    return name == "payload_bytes" or (name != "test" and len({row.get(name) for row in comparison.rows}) > 1)
+def cell_name(row: Row, rows: Sequence[Row]) -> str:
+    """Return the text of a row's cell: its network, its metric, its payload, and what differs among the rows."""
+    shown = {
+        name: row[name]
+        for name in CONDITION
+        if name in row
+        and (name == "payload_bytes" or (name != "test" and len({other.get(name) for other in rows}) > 1))
+    }
+    metric = METRICS[row["quantity"]]
+    # Several tests, such as tcp-stream and udp-stream, have the same main metric.
+    usual = workloads.of_metric(metric.name)
+    test = row["test"] if row["test"] in workloads.WORKLOADS and row["test"] != usual else ""
+    return ", ".join(part for part in (row["network"], test, metric.title, describe(shown)) if part)
 
 
 def _notes(comparison: Comparison) -> list[str]:
     notes = [
         "Change: B/A - 1 with its 95 % interval, from t tests on log ratios, "
-        f"{comparison.how}. p: after Holm's correction over all rows; significant at 5 %.",
+        f"{comparison.how}. p: after Holm's correction over all rows of all pairs; significant at 5 %.",
         "Detectable: the true difference that is detected with 80 % power at the strictest of these levels.",
     ]
     for name, (value_a, value_b) in comparison.differing.items():

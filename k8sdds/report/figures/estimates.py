@@ -123,8 +123,9 @@ def rows(ax: Axes, estimates: Mapping[str, Estimate], labels: Sequence[str], sty
     )  # fmt: skip
     dots = [(label, place[label] + 0.28, value) for label, item in estimates.items() for value in item.values]
     trials = pd.DataFrame(dots, columns=["series", "y", "x"])
-    small = {"hue": "series", "palette": palette, "legend": False, "ax": ax}
-    sns.scatterplot(trials, x="x", y="y", s=6, linewidth=0, alpha=0.8, **small)
+    if dots:
+        small = {"hue": "series", "palette": palette, "legend": False, "ax": ax}
+        sns.scatterplot(trials, x="x", y="y", s=6, linewidth=0, alpha=0.8, **small)
     bounded = [
         (place[label], item.low, item.high, palette[label])
         for label, item in estimates.items()

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from k8sdds.analysis.comparison import Side, compare
+from k8sdds.analysis.comparison import Side, compare, compare_all
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.fail_condition import fail_if
+from k8sdds.analysis.tests import holm
 from k8sdds.report import comparison as comparison_report
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import ConditionMet, InputError
@@ -193,3 +194,21 @@ def test_a_trial_without_delays_has_no_method():
     one, other = (delays("host", "shared clock", seed=seed) for seed in (1, 2))
     other[0] |= {"delay_p90_us": None, "delay_method": None}
     assert [row["quantity"] for row in compare(side("a", one), side("b", other)).rows] == ["delay_p90_us"]
+
+
+def test_all_pairs_are_compared_with_one_correction(tmp_path):
+    sides = [side("a", rows()), side("b", rows(mbps=80, seed=2)), side("c", rows(seed=3))]
+    pairs = compare_all(sides)
+    alone = [compare(sides[i], sides[j]).rows[0] for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert [pair.rows[0]["worse"] for pair in pairs] == [True, False, False]
+    assert pairs[2].rows[0]["better"]
+    assert [pair.rows[0]["p"] for pair in pairs] == [row["p"] for row in alone]
+    adjusted = holm([row["p"] for row in alone])
+    assert [pair.rows[0]["p_holm"] for pair in pairs] == adjusted
+
+    page, table, _ = comparison_report.write(sides, pairs, False, tmp_path)
+    assert page.read_text().count("<figure ") == 1
+    assert (tmp_path / "compare-throughput_mbps.png").stat().st_size > 1000
+    lines = table.read_text().splitlines()
+    assert lines[0].startswith("side_a,side_b,network")
+    assert [line[:4] for line in lines[1:]] == ["a,b,", "a,c,", "b,c,"]
