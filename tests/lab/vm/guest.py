@@ -204,4 +204,5 @@ for name in chosen:
         found = case()
     except Exception:
         found = {"failed": traceback.format_exc()}
-    print(json.dumps({"case": name, "seconds": time.monotonic() - began, **found}), flush=True)
+    # The line before can end with control sequences of a progress bar.
+    print("\n" + json.dumps({"case": name, "seconds": time.monotonic() - began, **found}), flush=True)
