@@ -7,6 +7,7 @@
 # make test-data: download the data that the authors of the study published, for tests that need it
 # make lint:      ruff, import layers, types
 # make docs:      the generated pages of docs/, then the site in build/site
+# make vega:      the libraries of the report's interactive figure, from their npm packages; needs Node.js
 # make deb:       Debian packages for the release of this machine, in build/deb
 # make setup:     what the others share; leaves a working .venv/bin/k8sdds
 
@@ -26,7 +27,7 @@ SKIPPED := build/skipped.json
 BOOTSTRAP := python3 python3-venv $(if $(filter x86_64,$(shell uname -m)),,gcc libc6-dev python3-dev)
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test test-all unit lab cluster lint docs deb test-data setup setup-tests bootstrap clean
+.PHONY: run test test-all unit lab cluster lint docs vega deb test-data setup setup-tests bootstrap clean
 
 run: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds setup --yes --for lab
@@ -56,6 +57,9 @@ lab: setup-tests
 
 cluster: setup-tests
 	@$(PYTEST) tests/deploy tests/cluster $(SHORT)
+
+vega:
+	@cd scripts/vega && npm ci --no-audit --no-fund --silent && node bundle.mjs ../../k8sdds/report/templates/vega.js
 
 lint: $(VENV)/.test-ready | build
 	@$(VENV)/bin/ruff check --quiet .

@@ -135,5 +135,7 @@ def _inline(svg: str, slug: str, alt: str) -> str:
     )
     # matplotlib uses the ids figure_1, axes_1, … in every file, but ids must be unique on a page.
     rest = re.sub(r'<g id="[^"]*"', "<g", rest)
+    # The style sheet of the page contains this, because its policy allows only that one.
+    rest = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", rest, count=1, flags=re.DOTALL)
     rest = rest.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, Arial, sans-serif")
     return themed(head + rest)

@@ -15,7 +15,7 @@ from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import formats, profiles, run_tables, summary
 from k8sdds.report.content import Content, Row
-from k8sdds.report.html import tables
+from k8sdds.report.html import explore, tables
 from k8sdds.report.theme import css_variables, network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
@@ -48,9 +48,24 @@ def write(content: Content, figures: list[Figure], path: Path) -> Path:
     environment = templates("k8sdds.report")
     # A hyphen before a number looks like a dash in print.
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
-    text = environment.get_template("report.html.j2").render(**_context(content, figures))
+    context = _context(content, figures)
+    style = environment.get_template("style.css.j2").render(**context)
+    script, library = explore.script(), explore.library()
+    text = environment.get_template("report.html.j2").render(
+        **context, style=style, script=script, library=library.packed,
+        explore_data=explore.packed_data(content), policy=_policy(style, script, library),
+    )  # fmt: skip
     write_atomically(path, text)
     return path
+
+
+def _policy(style: str, script: str, library: explore.Library) -> str:
+    """Return the Content-Security-Policy of the page: its own scripts and style sheet, and no addresses."""
+    return (
+        f"default-src 'none'; script-src {explore.source_hash(script)} {library.hash};"
+        f" style-src-elem {explore.source_hash(style)}; style-src-attr 'unsafe-inline'; img-src data:;"
+        " base-uri 'none'; form-action 'none'"
+    )
 
 
 def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:

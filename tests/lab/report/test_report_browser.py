@@ -5,7 +5,13 @@ import shutil
 
 import pytest
 from selenium import webdriver
+from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from k8sdds.report import write_report
+from tests import run_folders as folders
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="requires chromium and chromium-driver")
@@ -112,6 +118,128 @@ def test_print_uses_the_light_scheme(browser, reports):
     background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert luminance(background) > 0.9
+
+
+def find(browser, selector):
+    return browser.find_elements(By.CSS_SELECTOR, selector)
+
+
+def shown_rows(browser, table):
+    return browser.execute_script(
+        "return [...arguments[0].tBodies[0].rows].filter(r => !r.hidden).map(r => [...r.cells].map(c => c.textContent))",
+        table,
+    )
+
+
+def drawn(browser):
+    """Wait for the interactive figure and return its points."""
+    points = ".chart .mark-symbol.role-mark path[aria-roledescription=point]"
+    WebDriverWait(browser, 20).until(lambda _: find(browser, points))
+    return find(browser, points)
+
+
+def click(browser, item):
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", item)
+    ActionChains(browser).move_to_element(item).click().perform()
+
+
+def choose(browser, label, text):
+    field = next(field for field in find(browser, ".controls label") if field.text.startswith(label))
+    Select(field.find_element(By.TAG_NAME, "select")).select_by_visible_text(text)
+
+
+def test_tables_are_sorted_and_filtered(browser, reports):
+    open_at(browser, reports("troubled"), 1280)
+    table = find(browser, "section[aria-labelledby=trials] table")[0]
+    click(browser, find(browser, "section[aria-labelledby=trials] summary")[0])
+    original = shown_rows(browser, table)
+    head = table.find_elements(By.CSS_SELECTOR, "thead th")[6]
+    for order in ("ascending", "descending"):
+        click(browser, head.find_element(By.TAG_NAME, "button"))
+        values = [row[6] for row in shown_rows(browser, table)]
+        numbers = [float(value) for value in values if value != "–"]
+        assert numbers == sorted(numbers, reverse=order == "descending") and len(set(numbers)) > 1
+        assert all(value == "–" for value in values[len(numbers) :])
+        assert head.get_attribute("aria-sort") == order
+    click(browser, head.find_element(By.TAG_NAME, "button"))
+    assert shown_rows(browser, table) == original
+    find(browser, "section[aria-labelledby=trials] input[type=search]")[0].send_keys("host latency")
+    filtered = shown_rows(browser, table)
+    assert 0 < len(filtered) < len(original)
+    assert all("host" in row[0] and "latency" in row[1] for row in filtered)
+
+
+def test_points_of_the_interactive_figure_link_to_their_trials(browser, reports):
+    report = reports("scaling")
+    open_at(browser, report, 1280)
+    points = drawn(browser)
+    ActionChains(browser).scroll_to_element(points[0]).move_to_element(points[0]).perform()
+    hint = find(browser, ".tip")[0].text
+    assert "n = " in hint and "95 % interval" in hint
+    network = hint.split(",")[0]
+    click(browser, points[0])
+    rows = shown_rows(browser, find(browser, "section[aria-labelledby=trials] table")[0])
+    trials = {row["trial_id"]: row["network_label"] for row in report.content.best}
+    assert rows and {trials[row[-1]] for row in rows} == {network}
+    assert len(rows) == int(hint.rsplit("n = ")[1])
+
+
+def test_networks_quantities_and_axes_are_selected(browser, reports):
+    open_at(browser, reports("troubled"), 1280)
+    before = len(drawn(browser))
+    box = find(browser, "fieldset input")[0]
+    click(browser, box)
+    WebDriverWait(browser, 20).until(lambda _: 0 < len(drawn(browser)) < before)
+    click(browser, box)
+    WebDriverWait(browser, 20).until(lambda _: len(drawn(browser)) == before)
+    choose(browser, "Quantity", "p99 latency (latency)")
+    WebDriverWait(browser, 20).until(
+        lambda _: "p99 latency" in find(browser, ".chart svg")[0].get_attribute("innerHTML")
+    )
+    linear = find(browser, ".chart svg")[0].get_attribute("innerHTML")
+    click(browser, next(field for field in find(browser, ".controls label") if "Logarithmic" in field.text))
+    WebDriverWait(browser, 20).until(
+        lambda _: find(browser, ".chart svg")[0].get_attribute("innerHTML") != linear
+    )
+    assert "log scale" in find(browser, ".chart svg")[0].get_attribute("innerHTML")
+
+
+def test_the_keyboard_reaches_the_trials_of_a_point(browser, reports):
+    open_at(browser, reports("scaling"), 1280)
+    drawn(browser)
+    find(browser, ".explorer summary")[0].send_keys("\ue007")
+    button = find(browser, ".explorer tbody button")[0]
+    assert "Show the trials of" in button.get_attribute("aria-label")
+    button.send_keys("\ue007")
+    assert find(browser, "section[aria-labelledby=trials] details")[0].get_attribute("open")
+    assert browser.switch_to.active_element.get_attribute("type") == "search"
+
+
+def test_without_scripts_all_figures_and_tables_are_there(browser, reports):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        open_at(browser, reports("scaling"), 1280)
+        assert len(find(browser, "figure svg")) == len(
+            list((reports("scaling").folder / "figures").glob("*.svg"))
+        )
+        assert not find(browser, "button, input, select") and not find(browser, "#explore")[0].is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_labels_of_networks_are_never_code(browser, tmp_path):
+    run = folders.single(tmp_path / "run")
+    label = "</script><img src=x onerror='document.title=1'>"
+    for item in run.attempts():
+        run.append_attempt(item | {"trial_id": "e" + item["trial_id"], "network_label": label})
+    browser.get(write_report(run, None).as_uri())
+    drawn(browser)
+    assert label in find(browser, "fieldset")[0].text
+    assert not find(browser, "img") and browser.title != "1"
+    # The policy refuses every script that is not part of the report.
+    browser.execute_script("document.head.append(Object.assign(document.createElement('script'),"
+                           " {textContent: 'document.title = 2'}))")  # fmt: skip
+    assert browser.title != "2"
 
 
 def channels(colour):

@@ -1,6 +1,9 @@
 """The files of a report: tables, figures and HTML, also of run folders without results."""
 
+import base64
 import csv
+import gzip
+import hashlib
 import io
 import json
 import re
@@ -158,7 +161,7 @@ class Checker(HTMLParser):
             self.problems.append(f"</{tag}> at {self.getpos()} closes no open element")
 
     def _attributes(self, tag, attributes):
-        if tag in ("script", "link", "iframe", "object", "embed"):
+        if tag in ("link", "iframe", "object", "embed"):
             self.problems.append(f"<{tag}> at {self.getpos()}")
         for name in ("src", "href", "xlink:href"):
             value = attributes.get(name)
@@ -185,6 +188,24 @@ def test_html_is_well_formed_and_self_contained(reports, kind):
     assert checker.open == []
     assert len(checker.ids) == len(set(checker.ids))
     assert set(checker.links) <= set(checker.ids)
+    # The policy allows exactly the style sheet and the script of the page, and the library that it contains.
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    own = [
+        *re.findall(r"<script>(.*?)</script>", text, re.DOTALL),
+        *re.findall(r"<style>(.*?)</style>", text, re.DOTALL),
+    ]
+    library = re.search(r'id="vega">(.*?)</script>', text)
+    own += [gzip.decompress(base64.b64decode(library[1])).decode()] if library else []
+    assert (
+        re.findall(r"'sha256-([^']*)'", policy)
+        == [
+            base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+            for part in (own[0], *own[2:], own[1])
+        ]
+        or not library
+    )
+    assert "<style type" not in text and text.count("<script") == (3 if library else 1)
     assert checker.headings.count(1) == 1
     assert all(b - a <= 1 for a, b in zip(checker.headings, checker.headings[1:], strict=False))
     assert checker.figures == len(list((reports(kind).folder / "figures").glob("*.svg")))
@@ -204,7 +225,8 @@ def test_user_input_is_escaped(tmp_path):
             other | {"trial_id": "e" + other["trial_id"], "network_label": "<b>&evil</b>", "valid": True}
         )
     text = write_report(run, None).read_text()
-    assert "<script" not in text and "<b>&evil" not in text
+    assert "<script>alert" not in text and "<b>&evil" not in text
+    assert text.count("<script") == 3 == text.count("</script")
     assert "&lt;script&gt;" in text
 
 

@@ -1,0 +1,140 @@
+"""Prepare the data and the scripts of the interactive parts of report.html.
+
+The data are those of the static figures. Everything that scripts read is compressed and Base64, so no text of a user
+can end a script element, and the libraries need a quarter of their size.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import math
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.html.tables import LEVEL_QUANTITIES
+from k8sdds.report.theme import network_colors
+from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import HEADLINES
+
+MAX_TRIALS = 2000
+"""Maximum number of trials that the interactive figure shows singly."""
+
+_DIGITS = 6
+
+
+class Library(NamedTuple):
+    """A script that report.js starts when it is first needed."""
+
+    packed: str
+    hash: str
+
+
+@cache
+def library() -> Library:
+    """Return Vega and Vega-Lite, compressed, with the hash for the policy of the page."""
+    text = _template("vega.js")
+    return Library(_packed(text.encode()), source_hash(text))
+
+
+@cache
+def script() -> str:
+    """Return the script of the page."""
+    return _template("tables.js") + _template("explore.js")
+
+
+def source_hash(text: str) -> str:
+    """Return the source expression of an inline script or style for a Content-Security-Policy."""
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def packed_data(content: Content) -> str:
+    """Return the data of the interactive figure, compressed; empty if there is no result."""
+    if not content.settings:
+        return ""
+    return _packed(
+        json.dumps(data(content), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+    )
+
+
+def data(content: Content) -> dict[str, Any]:
+    """Return the levels and overheads of all settings by quantity, with the trials behind each point."""
+    colors = network_colors(content.networks)
+    settings = [_setting(content, setting) for setting in content.settings]
+    sizes = {row["payload_bytes"] or 0 for setting in content.settings for row in setting.trials}
+    return {
+        "baseline": content.baseline,
+        "networks": [
+            {"label": label, "light": colors[label].light, "dark": colors[label].dark}
+            for label in content.networks
+        ],
+        "payloads": {str(size): payload(size) for size in sorted(sizes)},
+        "settings": settings,
+    }
+
+
+def _setting(content: Content, setting: Setting) -> dict[str, Any]:
+    singly = len(content.best) <= MAX_TRIALS
+    trials: dict[tuple[str, str, Point], list[Row]] = {}
+    for row in setting.trials:
+        trials.setdefault((row["test"], row[UNIT], Point.of(row)), []).append(row)
+    quantities = []
+    for test in setting.tests:
+        for name in LEVEL_QUANTITIES:
+            levels = setting.levels(name, test)
+            overheads = setting.all_overheads.get((test, name), {})
+            if not levels:
+                continue
+            metric = METRICS[name]
+            quantities.append({
+                "test": test, "name": name, "title": formats.capital(metric.title), "unit": metric.unit,
+                "gain": metric.gain, "headline": name in HEADLINES,
+                "points": [
+                    _point(content, cell, row, overheads.get(cell), trials.get((test, *cell), []) if singly else [])
+                    for cell, row in levels.items()
+                ],
+            })  # fmt: skip
+    return {"title": setting.title, "quantities": quantities}
+
+
+def _point(
+    content: Content, cell: tuple[str, Point], level: Row, overhead: Row | None, trials: list[Row]
+) -> dict[str, Any]:
+    label, point = cell
+    shown: dict[str, Any] = {
+        "network": content.networks.index(label),
+        "subscribers": point.subscribers,
+        "payload": point.payload_bytes,
+        "n": level["n"],
+        "level": [_number(level[key]) for key in ("mean", "ci_low", "ci_high")],
+        "trials": [row["trial_id"] for row in trials],
+        "values": [_number(row[level["quantity"]]) for row in trials],
+    }
+    if overhead is not None:
+        keys = ("overhead_percent", "ci_low_percent", "ci_high_percent")
+        shown["overhead"] = [_number(overhead[key]) for key in keys]
+        shown["pairs"] = overhead["n"]
+        shown["ratios"] = [_number(value) for value in overhead["values"]]
+    return shown
+
+
+def _number(value: float | None) -> float | None:
+    """Return a number with fewer digits; None if it is not finite, because JSON has no other way to state it."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _template(name: str) -> str:
+    return files("k8sdds.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _packed(content: bytes) -> str:
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()

@@ -1,0 +1,105 @@
+// Sort and filter the tables of the report. Without this script, they are shown in their own order.
+"use strict";
+
+function element(name, properties = {}, ...children) {
+  const created = Object.assign(document.createElement(name), properties);
+  created.append(...children);
+  return created;
+}
+
+function cellText(cell) {
+  return [...cell.childNodes].filter((node) => node.nodeName !== "SMALL").map((node) => node.textContent).join("").trim();
+}
+
+const SIZES = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+
+// The number that a cell begins with, such as 1024 for "1 KiB"; null for other text.
+function cellNumber(text) {
+  const found = /^([+-]?\d+(?:\.\d+)?)(?:\s*(KiB|MiB|GiB|B|%|[a-zA-Zµ/]+))?/.exec(text.replace("\u2212", "-"));
+  return found ? Number(found[1]) * (SIZES[found[2]] ?? 1) : null;
+}
+
+function compareCells(one, other) {
+  const [a, b] = [cellNumber(one), cellNumber(other)];
+  if (a !== null && b !== null && a !== b) return a - b;
+  return one.localeCompare(other, "en", { numeric: true });
+}
+
+const filters = new Map();
+
+function enhance(table) {
+  const head = table.tHead?.rows[0], body = table.tBodies[0];
+  const rows = body ? [...body.rows].filter((row) => !row.classList.contains("base")) : [];
+  if (!head || rows.length < 2) return;
+  const end = rows.at(-1).nextElementSibling;
+  // A row that continues a group has no heading of its own. It gets one when rows leave their group.
+  let heading = "";
+  for (const row of rows) {
+    const first = row.cells[0];
+    heading = cellText(first) || heading;
+    if (!first.textContent.trim()) first.append(element("span", { className: "carried", textContent: heading }));
+  }
+  const buttons = [...head.cells].map((cell, column) => {
+    const button = element("button", { type: "button", className: "sort" }, ...cell.childNodes);
+    cell.append(button);
+    button.addEventListener("click", () => sort(column));
+    return button;
+  });
+  function sort(column) {
+    const state = head.cells[column].getAttribute("aria-sort");
+    const next = { ascending: "descending", descending: null }[state] ?? (state ? null : "ascending");
+    for (const button of buttons) button.parentElement.removeAttribute("aria-sort");
+    if (next) head.cells[column].setAttribute("aria-sort", next);
+    table.classList.toggle("sorted", Boolean(next));
+    const sign = next === "descending" ? -1 : 1;
+    const keys = new Map(rows.map((row) => [row, row.cells[column] ? cellText(row.cells[column]) : ""]));
+    const missing = (row) => ["", "–"].includes(keys.get(row));
+    const order = next
+      ? [...rows].sort((a, b) => missing(a) - missing(b) || sign * compareCells(keys.get(a), keys.get(b)))
+      : rows;
+    for (const row of order) body.insertBefore(row, end);
+  }
+  if (rows.length >= 5) addFilter(table, rows);
+}
+
+function addFilter(table, rows) {
+  const input = element("input", { type: "search", autocomplete: "off" });
+  const count = element("output");
+  const name = table.caption?.textContent ?? table.closest("[aria-label]")?.getAttribute("aria-label") ?? "table";
+  input.setAttribute("aria-label", `Filter rows: ${name}`);
+  input.placeholder = "Filter rows";
+  const bar = element("p", { className: "filter" }, input, " ", count);
+  (table.closest(".scroll") ?? table).before(bar);
+  function apply(accepts) {
+    let shown = 0;
+    for (const row of rows) {
+      row.hidden = !accepts(row);
+      shown += !row.hidden;
+    }
+    table.classList.toggle("filtered", shown < rows.length);
+    count.textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
+  }
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    apply((row) => words.every((word) => row.textContent.toLowerCase().includes(word)));
+  });
+  filters.set(table, { input, apply });
+}
+
+for (const table of document.querySelectorAll("main table")) enhance(table);
+
+// Show the attempts of some trials in the table of all attempts.
+function showTrials(ids) {
+  const section = document.getElementById("trials")?.closest("section");
+  const table = section?.querySelector("table");
+  if (!table) return;
+  const wanted = new Set(ids);
+  section.querySelector("details").open = true;
+  const filter = filters.get(table);
+  if (filter) {
+    filter.input.value = ids.length === 1 ? ids[0] : "";
+    filter.apply((row) => wanted.has(cellText(row.cells[row.cells.length - 1])));
+  }
+  section.scrollIntoView();
+  (filter?.input ?? section.querySelector("summary")).focus({ preventScroll: true });
+}
