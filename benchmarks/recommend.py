@@ -8,7 +8,8 @@ First measure all configurations of the flows in recommend.yaml, each as often:
 The benchmark makes applications of these flows: one to three of them, each with a limit of its delay, and CPU time or
 delay to minimize. For each application, the search of `k8sdds recommend` (its real planner, and its real answer)
 requests trials and gets recorded ones: its round r gets repetition r of the campaign, in an order drawn for each
-application and seed. A search with more rounds than recorded repetitions gets them again. Peers get as many trials:
+application and seed. A search with more rounds than recorded repetitions gets them again. A fifth of few repetitions
+is less than a trial of each configuration: the search is hard, and ties are wide. Peers get as many trials:
 
   k8sdds     the search, with at most a fifth of the trials of the full factorial
   optuna     TPE with the requirements as constraints, if optuna is installed
@@ -57,7 +58,7 @@ from k8sdds.results.run_folder import RunFolder
 APPLICATIONS = 24
 SEEDS = 5
 SHARE = 0.2
-COMPLETE = 0.9
+COMPLETE = 0.8
 """Share of the cells that a repetition must have to count."""
 METRICS = (
     "publisher_cpu_percent", "subscriber_cpu_percent", "delay_p90_us", "achieved_rate_percent", "sent", "subscribers",
@@ -79,7 +80,16 @@ class Recorded:
         """Return what a search measures."""
         order = list(self.repetitions)
         random.Random(seed).shuffle(order)
-        return lambda trial: self.rows.get((trial.cell.cell_id, order[trial.repetition % len(order)]))
+
+        def measure(trial: Trial) -> Row | None:
+            # A trial without a valid attempt is replaced by that of the next repetition.
+            first = trial.repetition % len(order)
+            known = (
+                self.rows.get((trial.cell.cell_id, number)) for number in [*order[first:], *order[:first]]
+            )
+            return next((row for row in known if row), None)
+
+        return measure
 
 
 class Simulated:

@@ -98,11 +98,22 @@ class Fit:
         self._df = len(entries) - round(float(np.trace(self._projection)))
         residual = float(((values - design @ self._effects) ** 2).sum())
         self._variance = residual / self._df if self._df > 0 else None
-        self._block_mean = float(self._effects[len(known) :].mean()) if blocks else 0.0
 
     def mean(self, key: Any) -> float | None:
         """Return the mean score of a configuration as if all had been measured in all blocks."""
-        return float(self._effects[self._index[key]]) + self._block_mean if key in self._index else None
+        level = self.level(key)
+        return level.log if level else None
+
+    def level(self, key: Any) -> Contrast | None:
+        """Return the same with its error; None if the configuration was not measured."""
+        import numpy as np
+
+        if key not in self._index:
+            return None
+        weights = np.zeros(len(self._effects))
+        weights[self._index[key]] = 1.0
+        weights[len(self._index) :] = 1 / max(len(weights) - len(self._index), 1)
+        return self._estimate(weights, self._n[key])
 
     def contrast(self, *pairs: tuple[Any, Any]) -> Contrast | None:
         """Return the mean of own/other over pairs of configurations; None if blocks do not connect them."""
@@ -116,7 +127,9 @@ class Fit:
             weights[self._index[other]] -= 1 / len(pairs)
         if np.abs(self._projection @ weights - weights).max() > 1e-6:
             return None
-        n = min(self._n[key] for pair in pairs for key in pair)
+        return self._estimate(weights, min(self._n[key] for pair in pairs for key in pair))
+
+    def _estimate(self, weights: Any, n: int) -> Contrast:
         log = float(weights @ self._effects)
         if self._variance is None:
             return Contrast(log, None, None, n)

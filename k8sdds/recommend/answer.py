@@ -28,6 +28,8 @@ class Ranked:
     verdict: Verdict
     score: float | None
     """Mean score as if all configurations had been measured in the same blocks; None: it is not known."""
+    cost_interval: tuple[float | None, float | None] = (None, None)
+    """95 % interval of `cost`."""
     against: Contrast | None = None
     """Its score relative to that of the recommended configuration."""
     tied: bool = False
@@ -129,7 +131,9 @@ def answer(evidence: Evidence, confidence: float = CONFIDENCE) -> Answer:
     judged: list[Ranked] = []
     for option in evidence.options:
         judgements = tuple(judge_flows(application.requirements, option.trials, confidence))
-        judged.append(Ranked(option, judgements, _verdict(option, judgements), fit.mean(option.key)))
+        level = fit.level(option.key)
+        score, interval = (level.log, level.interval()) if level else (None, (None, None))
+        judged.append(Ranked(option, judgements, _verdict(option, judgements), score, interval))
     standings = _standings(evidence) if evidence.rounds > 1 else {}
     judged.sort(key=lambda each: _place(application, each, standings.get(each.option.key)))
     if not judged:

@@ -239,9 +239,12 @@ def _against(each: Ranked) -> str:
 def _cost(answer: Answer, each: Ranked) -> str:
     if each.cost is None:
         return "–"
-    if answer.evidence.application.optimize == "cpu":
-        return f"{_number(each.cost)} % of one core"
-    return f"{_number(100 * each.cost)} % of the limit"
+    scale, unit = (
+        (1, "% of one core") if answer.evidence.application.optimize == "cpu" else (100, "% of the limit")
+    )
+    low, high = each.cost_interval
+    interval = "" if low is None or high is None else f" [{_number(scale * low)}, {_number(scale * high)}]"
+    return f"{_number(scale * each.cost)}{interval} {unit}"
 
 
 def _interval(judgement: Judgement) -> str:
@@ -260,6 +263,7 @@ def _option(each: Ranked | None) -> dict[str, Any] | None:
     low, high = each.against.interval() if each.against else (None, None)
     return {
         "choices": dict(each.option.choices), "verdict": each.verdict, "cost": each.cost,
+        "cost_low": each.cost_interval[0], "cost_high": each.cost_interval[1],
         "ratio_to_recommended": each.against.ratio if each.against else None, "ci_low": low, "ci_high": high,
         "tied": each.tied, "repetitions": each.option.repetitions, "failed": dict(each.option.failed),
         "requirements": [
