@@ -2,7 +2,9 @@
 
 `levels` draws overheads and levels along the payload, `distributions` draws percentiles of latencies and delays,
 `capacity` draws delays by offered rate, `resources` draws CPU and memory, `subscribers` draws throughput by number of
-subscribers, and `protection` draws levels with and without protection. `flame_graph` draws profiles. `estimates` draws
+subscribers, and `protection` draws levels with and without protection. `flame_graph` draws profiles.
+`overview` draws networks × payloads and throughput against latency, `fairness` draws the subscribers of a trial, and
+`cells` draws tables of shaded cells. `estimates` draws
 what the others have in common: means, intervals and trials. `canvas` contains the shared style. seaborn and matplotlib
 are imported when the first figure is drawn.
 """
@@ -35,7 +37,15 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     # Imported here, so that the processes that draw do not each import it.
     import seaborn  # noqa: F401
 
-    from k8sdds.report.figures import distributions, levels, protection, resources, subscribers
+    from k8sdds.report.figures import (
+        distributions,
+        fairness,
+        levels,
+        overview,
+        protection,
+        resources,
+        subscribers,
+    )
 
     drawings: list[Callable[[], list[Figure]]] = []
     for setting in content.settings:
@@ -48,6 +58,9 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
                 if workload.histograms
             ),
             partial(resources.draw, content, setting, folder),
+            *(partial(overview.heatmap, content, setting, folder, name) for name in HEADLINES),
+            partial(overview.trade_off, content, setting, folder),
+            partial(fairness.draw, content, setting, folder),
         )
         drawings += [partial(_drawn, draw) for draw in one]
     whole = (partial(draw, content, folder) for draw in (subscribers.draw, protection.draw))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from k8sdds.report import formats
 from k8sdds.report.content import Content, Row, Setting
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.theme import INK, MUTED, PAPER
+from k8sdds.report.figures import cells
+from k8sdds.report.figures.canvas import FONT, Figure, save, text_width
 from k8sdds.results.metrics import METRICS
 
 QUANTITIES = (
@@ -16,7 +16,6 @@ QUANTITIES = (
     "subscriber_host_cpu_percent", "machine_cpu_percent", "softirq_percent", "publisher_rss_bytes",
     "subscriber_rss_bytes",
 )  # fmt: skip
-_ROW, _LINE = 0.34, 0.15
 
 
 def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
@@ -51,34 +50,13 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
 
 
 def _heatmap(columns: dict[str, dict[str, Row]], labels: list[str]):
-    import pandas as pd
-    import seaborn as sns
-    from matplotlib.colors import LinearSegmentedColormap, to_rgba
-
-    margin = text_width(labels) + 0.2
-    width = (WIDTH - margin - 0.05) / max(len(columns), 4)
-    heads = [_head(name, width) for name in columns]
-    top = _LINE * max(head.count("\n") + 1 for head in heads) + 0.12
-    height = _ROW * len(labels)
-    drawing = new(margin + width * len(columns) + 0.05, top + height + 0.08)
-    ax = axes(drawing, margin, top, width * len(columns), height)
-    shades, texts = pd.DataFrame(index=labels), pd.DataFrame(index=labels)
+    width = cells.column_width(labels, len(columns))
+    shades, texts = {}, {}
     for name, rows in columns.items():
         largest = max(row["mean"] for row in rows.values()) or 1
         shades[name] = [rows[label]["mean"] / largest if label in rows else 0 for label in labels]
         texts[name] = [_cell(rows.get(label), _scale(name)) for label in labels]
-    # Shades are transparent, so that the text has contrast on a light and on a dark page.
-    shade = LinearSegmentedColormap.from_list("shade", [to_rgba(MUTED, 0), to_rgba(MUTED, 0.35)])
-    sns.heatmap(
-        shades, vmin=0, vmax=1, cmap=shade, annot=texts, fmt="", cbar=False, linewidths=1, linecolor=PAPER,
-        annot_kws={"size": FONT - 1.5, "color": INK, "linespacing": 1.1}, ax=ax,
-    )  # fmt: skip
-    ax.set(xlabel="", ylabel="")
-    ax.xaxis.tick_top()
-    ax.set_xticks([index + 0.5 for index in range(len(columns))], heads, rotation=0, fontsize=FONT - 0.5)
-    ax.set_yticks([index + 0.5 for index in range(len(labels))], labels, rotation=0)
-    ax.tick_params(length=0)
-    return drawing
+    return cells.draw(labels, [_head(name, width) for name in columns], shades, texts)
 
 
 def _cell(row: Row | None, scale: float) -> str:

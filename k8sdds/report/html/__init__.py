@@ -37,6 +37,8 @@ _FIGURE_SECTIONS = {
     **{name: name.capitalize() for name in WORKLOADS},
     "subscribers": "Number of subscribers",
     "protection": "Protection in the middleware and in the network",
+    "trade-off": "Throughput against latency",
+    "fairness": "Subscribers of a trial",
     "resources": "CPU and memory",
     "profile": "Where the CPU time goes",
 }

@@ -395,3 +395,28 @@ def test_the_report_describes_a_network_once_for_each_ip_family(tmp_path):
     assert re.search(r"flannel-vxlan, IPv6</th><td>1430<", page)
     section = page.partition("Observed on the link")[2].partition("</section>")[0]
     assert section.count("50 bytes") == section.count("70 bytes") == 2
+
+
+def test_subscribers_that_were_served_differently_are_drawn(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(("host", "weavenet"), (64,), ("throughput",), 2))
+    for item in run.attempts():
+        delivered = (
+            {"sub0": 100, "sub1": 300} if item["network"] == "weavenet" else {"sub0": 200, "sub1": 200}
+        )
+        changed = {
+            "trial_id": f"two-{item['trial_id']}",
+            "subscribers": 2,
+            "link_bytes": {"delivered_samples": delivered},
+        }
+        run.append_attempt(item | changed)
+    text = write_report(run, None).read_text()
+    assert "host 100 to 100; weavenet 50.0 to 150" in text
+
+
+def test_throughput_is_drawn_against_latency(tmp_path):
+    run = folders.make(
+        tmp_path / "run", folders.Plan(("host", "weavenet", "flannel-vxlan"), (64, 1024), noise=0)
+    )
+    text = write_report(run, None).read_text()
+    assert (run.report / "figures" / "trade-off.svg").exists() and "Throughput against p90 latency" in text
+    assert len(list((run.report / "figures").glob("heatmap-*.svg"))) == 2
