@@ -73,7 +73,7 @@ def _describe(name: str, value: Any) -> str:
             return str(value)
         case "payload_bytes":
             return payload(value)
-        case "publishers" | "subscribers" | "topics" | "flows" | "connections":
+        case "publishers" | "subscribers" | "topics" | "flows" | "connections" | "pods":
             return f"{value:g} {name if value != 1 else name[:-1]}"
         case "object_bytes":
             return f"objects of {payload(value)}"

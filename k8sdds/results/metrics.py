@@ -24,7 +24,7 @@ Scale = Literal["log", "linear", "exact"]
 
 GROUPS = (
     "identity", "cell", "attempt", "validity", "throughput", "latency", "delay", "buffer delay", "CPU",
-    "cost",
+    "cost", "pod start",
     "memory", "discovery", "samples", "evidence",
 )  # fmt: skip
 """Groups of columns, in the order in which the documentation and reports show them."""
@@ -56,6 +56,7 @@ CONFIGURED = "trials with `middleware_config`"
 EXCHANGES = "trials with requests and responses (`tcp-rr`, `udp-rr`, `tcp-crr`, `http`, `ping`)"
 HTTP = "trials with `test: http`"
 CONNECTIONS = "trials with `test: tcp-crr`"
+POD_STARTS = "trials with `test: pod-start`"
 TCP = "trials over TCP (`tcp-stream`, `tcp-rr`, `tcp-crr`, `http`)"
 UDP_STREAMS = "trials with `test: udp-stream`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
@@ -165,6 +166,23 @@ class Metrics(BaseModel):
     requests_per_s: float | None = metric("requests", "requests/s", "throughput", "client",
         "HTTP requests whose objects arrived in the measured interval, per second, over all connections", better="higher",
         only=HTTP)
+    pods_ready_s: float | None = metric("all pods ready", "s", "pod start", "testbed",
+        "Time from the request to create the first pod until the last pod was ready", only=POD_STARTS)
+    pod_start_mean_s: float | None = metric("mean pod start", "s", "pod start", "testbed",
+        "Time from the request to create a pod until it was ready; mean over the pods. The sum of its three steps",
+        only=POD_STARTS)
+    pod_start_p50_s: float | None = metric("p50 pod start", "s", "pod start", "testbed",
+        "Median time from the request to create a pod until it was ready", only=POD_STARTS)
+    pod_start_p90_s: float | None = metric("p90 pod start", "s", "pod start", "testbed",
+        "90th percentile of the time from the request to create a pod until it was ready", only=POD_STARTS)
+    pod_scheduling_s: float | None = metric("scheduling of a pod", "s", "pod start", "testbed",
+        "First step of a start: from the request until the condition `PodScheduled`; mean over the pods", only=POD_STARTS)
+    pod_network_s: float | None = metric("sandbox and network of a pod", "s", "pod start", "testbed",
+        "Second step: until the condition `PodReadyToStartContainers`, which a kubelet reports when it has mounted the volumes,"
+        " the sandbox runs and the CNI plugin has set up its network; mean over the pods. Null where nodes do not report it",
+        only=POD_STARTS)
+    pod_containers_s: float | None = metric("containers of a pod", "s", "pod start", "testbed",
+        "Third step: until the condition `Ready`; mean over the pods", only=POD_STARTS)
     conntrack_entries: int | None = metric("new conntrack entries", "entries", "throughput", "testbed",
         "Entries in the connection tracking of the client's node after the attempt, minus those before it. An entry remains for"
         " up to 2 minutes after its connection was closed. Null if the node tracks no connections", scale="linear",

@@ -21,6 +21,7 @@ from k8sdds.results.metrics import (
     LINKED,
     LOADED,
     METRICS,
+    POD_STARTS,
     PROCESS,
     PROFILED,
     SELECTED,
@@ -72,6 +73,7 @@ class Description(BaseModel):
     connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=EXCHANGES)
     object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=HTTP)
     concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=HTTP)
+    pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=POD_STARTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     loss_percent: list[float] | None = column("cell", "experiment",

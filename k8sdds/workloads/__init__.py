@@ -13,6 +13,7 @@ from k8sdds.workloads.latency import Latency
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced
 from k8sdds.workloads.ping import Ping
+from k8sdds.workloads.pod_start import PodStart
 from k8sdds.workloads.program import Program
 from k8sdds.workloads.protocol import NoOptions, Workload
 from k8sdds.workloads.tcp_crr import TcpCrr
@@ -50,6 +51,7 @@ WORKLOADS: dict[str, Workload] = {
         TcpCrr(),
         HttpRequests(),
         Ping(),
+        PodStart(),
         Capacity(),
     )
 }

@@ -46,6 +46,10 @@ class Workload(Protocol):
         """Return what a publisher of a middleware sends."""
         return Load()
 
+    def started_pods(self, cell: Cell) -> int:
+        """Return how many further pods the testbed starts and times before the participants run."""
+        return 0
+
     def timed_per_s(self, cell: Cell) -> float | None:
         """Return how many values a trial times per second; None if it does not depend on the settings alone."""
         return None

@@ -110,15 +110,15 @@ class PodPool:
         needed = list(dict.fromkeys(slots))
         self.create(needed)
         unknown = needed if self._invalid else [slot for slot in needed if slot not in self._ready]
-        for slot, pod in zip(unknown, _parallel(self._query_facts, unknown), strict=True):
+        for slot, pod in zip(unknown, parallel(self._query_facts, unknown), strict=True):
             self._ready[slot] = pod
         self._invalid = False
 
     def create(self, slots: Sequence[Slot]) -> None:
         """Create missing pods, replace failed ones and wait until all are ready. Raises like `ensure`."""
         self._delete([slot for slot in slots if slot in self._names and not self._is_usable(slot)])
-        missing = [(slot, self._new_name(slot)) for slot in slots if slot not in self._names]
-        _parallel(lambda item: self._create(*item), missing)
+        missing = [(slot, self.new_name(slot)) for slot in slots if slot not in self._names]
+        parallel(lambda item: self._create(*item), missing)
         self.watch.wait_ready(self._names[slot] for slot in slots)
 
     def delete_unless(self, keep: Callable[[Slot], bool]) -> None:
@@ -136,12 +136,18 @@ class PodPool:
         # The watch may not know a new pod yet.
         return slot not in self._ready if pod is None else not pods.failure(pod)
 
-    def _new_name(self, slot: Slot) -> str:
+    def new_name(self, slot: Slot) -> str:
+        """Return a name that no pod had before."""
         self._created += 1
         kind = "host" if slot.host else "pod"
         return f"{slot.participant}-{kind}-{self._created}-{self._namespace.campaign[-6:]}"
 
     def _create(self, slot: Slot, name: str) -> None:
+        self.post(self.manifest(slot, name))
+        self._names[slot] = name
+
+    def manifest(self, slot: Slot, name: str) -> dict[str, Any]:
+        """Return the manifest of a pod of this campaign."""
         body = pods.pod(
             name, slot, self._image, self._namespace.campaign, self._memory, self._extra_volumes,
             self._tolerations,
@@ -150,22 +156,29 @@ class PodPool:
             versions.OWNER_ANNOTATION: owner(),
             versions.NAME_ANNOTATION: self._campaign,
         }
+        return body
+
+    def post(self, body: dict[str, Any]) -> None:
+        """Create a pod in the campaign's namespace. Raises PrerequisiteError if this is refused."""
         try:
             self._client.create(self._namespace.pods, body)
         except ApiError as error:
             raise PrerequisiteError(
-                f"cannot create pod {name}: {error.message}",
+                f"cannot create pod {body['metadata']['name']}: {error.message}",
                 f"check the quotas and admission policies of namespace {self._namespace.name}",
             ) from error
-        self._names[slot] = name
 
     def _delete(self, slots: Sequence[Slot]) -> None:
         names = [self._names[slot] for slot in slots]
-        _parallel(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
         for slot in slots:
             del self._names[slot]
             self._ready.pop(slot, None)
             self._discarded.discard(slot)
+        self.remove(names)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Delete pods and wait until none of them exists."""
+        parallel(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
         self.watch.wait_deleted(names)
 
     def _query_facts(self, slot: Slot) -> ReadyPod:
@@ -239,7 +252,7 @@ class PodPool:
         self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30
     ) -> list[exec_stream.CommandResult]:
         """Run commands in parallel."""
-        return _parallel(lambda command: self.run(command[0], command[1], timeout_s), commands)
+        return parallel(lambda command: self.run(command[0], command[1], timeout_s), commands)
 
     def stream(self, slot: Slot, argv: Sequence[str]) -> exec_stream.ExecStream:
         """Start a command in a slot's pod, with a standard input that ends it. Not during a trial."""
@@ -254,7 +267,7 @@ class PodPool:
         self, commands: Sequence[tuple[Slot, Sequence[str]]]
     ) -> Iterator[list[exec_stream.ExecStream]]:
         """Run commands while the `with` block runs. The commands must end without a signal."""
-        streams = _parallel(lambda command: self._stream(*command), commands)
+        streams = parallel(lambda command: self._stream(*command), commands)
         try:
             yield streams
         finally:
@@ -267,7 +280,8 @@ def _select(family: IpFamily | None, addresses: Sequence[str]) -> str:
     return address_of(family, addresses) if family else next(iter(addresses), "")
 
 
-def _parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return the results of a function for all items, of which `WORKERS` run at a time."""
     if not items:
         return []
     with ThreadPoolExecutor(min(WORKERS, len(items))) as executor:

@@ -24,7 +24,7 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import causes, clocks, placement, profiled_pods, trial_run
+from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
@@ -372,7 +372,9 @@ class ClusterSession:
         compares_clocks = on_schedule and len(clocks.machines(pods)) > 1
         before = self._read_clocks(pods) if compares_clocks else {}
         slots = self._slots(trial.cell)
-        profiler = self._profiler(launches[0].directory.parent, pods) if trial.cell.profile else None
+        raw_files = launches[0].directory.parent
+        pod_starts.measure(self._pods, trial.cell, slots.values(), raw_files)
+        profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
         with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
             results = trial_run.run_participants(
                 execs,

@@ -88,15 +88,16 @@ class PodWatch:
     def _apply(self, event: dict[str, Any]) -> None:
         pod = event["object"]
         name = pod["metadata"]["name"]
+        now = time.monotonic()
+        # Before waits end because of the event, so that they find what listeners recorded.
+        for listener in self.listeners:
+            listener(pod, now)
         with self._changed:
             if event["type"] == "DELETED":
                 self._pods.pop(name, None)
             else:
                 self._pods[name] = pod
             self._notify([name])
-        now = time.monotonic()
-        for listener in self.listeners:
-            listener(pod, now)
 
     def _notify(self, names: Iterable[str]) -> None:
         for changed in self._waits:

@@ -119,7 +119,7 @@ class Exchange(ToolWorkload):
     """Requests and responses: how many per second, which is the main metric, and how long each took."""
 
     options: type[Strict] = ConnectionOptions
-    histograms = (round_trips.TAG,)
+    histograms: tuple[str, ...] = (round_trips.TAG,)
     measured_by = PUBLISHER
     longest_payload = 64 * 1024
 

@@ -1,0 +1,143 @@
+"""The pod-start workload: pods that are created at once, and how long they take until they are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, quantiles
+
+from pydantic import Field, ValidationError
+
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.results import histograms
+from k8sdds.results.metrics import Metrics
+from k8sdds.system import reading
+from k8sdds.system.errors import Problem
+from k8sdds.system.shapes import Number, Shape
+from k8sdds.system.strict import Strict
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.tools.transactions import Exchange, Transactions
+
+FILE = "pod-starts.json"
+"""What the testbed writes into the folder of an attempt."""
+MAX_PODS = 100
+NO_CONDITION = "the nodes do not report the condition PodReadyToStartContainers"
+
+
+class PodStartOptions(Strict):
+    """Options of the pod-start test."""
+
+    pods: int = Field(default=1, ge=1, le=MAX_PODS, description="number of pods that are created at once")
+
+
+class OneStart(Shape):
+    """The seconds from the creation of a pod to each step; None: the step was not reported."""
+
+    scheduled_s: Number | None = None
+    network_ready_s: Number | None = None
+    running_s: Number | None = None
+    ready_s: Number | None = None
+    coarse: bool = False
+
+
+class Starts(Shape):
+    """The file `pod-starts.json`."""
+
+    pods: dict[str, OneStart] = Field(default_factory=dict)
+    all_ready_s: Number | None = None
+    failure: str = ""
+
+
+def read(folder: Path) -> Starts | None:
+    """Return how the pods of an attempt started; None if the file is missing or of another shape."""
+    try:
+        return Starts.model_validate(reading.json_object(reading.data(folder / FILE), FILE))
+    except (OSError, reading.UnreadableError, ValidationError):
+        return None
+
+
+class PathCheck(Transactions):
+    """The participants' work after the pods were timed: requests over UDP, which prove the path of the network."""
+
+    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
+        """Return that a lab has no pods that a kubelet starts."""
+        if testbed != "lab":
+            return []
+        return [
+            Problem(
+                f"test {trials[0].cell.test}: the lab has no scheduler, kubelet and container runtime to time",
+                "measure it on a cluster: --testbed cluster",
+                input=True,
+            )
+        ]
+
+
+class PodStart(Exchange):
+    """Starts of pods that only wait, from their creation until they are ready."""
+
+    name = "pod-start"
+    options: type[Strict] = PodStartOptions
+    program = PathCheck("--udp")
+    histograms: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = (
+        "pods_ready_s", "pod_start_mean_s", "pod_start_p50_s", "pod_start_p90_s", "pod_scheduling_s", "pod_network_s",
+        "pod_containers_s",
+    )  # fmt: skip
+
+    def started_pods(self, cell: Cell) -> int:
+        """Return the number of pods of the cell."""
+        return PodStartOptions(**cell.test_options).pods
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the times of all pods, and the mean of each step."""
+        starts = read(outputs.folder)
+        if starts is None or not starts.pods:
+            return
+        pods = starts.pods.values()
+        record.pods_ready_s = starts.all_ready_s
+        ready = sorted(pod.ready_s for pod in pods if pod.ready_s is not None)
+        record.pod_start_mean_s = fmean(ready) if ready else None
+        missing = {}
+        for quantity, percent in (("p50", 50), ("p90", 90)):
+            key, needed = f"pod_start_{quantity}_s", histograms.needed(quantity)
+            if len(ready) < needed:
+                missing[key] = f"{len(ready)} values, {needed} are needed"
+            else:
+                setattr(record, key, quantiles(ready, n=100, method="inclusive")[percent - 1])
+        record.pod_scheduling_s = _mean(pod.scheduled_s for pod in pods)
+        record.pod_network_s = _mean(_step(pod.scheduled_s, pod.network_ready_s) for pod in pods)
+        record.pod_containers_s = _mean(_step(pod.network_ready_s, pod.ready_s) for pod in pods)
+        if record.pod_network_s is None:
+            missing |= {"pod_network_s": NO_CONDITION, "pod_containers_s": NO_CONDITION}
+        if missing:
+            record.missing = (record.missing or {}) | missing
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return a reason if not all pods got ready, or a step was not seen when it happened, or None."""
+        starts, wanted = read(outputs.folder), self.started_pods(outputs.trial.cell)
+        if starts is None:
+            return "no-pods: the times of the pods are missing"
+        if starts.failure:
+            return f"no-pods: {starts.failure}"
+        ready = [pod for pod in starts.pods.values() if pod.ready_s is not None]
+        if coarse := sum(pod.coarse for pod in ready):
+            return f"coarse: several steps of {coarse} pods were reported at once, in whole seconds"
+        if len(ready) != wanted:
+            return f"no-pods: {len(ready)} of {wanted} pods got ready"
+        return super().invalid(outputs)
+
+    def describe(self, record: Metrics) -> str:
+        """Return when all pods were ready, and the mean of each pod."""
+        if record.pods_ready_s is None or record.pod_start_mean_s is None:
+            return "pods not ready"
+        return f"all pods ready after {record.pods_ready_s:.2f} s, mean {record.pod_start_mean_s:.2f} s"
+
+
+def _step(before_s: float | None, after_s: float | None) -> float | None:
+    return None if before_s is None or after_s is None else after_s - before_s
+
+
+def _mean(times_s: Iterable[float | None]) -> float | None:
+    """Return the mean, or None if a time is missing."""
+    known = list(times_s)
+    return None if None in known or not known else fmean(time_s for time_s in known if time_s is not None)

@@ -1,0 +1,176 @@
+"""Pods that are timed: which are created, what is recorded of them, that none is left, and what is valid."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from k8sdds import middleware, versions
+from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.results.metrics import Metrics
+from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.testbeds.cluster import pod_starts, pods
+from k8sdds.testbeds.cluster.pod_pool import PodPool
+from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.workloads import TrialOutputs, find, pod_start
+
+NUMBERS = itertools.count()
+STEPS = ("PodScheduled", "PodReadyToStartContainers", "Ready")
+
+
+def cell(count: int, **values: Any) -> Cell:
+    settings = {"network": "host", "test": "pod-start", "payload_bytes": 56} | values
+    return Cell(**settings, test_options={"pods": count})
+
+
+class Pool:
+    """Pods that get ready while the test waits for them."""
+
+    def __init__(self, error: Exception | None = None, steps: tuple[str, ...] = STEPS) -> None:
+        self.exists: dict[str, dict[str, Any]] = {}
+        self.posted: list[dict[str, Any]] = []
+        self.error = error
+        self.steps = steps
+        self.listeners: list[Callable[[dict[str, Any], float], None]] = []
+        self.watch = SimpleNamespace(listeners=self.listeners, wait_ready=self.wait_ready)
+
+    def pod(self, slot: Slot) -> Any:
+        return SimpleNamespace(node=slot.node)
+
+    def new_name(self, slot: Slot) -> str:
+        return f"{slot.participant}-{next(NUMBERS)}"
+
+    def manifest(self, slot: Slot, name: str) -> dict[str, Any]:
+        return pods.pod(name, slot, "image", "campaign", (1, 1))
+
+    def post(self, body: dict[str, Any]) -> None:
+        self.posted.append(body)
+        self.exists[body["metadata"]["name"]] = body
+
+    def remove(self, names: list[str]) -> None:
+        for name in names:
+            self.exists.pop(name, None)
+
+    def wait_ready(self, names: list[str]) -> None:
+        if self.error:
+            raise self.error
+        for seconds in range(len(self.steps) + 1):
+            for name in [*names, "of-another-trial"]:
+                conditions = [
+                    {"type": step, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                    for step in self.steps[:seconds]
+                ]
+                meta = {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
+                for listener in self.listeners:
+                    listener({"metadata": meta, "status": {"conditions": conditions}}, 1e9 + seconds)
+
+
+def slots(host: bool = False) -> list[Slot]:
+    named = {"pub0": "n1", "sub0": "n2"}
+    return [Slot.of(Participant.named(name), node, host, cell(1)) for name, node in named.items()]
+
+
+def measure(pool: Pool, folder: Path, count: int, host: bool = False) -> Any:
+    pod_starts.measure(cast(PodPool, pool), cell(count), slots(host), folder)
+    return json.loads((folder / pod_start.FILE).read_text())
+
+
+def outputs(folder: Path, count: int) -> TrialOutputs:
+    trial = Trial(cell=cell(count), testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
+    return TrialOutputs(trial, cast(Any, SimpleNamespace(outcomes={})), folder, {})
+
+
+def written(folder: Path, pod: dict[str, Any], count: int) -> TrialOutputs:
+    document = {"pods": {f"p{i}": pod | {"ready_s": i + 3.0} for i in range(count)}, "all_ready_s": count + 2}
+    (folder / pod_start.FILE).write_text(json.dumps(document))
+    return outputs(folder, count)
+
+
+def test_pods_start_on_the_nodes_of_the_participants_and_are_deleted(tmp_path: Path) -> None:
+    pool = Pool()
+    found = measure(pool, tmp_path / "attempt", 3)
+    assert len(pool.posted) == len(found["pods"]) == 3
+    assert pool.exists == {} and pool.listeners == []
+    for body in pool.posted:
+        assert versions.PARTICIPANT_LABEL not in body["metadata"]["labels"]
+        affinity = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        fields = [term["matchFields"] for term in affinity["nodeSelectorTerms"]]
+        assert [field["values"] for (field,) in fields] == [["n1"], ["n2"]]
+        assert body["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1m"
+        assert "hostNetwork" not in body["spec"] and "sysctls" not in body["spec"]["securityContext"]
+    for times in found["pods"].values():
+        assert times["network_ready_s"] - times["scheduled_s"] == pytest.approx(1)
+        assert times["ready_s"] - times["network_ready_s"] == pytest.approx(1)
+        assert not times["coarse"]
+    measure(pool, tmp_path / "host", 1, host=True)
+    assert pool.posted[-1]["spec"]["hostNetwork"]
+
+
+def test_no_other_test_starts_pods(tmp_path: Path) -> None:
+    pool = Pool()
+    pod_starts.measure(cast(PodPool, pool), cell(1, test="ping"), slots(), tmp_path)
+    assert pool.posted == [] and list(tmp_path.iterdir()) == []
+
+
+def test_pods_are_deleted_after_errors(tmp_path: Path) -> None:
+    pool = Pool(PrerequisiteError("pod start-1: no node has room"))
+    assert measure(pool, tmp_path, 2) == {"failure": "pod start-1: no node has room"}
+    assert pool.exists == {} and pool.listeners == []
+    reason = find("pod-start").invalid(outputs(tmp_path, 2))
+    assert reason == "no-pods: pod start-1: no node has room"
+    lost = Pool(PartFailed("pod start-1 was killed"))
+    with pytest.raises(PartFailed):
+        measure(lost, tmp_path, 2)
+    assert lost.exists == {} and lost.listeners == []
+
+
+def test_the_steps_add_up_and_percentiles_need_enough_pods(tmp_path: Path) -> None:
+    pod = {"scheduled_s": 0.5, "network_ready_s": 2.0, "running_s": 2.0, "coarse": False}
+    record = Metrics()
+    find("pod-start").measure(record, written(tmp_path, pod, 19))
+    assert (record.pods_ready_s, record.pod_start_mean_s, record.pod_scheduling_s) == (21, 12, 0.5)
+    assert (record.pod_network_s, record.pod_containers_s) == (1.5, 10)
+    assert record.pod_start_p50_s is None
+    assert record.missing == {
+        "pod_start_p50_s": "19 values, 20 are needed", "pod_start_p90_s": "19 values, 100 are needed",
+    }  # fmt: skip
+    many = Metrics()
+    find("pod-start").measure(many, written(tmp_path, pod, 100))
+    assert many.pod_start_p50_s == pytest.approx(52.5)
+    assert many.pod_start_p90_s == pytest.approx(92.1)
+    assert many.missing is None
+
+
+def test_a_condition_that_nodes_do_not_report_is_named(tmp_path: Path) -> None:
+    record = Metrics()
+    find("pod-start").measure(record, written(tmp_path, {"scheduled_s": 0.5, "coarse": False}, 1))
+    assert record.pod_network_s is None and record.pod_containers_s is None
+    assert record.missing and record.missing["pod_network_s"] == pod_start.NO_CONDITION
+    assert record.pod_start_mean_s == 3
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ({"pods": {"a": {"ready_s": 1.0, "coarse": True}}}, "coarse: "),
+        ({"pods": {"a": {"ready_s": None}}}, "no-pods: 0 of 1 pods got ready"),
+        ({"pods": {"a": {"ready_s": "1"}}}, "no-pods: the times of the pods are missing"),
+    ],
+)
+def test_incomplete_times_are_not_valid(tmp_path: Path, document: dict[str, Any], reason: str) -> None:
+    (tmp_path / pod_start.FILE).write_text(json.dumps(document))
+    assert (find("pod-start").invalid(outputs(tmp_path, 1)) or "").startswith(reason)
+
+
+def test_a_lab_refuses_to_start_pods() -> None:
+    trial = Trial(cell=cell(1), testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    program = middleware.program_of(trial.cell)
+    (problem,) = program.problems([trial], "lab")
+    assert problem.what.startswith("test pod-start: the lab has no scheduler")
+    assert program.problems([trial], "cluster") == []
