@@ -94,7 +94,7 @@ def test_n_is_short_for_namespace():
         for param in params
         if "-n" in param.opts
     }
-    assert set(short) == {"run", "testbed", "clean"}
+    assert set(short) == {"run", "recommend", "testbed", "clean"}
     assert all("--namespace" in names for names in short.values())
 
 

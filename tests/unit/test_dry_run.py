@@ -24,7 +24,8 @@ READ_ONLY = {
     "security check", "security levels",
 }  # fmt: skip
 RUNS_OR_WRITES_WHAT_THE_USER_NAMES = {
-    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect", "init experiment", "init profile",
+    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect", "init experiment",
+    "init application", "init profile",
 }  # fmt: skip
 
 
