@@ -32,7 +32,6 @@ class CapacitySearch(Planner):
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
         """Return the next round; empty: all searches have ended."""
         number = 1 + max((record.repetition or 0 for record in attempts), default=0)
-        rates = {record.rate or 0.0 for record in attempts}
         return [
             Trial(
                 cell=cell.model_copy(update={"rate": rate}),
@@ -42,19 +41,32 @@ class CapacitySearch(Planner):
                 warmup_s=self._experiment.warmup_s,
                 max_loss_percent=self._experiment.max_loss_percent,
             )
-            for cell in self._cells
-            for rate, duration_s in self._next(cell, attempts, rates)
+            for cell, probes in self._probes(attempts)
+            for rate, duration_s in self._search(cell).next(probes)
         ]
 
-    def _next(
-        self, cell: Cell, attempts: Sequence[TrialRecord], rates: set[float]
-    ) -> list[tuple[float, float]]:
-        """Return rates and durations of the next probes of a cell; empty if a trial has no valid attempt."""
-        ids = {cell.model_copy(update={"rate": rate}).cell_id for rate in rates}
-        own = [record for record in attempts if record.cell_id in ids]
-        valid = {str(record.trial_id): record for record in own if record.valid}
-        if not valid or any(str(record.trial_id) not in valid for record in own):
-            return []
+    def status(self, attempts: Sequence[TrialRecord]) -> str:
+        """Return what is known of each capacity by the strictest goal."""
+        known = []
+        for cell, probes in self._probes(attempts):
+            search = self._search(cell)
+            bounds = search.bounds(search.goals[0], probes)
+            low, high = ("?" if rate is None else f"{rate:,.0f}" for rate in (bounds.low, bounds.high))
+            known.append(f"{cell.network_label} {low} – {high}")
+        return f"capacity in samples/s so far: {', '.join(known)}" if known else ""
+
+    def _search(self, cell: Cell) -> Search:
         options = workloads.find(cell.test).options(**cell.test_options).model_dump()
-        search = Search.of(options, self._experiment.duration_s, self._experiment.repetitions)
-        return search.next([Probe.of(vars(record)) for record in valid.values()])
+        return Search.of(options, self._experiment.duration_s, self._experiment.repetitions)
+
+    def _probes(self, attempts: Sequence[TrialRecord]) -> list[tuple[Cell, list[Probe]]]:
+        """Return the cells whose trials all have a valid attempt, with their probes; others are searched no further."""
+        rates = {record.rate or 0.0 for record in attempts}
+        searches = []
+        for cell in self._cells:
+            ids = {cell.model_copy(update={"rate": rate}).cell_id for rate in rates}
+            own = [record for record in attempts if record.cell_id in ids]
+            valid = {record.trial_id: Probe.of(vars(record)) for record in own if record.valid}
+            if valid and all(record.trial_id in valid for record in own):
+                searches.append((cell, list(valid.values())))
+        return searches

@@ -15,6 +15,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import capacity
 import common
 
 
@@ -69,3 +70,29 @@ def test_each_item_is_as_often_first_as_last() -> None:
     pairs = [tuple(item for _, item in schedule[i : i + 2]) for i in range(0, 32, 2)]
     for pair in ("ab", "cd"):
         assert pairs.count(tuple(pair)) == pairs.count(tuple(reversed(pair))) == 4
+
+
+@given(st.integers(0, 2**32), st.floats(1e3, 1e5))
+def test_bisection_and_search_find_the_capacity_of_a_steady_device(seed: int, rate: float) -> None:
+    search = capacity.SEARCH
+    devices = [lambda: capacity.simulated(rate, random.Random(seed), 0, 0)]
+    ratios, probes = capacity.compare(search, devices, capacity.OVERHEAD_S)
+    assert ratios[0] < 1 / 3
+    for method, (own,) in probes.items():
+        for goal, bounds in capacity._bounds(search, method, own).items():
+            assert (bounds.low or 0) <= rate * 1.02 and rate <= (bounds.high or 0) * 1.001, (method, goal)
+            assert (bounds.high or 0) <= (bounds.low or 0) * 1.051
+
+
+def test_a_recorded_device_answers_with_trials_near_the_rate() -> None:
+    keys = ("rate", "duration_s", "undelivered_percent", "overdue_percent", "samples_per_s")
+    rows = [
+        dict(zip(keys, (float(rate), 2, rate / 1000, 0, None), strict=True)) for rate in range(100, 1100, 100)
+    ]
+    device = capacity.recorded(
+        [*rows, dict(zip(keys, (0, 2, None, None, 500), strict=True))], random.Random(1)
+    )
+    assert device(0, 2).samples_per_s == 500
+    answers = [device(1000, 0.5) for _ in range(50)]
+    assert {answer.undelivered_percent for answer in answers} == {0.6, 0.7, 0.8, 0.9, 1.0}
+    assert {(answer.rate, answer.duration_s) for answer in answers} == {(1000, 0.5)}

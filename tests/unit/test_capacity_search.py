@@ -16,8 +16,10 @@ from k8sdds.campaign.preflight import contradictions, notes
 from k8sdds.campaign.record import description
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
+from k8sdds.results import tidy
 from k8sdds.results.record import TrialRecord, checked
 from k8sdds.system.errors import InputError
+from k8sdds.workloads import WORKLOADS
 
 SWEEP: dict[str, Any] = {
     "networks": ["host", "kube-router"],
@@ -92,6 +94,15 @@ def test_a_network_whose_trial_fails_is_searched_no_further() -> None:
     assert {trial.cell.network for trial in planned} == {"host"}
 
 
+def test_the_status_names_what_is_known_of_each_network() -> None:
+    rounds = rounds_of(experiment())
+    search = CapacitySearch(experiment())
+    assert search.status(rounds[0]) == "capacity in samples/s so far: host ? – ?, kube-router ? – ?"
+    done = search.status([record for done in rounds for record in done])
+    low, high = done.partition("host ")[2].split(", kube")[0].split(" – ")
+    assert float(low.replace(",", "")) <= 20_100 and float(high.replace(",", "")) > 20_000
+
+
 def test_two_searches_of_a_network_do_not_share_probes() -> None:
     both = experiment(networks=["host"], payload_bytes=[64, 1024])
     first = [measured(trial) for trial in expand(both).trials("lab")]
@@ -118,6 +129,10 @@ def test_a_sweep_that_states_its_rate_is_refused(sweep: dict[str, Any], message:
 def test_the_announcement_states_that_trials_are_added() -> None:
     (note,) = notes(expand(experiment()))
     assert "for each of 2 searches: 2 to 4 minutes" in note
+
+
+def test_the_tidy_table_knows_the_tests_that_search() -> None:
+    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_rate) == tidy.SEARCHES
 
 
 def test_connext_cannot_be_searched() -> None:

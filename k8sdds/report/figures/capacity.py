@@ -154,7 +154,8 @@ def _labels(ax: Axes, searches: Sequence[Found], names: dict[str, str], palette:
 
 def _rate_ticks(ax: Axes, left: float, right: float) -> None:
     decades = range(math.floor(math.log10(left)), math.ceil(math.log10(right)) + 1)
-    steps = (1, 2, 5) if right / left < 200 else (1,)
+    wide = right / left
+    steps = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8) if wide < 10 else (1, 2, 5) if wide < 200 else (1,)
     ticks = [tick for d in decades for step in steps if left * 0.9 <= (tick := step * 10.0**d) <= right * 1.1]
     ax.set_xticks(ticks, [f"{tick:,.0f}" if tick >= 1 else f"{tick:g}" for tick in ticks])
     ax.minorticks_off()

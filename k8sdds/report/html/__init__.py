@@ -43,6 +43,8 @@ _FIGURE_SECTIONS = {
     "profile": "Where the CPU time goes",
 }
 """Sections that consist of figures, in their order."""
+_WITH_TABLES = ("capacity", "protection", "profile")
+"""Sections that also have tables, which remain if their only figure is the main one."""
 
 
 def write(content: Content, figures: list[Figure], path: Path) -> Path:
@@ -88,6 +90,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         (section, title)
         for section, title in figure_sections.items()
         if any(figure.section == section for figure in figures)
+        or (main is not None and main.section == section and section in _WITH_TABLES)
     ]
     overhead_tables = [table for setting in content.settings for table in tables.overheads(content, setting)]
     tables_per_run = [

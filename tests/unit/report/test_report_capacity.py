@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from k8sdds import report
+from k8sdds.campaign.expansion import expand
 from k8sdds.cli.app import app
 from k8sdds.report import content
 from k8sdds.report.figures import capacity
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import SCHEMA, RunFolder
-from tests.unit.test_capacity_search import CAPACITY, experiment, rounds_of
+from tests.unit.test_capacity_search import CAPACITY, experiment, measured, rounds_of
 
 CAMPAIGN = {
     "schema": SCHEMA, "campaign": "c", "experiment": "capacity", "seed": 1, "repetitions": 3, "baseline": "host",
@@ -162,3 +163,17 @@ def test_a_folder_does_not_differ_from_its_copy(tmp_path: Path, attempts: list[d
     rows = json.loads(done.stdout)["capacities"]
     assert len(rows) == 4 and not any(row["worse"] or row["better"] for row in rows)
     assert all(row["ratio"] == 1 for row in rows)
+
+
+def test_a_search_does_not_change_the_tables_of_other_tests(
+    tmp_path: Path, attempts: list[dict[str, Any]]
+) -> None:
+    streams = [
+        measured(trial).as_json() | {"throughput_mbps": 100.0 + trial.repetition}
+        for trial in expand(experiment(test="throughput")).trials("lab")
+    ]
+    alone, both = folder(tmp_path / "1", streams), folder(tmp_path / "2", [*streams, *attempts])
+    assert report.summarize(alone)["levels"] == report.summarize(both)["levels"]
+    assert len(report.summarize(both)["capacities"]) == 4
+    leads = [item["lead"] for item in report.summarize(both)["answer"]]
+    assert any(lead.startswith("Capacity") for lead in leads) and len(leads) > 1
