@@ -100,7 +100,8 @@ def test_trials_record_what_each_member_of_a_link_sent(cases: dict[str, dict[str
     found = cases["lag-campaign"]
     assert "failed" not in found, found["failed"]
     assert found["invalid"] == ""
-    one, many = (attempt["link_bytes"] for attempt in found["attempts"])
+    by_flows = {attempt["flows"]: attempt["link_bytes"] for attempt in found["attempts"]}
+    one, many = by_flows[1], by_flows[16]
     assert all(attempt["valid"] and attempt["link"]["lag"] == 2 for attempt in found["attempts"])
     for counted in (one, many):
         members = counted["members"]["node0"]
