@@ -17,6 +17,7 @@ from k8sdds.cli import (
     deploy,
     destroy,
     doctor,
+    history,
     images,
     import_,
     init,
@@ -154,6 +155,11 @@ _add(
     "k8sdds compare runs/kernel-6.1 runs/kernel-6.6 runs/kernel-6.12 --overheads --output out",
     "k8sdds compare runs/mine@host runs/mine@flannel-vxlan --output out",
     "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
+)  # fmt: skip
+_add(
+    ANALYZE, "history", history.history,
+    "k8sdds history runs/nightly-*",
+    "k8sdds history runs/nightly-* --overheads --output out --fail-if 'worse and runs_since <= 5'",
 )  # fmt: skip
 _add(
     ANALYZE, "claims", claims.claims,

@@ -85,11 +85,12 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
         tables += _capacity_tables(pair, which)
         sentences += [which + " ".join(lead(pair))] if which else lead(pair)
         notes |= dict.fromkeys(_notes(pair))
-    against_first = {b.name: pair.rows for b, pair in zip(sides[1:], pairs, strict=False)}
+    short = _short(names)
+    against_first = {name: pair.rows for name, pair in zip(short[1:], pairs, strict=False)}
     shown = {row["quantity"]: None for rows in against_first.values() for row in rows}
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = [changes.draw(names[0], against_first, name, cell_name, folder) for name in shown]
+        figures = [changes.draw(short[0], against_first, name, cell_name, folder) for name in shown]
     page = {
         "title": f"{', '.join(names[1:])} compared with {names[0]}",
         "heading": "Comparison",
@@ -101,6 +102,14 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
     }
     columns = COLUMNS if len(pairs) == 1 else ("side_a", "side_b", *COLUMNS)
     return export.write(folder, "compare", result, result["rows"], columns, page)
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Return the names without the folders, and without the run folder, that all of them have in common."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    common = "".join(letters[0] for letters in same)
+    length = max(common.rfind("/"), common.rfind("@")) + 1
+    return [name[length:] for name in names]
 
 
 def _table(comparison: Comparison, relative: bool, which: str) -> dict[str, Any]:

@@ -57,8 +57,8 @@ def draw(
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.locator_params(axis="x", nbins=6)
     ax.grid(axis="x")
-    ax.set_title(formats.capital(title))
-    ax.set_xlabel(f"change relative to {first}, %", labelpad=2)
+    ax.set_title(f"{formats.capital(title)}, relative to {first}")
+    ax.set_xlabel("change, %", labelpad=2)
     better = "more" if METRICS[quantity].gain else "less"
     caption = (
         f"Markers: mean ratio. Lines: 95 % interval (cut off at the axis). {better.capitalize()} is better."

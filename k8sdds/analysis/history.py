@@ -1,0 +1,262 @@
+"""Find the runs since which a metric of a repeated experiment is different (`k8sdds history`).
+
+A series has one value per run folder: the mean logarithm over the repetitions. The statistic is the largest |t| over
+all stretches of runs, each against the other runs, as in circular binary segmentation (Olshen, Venkatraman, Lucito,
+Wigler, Biostatistics 5(4), 2004). Its p value comes from random orders of the runs, with the largest statistic of all
+series (Westfall and Young, "Resampling-Based Multiple Testing", 1993), so that one false-alarm rate holds for all
+series together, whatever their distribution and correlation. Divided parts are tested again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from k8sdds.analysis import overhead
+from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis.overhead import Row
+from k8sdds.results.metrics import METRICS
+from k8sdds.system.errors import InputError
+from k8sdds.workloads import HEADLINES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FALSE_ALARMS = 0.01
+"""Probability that a history without any change shows one, over all its series."""
+ORDERS = 4999
+MIN_RUNS = 8
+"""With fewer runs, no order of them is rare enough for a change to be shown at FALSE_ALARMS."""
+MIN_PART = 2
+"""Runs on each side of a change. One different run is an outlier, not a change."""
+
+_IGNORED = ("testbed", "nodes")
+COLUMNS = (
+    "network", "quantity", *(name for name in CONDITION if name not in _IGNORED), "runs", "changes", "changed",
+    "folder", "started_at", "runs_since", "before", "after", "change_percent", "p", "better", "worse",
+)  # fmt: skip
+"""Columns of a history: one row per series, with its last change."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the experiment."""
+
+    folder: str
+    started_at: str
+    rows: list[Row]
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a series."""
+
+    index: int
+    """Index of the first run after the change among the runs of the series."""
+    p: float
+    """p value, corrected for all places and all series."""
+
+
+@dataclass
+class Series:
+    """One metric of one cell in all runs."""
+
+    row: Row
+    """The settings of the cell."""
+    quantity: str
+    logs: list[float]
+    """Mean logarithm of each run; NaN if the run does not have the cell."""
+    changes: list[Change]
+
+    def means(self, runs: Sequence[Run]) -> list[tuple[Run, float]]:
+        """Return the level, or the ratio to the baseline, of each run that has the cell."""
+        return [(run, math.exp(log)) for run, log in zip(runs, self.logs, strict=True) if not math.isnan(log)]
+
+
+def history(
+    runs: Sequence[Run], quantities: Sequence[str] = (), relative: bool = False, level: float = FALSE_ALARMS
+) -> tuple[list[Run], list[Series]]:
+    """Return the runs in the order in which they were started, and the series with their changes.
+
+    Args:
+        runs: The runs, in any order.
+        quantities: Names of metrics. If empty, the headline metrics of each cell.
+        relative: Whether the series are overheads, each relative to the baseline of its run.
+        level: Probability of a false alarm in a history without changes.
+
+    Raises:
+        InputError: There are too few runs, or no cell is in enough of them.
+    """
+    ordered = sorted(runs, key=lambda run: run.started_at)
+    if len(ordered) < MIN_RUNS:
+        raise InputError(
+            f"a history requires at least {MIN_RUNS} run folders, not {len(ordered)}",
+            "measure the experiment more often, or compare single folders: k8sdds compare A B",
+        )
+    found = [one for one in _series(ordered, quantities, relative) if _count(one) >= MIN_RUNS]
+    if not found:
+        raise InputError(
+            f"no metric of a cell was measured in at least {MIN_RUNS} of the {len(ordered)} run folders",
+            "name folders of the same experiment",
+        )
+    changes = find_changes([one.logs for one in found], level)
+    for one, its in zip(found, changes, strict=True):
+        one.changes = its
+    return ordered, found
+
+
+def rows(runs: Sequence[Run], found: Sequence[Series]) -> list[Row]:
+    """Return one row per series, with COLUMNS."""
+    return [_row(runs, one) for one in found]
+
+
+def find_changes(logs: Sequence[Sequence[float]], level: float = FALSE_ALARMS) -> list[list[Change]]:
+    """Return the changes of each series, all series having one value (or NaN) for each run.
+
+    The indexes of changes are among the runs that the series has.
+    """
+    import numpy as np
+
+    table = np.asarray(logs, dtype=float)
+    changes: list[list[Change]] = [[] for _ in logs]
+    parts = [(0, table.shape[1])]
+    tested: set[tuple[int, int]] = set()
+    while parts:
+        first, end = parts.pop()
+        if end - first < MIN_RUNS or (first, end) in tested:
+            continue
+        tested.add((first, end))
+        for number, (places, p) in enumerate(_test(table[:, first:end])):
+            if p is None or p > level:
+                continue
+            edges = [first, *(first + place for place in places), end]
+            parts += itertools.pairwise(edges)
+            for run in edges[1:-1]:
+                index = int(np.sum(~np.isnan(table[number, :run])))
+                if all(abs(index - other.index) >= MIN_PART for other in changes[number]):
+                    changes[number].append(Change(index, p))
+    return [sorted(its, key=lambda change: change.index) for its in changes]
+
+
+def _test(table: np.ndarray) -> list[tuple[list[int], float | None]]:
+    """Return for each series the runs at which its most different stretch begins and ends, and its p value."""
+    import numpy as np
+
+    count = table.shape[1]
+    # A fixed seed: the same folders always give the same result.
+    dice = np.random.default_rng(20240229)
+    orders = dice.permuted(np.tile(np.arange(count), (ORDERS, 1)), axis=1)
+    largest = np.zeros(ORDERS)
+    observed: list[tuple[list[int], float]] = []
+    for values in table:
+        present = np.flatnonzero(~np.isnan(values))
+        if len(present) < MIN_RUNS or np.ptp(values[present]) < 1e-9:
+            observed.append(([], 0.0))
+            continue
+        (statistic,), (first,), (end,) = _stretches(values[present][None, :])
+        inner = [int(present[edge]) for edge in (first, end) if 0 < edge < len(present)]
+        observed.append((inner, float(statistic)))
+        shuffled = values[orders]
+        if len(present) < count:
+            behind = np.argsort(np.isnan(shuffled), axis=1, kind="stable")
+            shuffled = np.take_along_axis(shuffled, behind, axis=1)[:, : len(present)]
+        np.maximum(largest, _stretches(shuffled)[0], out=largest)
+    # The observed order is one of the possible orders, hence the 1.
+    return [
+        (places, float((1 + np.sum(largest >= value * (1 - 1e-9))) / (ORDERS + 1)) if value else None)
+        for places, value in observed
+    ]
+
+
+def _stretches(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return for each row the largest |t| of a stretch against the rest, and where this stretch begins and ends.
+
+    A stretch, and what is before and after it, has at least MIN_PART values or none.
+    """
+    import numpy as np
+
+    rows, n = values.shape
+    values = values - values.mean(axis=1, keepdims=True)
+    sums = np.concatenate([np.zeros((rows, 1)), np.cumsum(values, axis=1)], axis=1)
+    best, begin, end = np.zeros(rows), np.zeros(rows, int), np.zeros(rows, int)
+    for size in range(MIN_PART, n - MIN_PART + 1):
+        starts = np.arange(n - size + 1)
+        rest = n - size - starts
+        starts = starts[((starts == 0) | (starts >= MIN_PART)) & ((rest == 0) | (rest >= MIN_PART))]
+        between = (sums[:, starts + size] - sums[:, starts]) ** 2 * (n / (size * (n - size)))
+        at = np.argmax(between, axis=1)
+        value = between[np.arange(rows), at]
+        better = value > best
+        best, begin = np.where(better, value, best), np.where(better, starts[at], begin)
+        end = np.where(better, starts[at] + size, end)
+    total = np.sum(values**2, axis=1)
+    within = np.maximum(total - best, 1e-12 * total + 1e-300)
+    return np.sqrt(best * (n - 2) / within), begin, end
+
+
+def _series(runs: Sequence[Run], quantities: Sequence[str], relative: bool) -> list[Series]:
+    found: dict[tuple[Any, ...], Series] = {}
+    for number, run in enumerate(runs):
+        cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in run.rows:
+            cells[row[UNIT], *(row[name] for name in CONDITION if name not in _IGNORED)].append(row)
+        for key, trials in cells.items():
+            for name in quantities or HEADLINES:
+                log = _log(run, trials, name, relative)
+                if log is not None:
+                    one = found.setdefault((name, *key), Series(trials[0], name, [math.nan] * len(runs), []))
+                    one.logs[number] = log
+    return list(found.values())
+
+
+def _log(run: Run, trials: list[Row], name: str, relative: bool) -> float | None:
+    values = overhead.by_repetition(trials, name)
+    if not relative:
+        logs = [math.log(value) for value in values.values()]
+    elif trials[0][UNIT] == run.baseline:
+        return None
+    else:
+        cell = trials[0]
+        base = overhead.by_repetition(
+            [
+                row
+                for row in run.rows
+                if row[UNIT] == run.baseline and all(row[key] == cell[key] for key in CONDITION)
+            ],
+            name,
+        )
+        logs = [math.log(value) - math.log(base[key]) for key, value in values.items() if key in base]
+    return math.fsum(logs) / len(logs) if logs else None
+
+
+def _count(one: Series) -> int:
+    return sum(not math.isnan(log) for log in one.logs)
+
+
+def _row(runs: Sequence[Run], one: Series) -> Row:
+    means = one.means(runs)
+    row = {name: one.row[name] for name in CONDITION if name not in _IGNORED} | {
+        "network": one.row[UNIT], "quantity": one.quantity, "runs": len(means), "changes": len(one.changes),
+        "changed": bool(one.changes), "better": False, "worse": False,
+    }  # fmt: skip
+    last = dict.fromkeys(("folder", "started_at", "runs_since", "before", "after", "change_percent", "p"))
+    if one.changes:
+        change = one.changes[-1]
+        start = one.changes[-2].index if len(one.changes) > 1 else 0
+        before, after = (
+            math.exp(math.fsum(math.log(value) for _, value in part) / len(part))
+            for part in (means[start : change.index], means[change.index :])
+        )
+        run = means[change.index][0]
+        better = (after > before) == METRICS[one.quantity].gain
+        last = {
+            "folder": run.folder, "started_at": run.started_at, "runs_since": len(means) - change.index,
+            "before": before, "after": after, "change_percent": 100 * (after / before - 1), "p": change.p,
+        }  # fmt: skip
+        row |= {"better": better, "worse": not better}
+    return row | last

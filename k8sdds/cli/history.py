@@ -1,0 +1,86 @@
+"""`k8sdds history`: find changes among the runs of a repeated experiment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from k8sdds.cli.options import FailIf, OutputFolder
+from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.terminal import console
+from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.analysis.history import Run
+
+
+def history(
+    folders: Annotated[
+        list[str], typer.Argument(help="Run folders of the same experiment, in any order.", metavar="FOLDER…")
+    ],
+    overheads: Annotated[
+        bool,
+        typer.Option("--overheads", help="Use overheads relative to each run's baseline instead of levels."),
+    ] = False,
+    quantity: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--quantity",
+            metavar="NAME",
+            help="Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
+        ),
+    ] = None,
+    output: OutputFolder = None,
+    fail_if: FailIf = None,
+    as_json: Json = False,
+    form: RowsFormat = "table",
+) -> None:
+    """Find the runs since which a metric of a repeated experiment is different.
+
+    Requires at least 8 run folders. A history without changes shows one with a probability of 1 %, over all its
+    metrics. --output also writes JUnit XML and OpenMetrics.
+    """
+    from k8sdds.analysis import fail_condition
+    from k8sdds.analysis import history as analysis
+    from k8sdds.report import export
+    from k8sdds.report import history as history_report
+    from k8sdds.results.metrics import METRICS
+    from k8sdds.system.yaml_text import nearest
+
+    form = choose(form, as_json)
+    for name in quantity or ():
+        if name not in METRICS or not METRICS[name].log:
+            known = [metric.name for metric in METRICS.values() if metric.log]
+            raise InputError(f"--quantity {name}: has no history{nearest(name, known)}")
+    runs, found = analysis.history([_run(folder) for folder in folders], quantity or (), overheads)
+    data = history_report.data(runs, found)
+    rows = analysis.rows(runs, found)
+    print_result(
+        form,
+        data,
+        lambda: history_report.show(runs, found, overheads, console()),
+        rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
+        as_json=export.to_json,
+    )
+    if output is not None:
+        for path in history_report.write(runs, found, overheads, output):
+            console(stderr=form != TABLE).print(str(path), soft_wrap=True)
+    if fail_if is not None:
+        fail_condition.fail_if(rows, fail_if)
+
+
+def _run(folder: str) -> Run:
+    from k8sdds.analysis import overhead
+    from k8sdds.analysis.conditions import UNIT
+    from k8sdds.analysis.history import Run
+    from k8sdds.results import tidy
+    from k8sdds.results.run_folder import RunFolder
+
+    run = RunFolder.open(folder)
+    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    if not rows:
+        raise InputError(f"{folder} has no valid trial", f"see: k8sdds report {folder}")
+    host = "host" if any(row[UNIT] == "host" for row in rows) else None
+    baseline = run.campaign.get("baseline") or host
+    return Run(folder, str(run.campaign.get("started_at") or ""), rows, baseline)

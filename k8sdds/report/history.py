@@ -1,0 +1,149 @@
+"""Show the history of an experiment as a terminal table, CSV, JSON, HTML with figures, JUnit XML and OpenMetrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
+from k8sdds.analysis.overhead import Row
+from k8sdds.report import export, formats
+from k8sdds.report.comparison import cell_name
+from k8sdds.results.metrics import METRICS
+from k8sdds.system.faults import explained
+from k8sdds.system.files import write_atomically
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_HEADS = ["series", "runs", "before", "since", "change %", "p", "first run after the change", "verdict"]
+
+
+def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
+    """Return the history as JSON-serializable data."""
+    series = [
+        {name: row[name] for name in COLUMNS}
+        | {
+            "values": [{"folder": run.folder, "value": value} for run, value in one.means(runs)],
+            "change_points": [
+                {"folder": one.means(runs)[change.index][0].folder, "p": change.p} for change in one.changes
+            ],
+        }
+        for row, one in zip(rows(runs, found), found, strict=True)
+    ]
+    listed = [{"folder": run.folder, "started_at": run.started_at} for run in runs]
+    return {"schema": 1, "false_alarms": FALSE_ALARMS, "runs": listed, "rows": series}
+
+
+def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: Console) -> None:
+    """Print the table of the history, its summary and its notes."""
+    from rich import box
+    from rich.table import Table
+
+    every = rows(runs, found)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for head in _HEADS:
+        table.add_column(head, overflow="fold")
+    for row in every:
+        style = "green" if row["better"] else "red" if row["worse"] else ""
+        table.add_row(*_cells(row, every, relative), style=style)
+    console.print(table)
+    for sentence in [*_lead(every, runs), *_notes()]:
+        console.print(sentence)
+
+
+def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: Path) -> list[Path]:
+    """Write history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics) and the figures, and return the paths."""
+    from k8sdds.report.figures import history
+
+    every = rows(runs, found)
+    table = []
+    for row in every:
+        cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, every, relative)]
+        cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
+        table.append(cells)
+    names = [cell_name(row, every) for row in every]
+    with explained(f"cannot write to {folder}", "choose another folder: --output"):
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = history.draw(runs, found, names, relative, folder)
+        junit, metrics = folder / "history.xml", folder / "history.prom"
+        write_atomically(junit, _junit(every, names))
+        write_atomically(metrics, _openmetrics(every))
+    page = {
+        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": _notes(),
+        "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}", "figures": figures,
+        "tables": [{"caption": "Overheads" if relative else "Levels", "heads": _HEADS, "rows": table}],
+    }  # fmt: skip
+    return [*export.write(folder, "history", data(runs, found), every, COLUMNS, page), junit, metrics]
+
+
+def _lead(every: Sequence[Row], runs: Sequence[Run]) -> list[str]:
+    better, worse = (sum(row[key] for row in every) for key in ("better", "worse"))
+    return [
+        f"Of {formats.count(len(every), 'metric')} in {len(runs)} runs, {worse} became worse and {better} better"
+        " with their last change."
+    ]
+
+
+def _notes() -> list[str]:
+    return [
+        "A change is shown if fewer than 1 % of random orders of the runs divide any metric of this history as clearly."
+        " A history without changes therefore shows one with a probability of 1 %, provided that its runs are"
+        " independent: a slow drift is a change.",
+        "Change: geometric mean since the change relative to the runs between the change before and this one.",
+    ]
+
+
+def _cells(row: Row, every: Sequence[Row], relative: bool) -> list[str]:
+    name, runs = cell_name(row, every), str(row["runs"])
+    if not row["changed"]:
+        return [name, runs, "–", "–", "–", "–", "–", "no change shown"]
+    unit = "x baseline" if relative else METRICS[row["quantity"]].unit
+    levels = (f"{formats.number(row[key])} {unit}" for key in ("before", "after"))
+    where = f"{row['folder']} ({row['started_at']}), {formats.count(row['runs_since'], 'run')} ago"
+    verdict = "better" if row["better"] else "worse"
+    return [name, runs, *levels, f"{row['change_percent']:.1f}", f"{row['p']:.2g}", where, verdict]
+
+
+def _junit(every: Sequence[Row], names: Sequence[str]) -> str:
+    failures = sum(row["worse"] for row in every)
+    suite = ElementTree.Element(
+        "testsuite", name="k8sdds history", tests=str(len(every)), failures=str(failures), errors="0"
+    )
+    for row, name in zip(every, names, strict=True):
+        case = ElementTree.SubElement(suite, "testcase", classname=f"k8sdds.{row['quantity']}", name=name)
+        if row["worse"]:
+            message = f"{row['change_percent']:.1f} % since {row['folder']} (p = {row['p']:.2g})"
+            ElementTree.SubElement(case, "failure", message=message, type="change")
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+_GAUGES = {
+    "changed": ("k8sdds_history_changed", "Whether the metric has a change."),
+    "worse": ("k8sdds_history_worse", "Whether its last change is for the worse."),
+    "change_percent": ("k8sdds_history_change_percent", "Size of the last change."),
+    "runs_since": ("k8sdds_history_runs_since", "Runs since the last change."),
+}
+
+
+def _openmetrics(every: Sequence[Row]) -> str:
+    settings = [
+        name for name in COLUMNS[: COLUMNS.index("runs")] if any(row[name] is not None for row in every)
+    ]
+    lines = []
+    for column, (name, meaning) in _GAUGES.items():
+        lines += [f"# TYPE {name} gauge", f"# HELP {name} {meaning}"]
+        for row in every:
+            if row[column] is not None:
+                # JSON escapes the same characters as label values do.
+                labels = ",".join(
+                    f"{key}={json.dumps(str(row[key]), ensure_ascii=False)}"
+                    for key in settings
+                    if row[key] is not None
+                )
+                lines.append(f"{name}{{{labels}}} {float(row[column]):.10g}")
+    return "\n".join([*lines, "# EOF", ""])

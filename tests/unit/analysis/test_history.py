@@ -1,0 +1,89 @@
+"""Histories with known changes, false alarms of simulated series, and the files that describe a history."""
+
+import math
+import random
+from xml.etree import ElementTree
+
+import pytest
+
+from k8sdds.analysis.conditions import CONDITION
+from k8sdds.analysis.fail_condition import fail_if
+from k8sdds.analysis.history import Run, find_changes, history, rows
+from k8sdds.report import history as history_report
+from k8sdds.system.errors import ConditionMet, InputError
+
+
+def run(number, mbps, seed=1, noise=0.01):
+    dice = random.Random(f"{seed} {number}")
+    base = dict.fromkeys(CONDITION) | {
+        "network": "host", "network_label": "host", "test": "throughput", "payload_bytes": 1024,
+        "subscribers": 1, "transport": "unicast", "testbed": "lab", "middleware": "cyclonedds",
+    }  # fmt: skip
+    trials = [
+        base
+        | {"network_label": label, "network": label, "repetition": repetition}
+        | {"throughput_mbps": value * math.exp(dice.gauss(0, noise))}
+        for label, value in (("host", 100.0), ("veth", mbps))
+        for repetition in range(3)
+    ]
+    return Run(f"runs/{number:02}", f"2026-01-{number + 1:02}T00:00:00Z", trials, "host")
+
+
+def series(dice, n, noise, shift=0.0, after=0):
+    return [dice.gauss(0, noise) + (shift if index >= n - after else 0) for index in range(n)]
+
+
+def test_a_change_is_found_at_its_run_whatever_the_order_of_the_folders(tmp_path):
+    runs = [run(number, 90 if number < 12 else 84) for number in range(17)]
+    random.Random(3).shuffle(runs)
+    ordered, found = history(runs)
+    every = {row["network"]: row for row in rows(ordered, found)}
+    assert not every["host"]["changed"]
+    veth = every["veth"]
+    assert (veth["folder"], veth["runs_since"], veth["worse"]) == ("runs/12", 5, True)
+    assert veth["change_percent"] == pytest.approx(-6.7, abs=1.5)
+    (relative,) = rows(*history(runs, relative=True))
+    assert relative["folder"] == "runs/12" and relative["after"] == pytest.approx(0.84, abs=0.02)
+    with pytest.raises(ConditionMet):
+        fail_if(list(every.values()), "worse and runs_since <= 5")
+
+    paths = history_report.write(ordered, found, False, tmp_path)
+    assert {path.name for path in paths} == {
+        f"history.{kind}" for kind in ("html", "csv", "json", "xml", "prom")
+    }
+    suite = ElementTree.parse(tmp_path / "history.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    (failure,) = suite.iter("failure")
+    assert "runs/12" in failure.get("message")
+    metrics = (tmp_path / "history.prom").read_text()
+    assert metrics.endswith("# EOF\n") and 'network="veth"' in metrics
+    assert (tmp_path / "history-throughput_mbps.png").stat().st_size > 1000
+
+
+def test_two_changes_and_missing_runs():
+    dice = random.Random(5)
+    values = [
+        *series(dice, 10, 0.01), *(0.1 + value for value in series(dice, 10, 0.01)), *series(dice, 10, 0.01)
+    ]  # fmt: skip
+    values[4] = values[15] = math.nan
+    (changes,) = find_changes([values])
+    assert [change.index for change in changes] == [9, 18]
+
+
+def test_series_without_change_raise_few_false_alarms():
+    dice = random.Random(7)
+    alarms = sum(
+        any(find_changes([series(dice, 15, 0.05) for _ in range(3)])) for _ in range(30)
+    )  # P(alarms > 3) is below 0.001 at 1 %
+    assert alarms <= 3
+
+
+def test_shift_of_5_percent_is_found_within_5_runs():
+    dice = random.Random(8)
+    found = sum(any(find_changes([series(dice, 20, 0.015, 0.05, 5)])) for _ in range(10))
+    assert found >= 9
+
+
+def test_few_runs_are_refused():
+    with pytest.raises(InputError, match="at least 8"):
+        history([run(number, 90) for number in range(5)])
