@@ -138,9 +138,9 @@ def _error(estimate: Estimate) -> list[list[float]] | None:
 
 
 def _few_ticks(ax) -> None:
-    """Label the ends of a logarithmic x axis and its middle; labels of every step would overlap."""
+    """Label three positions of a logarithmic x axis, away from its ends: more labels would overlap or be cut."""
     low, high = ax.get_xlim()
-    ticks = [float(f"{tick:.2g}") for tick in (low * 1.02, (low * high) ** 0.5, high * 0.98)]
+    ticks = [float(f"{low * (high / low) ** share:.2g}") for share in (0.15, 0.5, 0.85)]
     inside = [tick for tick in dict.fromkeys(ticks) if low <= tick <= high]
     ax.set_xticks(inside, [f"{tick:g}" for tick in inside])
     ax.minorticks_off()
