@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
-from k8sdds.cli.terminal import console
+from k8sdds.cli.terminal import console, print_text
+from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.results.run_folder import RunFolder
 
 
 def report(
@@ -17,17 +22,42 @@ def report(
     ],
     as_json: Json = False,
     form: DataFormat = "table",
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Show the report in a browser of this machine, also while the campaign runs."
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(help="TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535)
+    ] = 0,
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.
 
-    With --format json or yaml, prints the report's content instead, and writes nothing.
+    With --format json or yaml, prints the report's content instead, and writes nothing. With --serve, prints an address
+    of this machine at which a browser shows the current results until you press Ctrl-C, and writes nothing either.
     """
     from k8sdds import report as reports
     from k8sdds.results.run_folder import RunFolder
 
     form = choose(form, as_json)
     run = RunFolder.open(folder)
-    if form == TABLE:
+    if serve:
+        if form != TABLE:
+            raise InputError(f"--serve and --format {form} exclude each other", "use one of them")
+        _serve(run, port)
+    elif form == TABLE:
         reports.write_report(run, console())
     else:
         print_result(form, reports.summarize(run))
+
+
+def _serve(run: RunFolder, port: int) -> None:
+    from k8sdds.report import live
+
+    with live.server(run, port) as server:
+        print_text(
+            f"The report is at http://{live.ADDRESS}:{server.server_address[1]}/ until you press Ctrl-C."
+        )
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -49,18 +49,29 @@ _WITH_TABLES = ("capacity", "protection", "profile")
 
 def write(content: Content, figures: list[Figure], path: Path) -> Path:
     """Write the HTML report to `path` and return it."""
+    write_atomically(path, render(content, figures))
+    return path
+
+
+def render(content: Content, figures: list[Figure], state: str = "") -> str:
+    """Return the HTML report.
+
+    Args:
+        content: The data of the report.
+        figures: The figures to include.
+        state: The state of a running campaign. If given, the page asks its server for the current one.
+    """
     environment = templates("k8sdds.report")
     # A hyphen before a number looks like a dash in print.
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
     context = _context(content, figures)
     style = environment.get_template("style.css.j2").render(**context)
-    script, library = explore.script(), explore.library()
-    text = environment.get_template("report.html.j2").render(
-        **context, style=style, script=script, library=library.packed,
-        explore_data=explore.packed_data(content), policy=_policy(style, script, library),
+    script, library = explore.script(live=bool(state)), explore.library()
+    policy = _policy(style, script, library) + ("; connect-src 'self'" if state else "")
+    return environment.get_template("report.html.j2").render(
+        **context, style=style, script=script, library=library.packed, state=state,
+        explore_data=explore.packed_data(content), policy=policy,
     )  # fmt: skip
-    write_atomically(path, text)
-    return path
 
 
 def _policy(style: str, script: str, library: explore.Library) -> str:

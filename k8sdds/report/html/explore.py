@@ -44,9 +44,9 @@ def library() -> Library:
 
 
 @cache
-def script() -> str:
-    """Return the script of the page."""
-    return _template("tables.js") + _template("explore.js")
+def script(live: bool = False) -> str:
+    """Return the script of the page; that of a live page also asks for new results."""
+    return "".join(_template(name) for name in ("tables.js", "explore.js", *(["live.js"] if live else [])))
 
 
 def source_hash(text: str) -> str:

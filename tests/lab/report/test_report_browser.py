@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import threading
 
 import pytest
 from selenium import webdriver
@@ -10,7 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from k8sdds.report import write_report
+from k8sdds.report import live, write_report
 from tests import run_folders as folders
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -240,6 +241,28 @@ def test_labels_of_networks_are_never_code(browser, tmp_path):
     browser.execute_script("document.head.append(Object.assign(document.createElement('script'),"
                            " {textContent: 'document.title = 2'}))")  # fmt: skip
     assert browser.title != "2"
+
+
+def test_a_live_report_shows_new_results(browser, tmp_path):
+    run = folders.single(tmp_path / "run")
+    with live.server(run, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser.get(f"http://127.0.0.1:{server.server_address[1]}/")
+        drawn(browser)
+        item = run.attempts()[0]
+        run.append_attempt(item | {"trial_id": "new", "network_label": "new-network"})
+        WebDriverWait(browser, 30).until(lambda _: "new-network" in find(browser, "main")[0].text)
+        # A reader who uses the page is not interrupted.
+        drawn(browser)
+        find(browser, ".controls select")[0].send_keys("")
+        run.append_attempt(item | {"trial_id": "newer", "network_label": "newer-network"})
+        WebDriverWait(browser, 30).until(lambda _: find(browser, ".live button"))
+        assert "newer-network" not in find(browser, "main")[0].text
+        find(browser, ".live button")[0].click()
+        WebDriverWait(browser, 30).until(lambda _: "newer-network" in find(browser, "main")[0].text)
+        server.shutdown()
+    WebDriverWait(browser, 30).until(lambda _: "has ended" in find(browser, ".live")[0].text)
+    browser.get_log("browser")
 
 
 def channels(colour):
