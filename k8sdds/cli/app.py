@@ -148,6 +148,7 @@ _add(
     ANALYZE, "report", report.report,
     "k8sdds report runs/mine",
     "k8sdds report runs/mine --json",
+    "k8sdds report runs/mine --serve",
 )  # fmt: skip
 _add(
     ANALYZE, "compare", compare.compare,

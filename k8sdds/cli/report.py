@@ -29,7 +29,10 @@ def report(
         ),
     ] = False,
     port: Annotated[
-        int, typer.Option(help="TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535)
+        int,
+        typer.Option(
+            metavar="PORT", help="TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535
+        ),
     ] = 0,
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.

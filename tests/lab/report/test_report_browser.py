@@ -254,7 +254,7 @@ def test_a_live_report_shows_new_results(browser, tmp_path):
         WebDriverWait(browser, 30).until(lambda _: "new-network" in find(browser, "main")[0].text)
         # A reader who uses the page is not interrupted.
         drawn(browser)
-        find(browser, ".controls select")[0].send_keys("")
+        click(browser, find(browser, "fieldset input")[0])
         run.append_attempt(item | {"trial_id": "newer", "network_label": "newer-network"})
         WebDriverWait(browser, 30).until(lambda _: find(browser, ".live button"))
         assert "newer-network" not in find(browser, "main")[0].text
