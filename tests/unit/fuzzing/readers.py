@@ -158,6 +158,12 @@ def _usual_histograms(folder: Path) -> dict[str, Any]:
     return {"by_tag": lambda _: decoded, "quantities_us": lambda _: quantities}
 
 
+@cache
+def _usual_quantities() -> dict[str, float]:
+    """Return what replaces the quantities of a histogram, which take 0.2 s."""
+    return histograms.quantities_us(histograms.by_tag(RECORDED / "tcp-crr")["round_trip"])
+
+
 def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
     def read(data: bytes, folder: Path) -> object:
         recording = _recording(folder)
@@ -177,7 +183,9 @@ def _tool(name: str) -> tuple[Callable[[], list[bytes]], Callable[[bytes, Path],
     def read(data: bytes, folder: Path) -> object:
         recording = Recording(name, folder / name)
         (recording.folder / "pub0" / "stdout").write_bytes(data)
-        return json.dumps(recording.record(), allow_nan=False)
+        quantities = _usual_quantities()
+        with mock.patch.object(histograms, "quantities_us", lambda _: quantities):
+            return json.dumps(recording.record(), allow_nan=False)
 
     return _recorded(f"{name}/pub0/stdout"), read
 
