@@ -19,7 +19,7 @@ from tests.conftest import Command
 from tests.unit.test_help import LEAVES, leaves
 
 READ_ONLY = {
-    "list", "show", "schema", "compare", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
+    "list", "show", "schema", "compare", "history", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
     "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
     "security check", "security levels",
 }  # fmt: skip
