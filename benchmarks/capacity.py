@@ -72,11 +72,11 @@ PATCHED = """
 import sys
 sys.path.insert(0, {folder!r})
 from k8sdds.campaign import capacity_search
-from k8sdds.cli.main import main
+from k8sdds.cli.main import run
 import capacity
 capacity_search.Search = getattr(capacity, {method!r})
 sys.argv = ["k8sdds", "run", {experiment!r}, "--output", {output!r}, "--quiet"]
-main()
+run()
 """
 
 

@@ -135,7 +135,7 @@ def _searches(expansion: Expansion) -> list[str]:
     least, most = (searches * number * trial_s(expansion) / 60 for number in SEARCH_TRIALS)
     return [
         f"searching a rate adds trials while it runs, usually {SEARCH_TRIALS[0]} to {SEARCH_TRIALS[1]} for each of"
-        f" {searches} {'search' if searches == 1 else 'searches'}: {math.ceil(least)} to {math.ceil(most)} minutes"
+        f" {searches} {'search' if searches == 1 else 'searches'}: {math.floor(least)} to {math.ceil(most)} min"
     ]
 
 

@@ -128,7 +128,7 @@ def test_a_sweep_that_states_its_rate_is_refused(sweep: dict[str, Any], message:
 
 def test_the_announcement_states_that_trials_are_added() -> None:
     (note,) = notes(expand(experiment()))
-    assert "for each of 2 searches: 2 to 4 minutes" in note
+    assert "for each of 2 searches: 1 to 4 min" in note
 
 
 def test_the_tidy_table_knows_the_tests_that_search() -> None:
