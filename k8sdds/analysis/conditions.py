@@ -73,10 +73,12 @@ def _describe(name: str, value: Any) -> str:
             return str(value)
         case "payload_bytes":
             return payload(value)
-        case "publishers" | "subscribers" | "topics" | "flows" | "connections" | "pods":
+        case "publishers" | "subscribers" | "topics" | "flows" | "connections" | "pods" | "services":
             return f"{value:g} {name if value != 1 else name[:-1]}"
         case "object_bytes":
             return f"objects of {payload(value)}"
+        case "via":
+            return f"via {value}"
         case "concurrency":
             return f"concurrency {value:g}"
         case "mss":

@@ -156,6 +156,8 @@ class Measurement:
     """Mean core frequency right after the attempt, if the kernel reports it."""
     conntrack_entries: int | None = None
     """Entries that the connection tracking of the publisher's node gained; None: not read, or it tracks nothing."""
+    service_connections: int | None = None
+    """Connections that the rule of the measured Service translated on the publisher's node; None: there is none."""
     clock_error: ClockError | None = None
     """For one-way delays between machines; None: they are not measured, or all participants share one clock."""
     warnings: tuple[str, ...] = ()

@@ -53,11 +53,12 @@ CAPTURED = "trials with `capture`"
 PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
 ASYNCHRONOUS = "trials with `publish_mode: asynchronous`"
 CONFIGURED = "trials with `middleware_config`"
-EXCHANGES = "trials with requests and responses (`tcp-rr`, `udp-rr`, `tcp-crr`, `http`, `ping`)"
+EXCHANGES = "trials with requests and responses (`tcp-rr`, `udp-rr`, `tcp-crr`, `service`, `http`, `ping`)"
 HTTP = "trials with `test: http`"
-CONNECTIONS = "trials with `test: tcp-crr`"
+CONNECTIONS = "trials with `test: tcp-crr` or `service`"
+SERVICES = "trials with `test: service`"
 POD_STARTS = "trials with `test: pod-start`"
-TCP = "trials over TCP (`tcp-stream`, `tcp-rr`, `tcp-crr`, `http`)"
+TCP = "trials over TCP (`tcp-stream`, `tcp-rr`, `tcp-crr`, `service`, `http`)"
 UDP_STREAMS = "trials with `test: udp-stream`"
 STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
 TUNED = "trials with `tuning`"
@@ -166,6 +167,9 @@ class Metrics(BaseModel):
     requests_per_s: float | None = metric("requests", "requests/s", "throughput", "client",
         "HTTP requests whose objects arrived in the measured interval, per second, over all connections", better="higher",
         only=HTTP)
+    service_connections: int | None = column("evidence", "testbed",
+        "Number of connections that the rule of the measured Service translated on the client's node, the warm-up included",
+        only=SERVICES)
     pods_ready_s: float | None = metric("all pods ready", "s", "pod start", "testbed",
         "Time from the request to create the first pod until the last pod was ready", only=POD_STARTS)
     pod_start_mean_s: float | None = metric("mean pod start", "s", "pod start", "testbed",

@@ -25,6 +25,7 @@ from k8sdds.results.metrics import (
     PROCESS,
     PROFILED,
     SELECTED,
+    SERVICES,
     STREAMS,
     TCP,
     TUNED,
@@ -73,6 +74,8 @@ class Description(BaseModel):
     connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=EXCHANGES)
     object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=HTTP)
     concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=HTTP)
+    services: int | None = column("cell", "experiment", "Number of Services in the rules of the nodes", only=SERVICES)
+    via: str | None = column("cell", "experiment", "Kind of address of the Service that the client connected to", only=SERVICES)
     pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=POD_STARTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")

@@ -69,6 +69,11 @@ IPTABLES = Feature(
     " && iptables-nft -t nat -A POSTROUTING -j MASQUERADE",
     "iptables",
 )  # fmt: skip
+SERVICES = Feature(
+    "services", ("xt_nat", "xt_tcpudp"), "rules of kube-proxy that translate addresses of Services",
+    "iptables-nft -t nat -A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80",
+    "iptables",
+)  # fmt: skip
 IPV6 = Feature(
     "ipv6", ("ip6t_REJECT",), "nodes and pods with IPv6 addresses",
     "ip link set lo up && ip -6 route get ::1 >/dev/null && ip6tables-nft -t nat -A POSTROUTING -j MASQUERADE"

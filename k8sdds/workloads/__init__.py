@@ -16,6 +16,7 @@ from k8sdds.workloads.ping import Ping
 from k8sdds.workloads.pod_start import PodStart
 from k8sdds.workloads.program import Program
 from k8sdds.workloads.protocol import NoOptions, Workload
+from k8sdds.workloads.service import Service
 from k8sdds.workloads.tcp_crr import TcpCrr
 from k8sdds.workloads.tcp_rr import TcpRr
 from k8sdds.workloads.tcp_stream import TcpStream
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, Workload] = {
         TcpRr(),
         UdpRr(),
         TcpCrr(),
+        Service(),
         HttpRequests(),
         Ping(),
         PodStart(),

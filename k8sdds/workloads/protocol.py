@@ -50,6 +50,10 @@ class Workload(Protocol):
         """Return how many further pods the testbed starts and times before the participants run."""
         return 0
 
+    def services(self, cell: Cell) -> int:
+        """Return the number of Services that the lab adds to the rules of the nodes."""
+        return 0
+
     def timed_per_s(self, cell: Cell) -> float | None:
         """Return how many values a trial times per second; None if it does not depend on the settings alone."""
         return None

@@ -306,5 +306,6 @@ def test_the_congestion_control_of_the_pods_is_a_condition_of_tests_over_tcp(tmp
         "tcp-stream",
         "tcp-rr",
         "tcp-crr",
+        "service",
         "http",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import time
@@ -16,6 +17,9 @@ from typing import Any
 from k8sdds.analysis import components
 from k8sdds.model.link import Bond, parse_features
 from k8sdds.model.measurement import Launch, Outcome
+from k8sdds.model.services import MEASURED
+from k8sdds.networks.common import services
+from k8sdds.networks.datapath import LabNode
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
@@ -93,6 +97,7 @@ class LabNetwork:
         others = [batch for batch in self.plan.batches if batch.tool not in first]
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
+            list(pool.map(self._add_services, self.plan.topology.nodes))
         datapath = self.plan.datapath
         if datapath.link_sysctls:
             nodes = dict.fromkeys(namespace for namespace, _, _ in datapath.link_sysctls)
@@ -104,6 +109,11 @@ class LabNetwork:
         if datapath.in_pods:
             self._start_pods(cgroups)
             self._add_parts({f"pod {name}": pid for name, pid in self.pods.items()})
+
+    def _add_services(self, node: LabNode) -> None:
+        for batch in self.plan.services:
+            if batch.namespace == node.name:
+                self.sandbox.apply([batch])
 
     def _add_parts(self, pids: dict[str, int]) -> None:
         self._parts |= {name: (pid, processes.start_time(pid)) for name, pid in pids.items()}
@@ -354,6 +364,14 @@ class LabNetwork:
         count = ["cat", "/proc/sys/net/netfilter/nf_conntrack_count"]
         shown = subprocess.run([*self.sandbox.enter(node), *count], capture_output=True, text=True)
         return int(shown.stdout) if shown.stdout.strip().isdigit() else 0
+
+    def service_connections(self, node: str) -> int:
+        """Return how many connections to the measured Service a node has translated so far."""
+        tool = "ip6tables-nft" if self.plan.topology.nodes[0].ipv6 else "iptables-nft"
+        argv = [tool, "--table", "nat", "-vxnL", services.endpoint_chain(MEASURED)]
+        shown = subprocess.run([*self.sandbox.enter(node), *argv], capture_output=True, text=True)
+        translated = re.search(r"^\s*(\d+)\s+\d+\s+DNAT\b", shown.stdout, re.MULTILINE)
+        return int(translated[1]) if translated else 0
 
     def decrypted_bytes(self, node: str) -> int | None:
         """Return the bytes decrypted by a node's tunnels so far; None: the network does not encrypt."""

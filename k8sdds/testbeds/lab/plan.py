@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from k8sdds.deploy import tuning
 from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell
 from k8sdds.networks import find
+from k8sdds.networks.common import services
 from k8sdds.networks.datapath import Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
+from k8sdds.workloads.tools import transactions
 
 COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o")
 """Command that compiles a C text from its stdin to the object file that is its last argument."""
@@ -29,6 +31,8 @@ class Plan:
     namespaces: tuple[str, ...]
     sysctls: tuple[tuple[str, str, str], ...]
     batches: tuple[Batch, ...]
+    services: tuple[Batch, ...]
+    """To apply when the network exists: sequentially within a namespace."""
     datapath: Datapath
     tuning: Mapping[str, str]
     """Sysctls of the tuning set, which are also part of `sysctls`."""
@@ -42,10 +46,10 @@ def make_plan(cell: Cell) -> Plan:
     datapath, *second = (network.lab(topology.in_family(family), mtu, engine) for family in cell.ip_families)
     for other in second:
         datapath = dual_stack(datapath, other)
-    settings = tuning_of(cell)
+    settings, key = tuning_of(cell), LabNetworkKey.of(cell)
     namespaces = (SWITCH, *(node.name for node in topology.nodes), *datapath.namespaces)
     return Plan(
-        key=LabNetworkKey.of(cell),
+        key=key,
         topology=topology,
         namespaces=namespaces,
         sysctls=(
@@ -54,9 +58,18 @@ def make_plan(cell: Cell) -> Plan:
             *((name, *setting) for name in namespaces if name != SWITCH for setting in settings.items()),
         ),
         batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),
+        services=tuple(_services(key, topology, datapath)),
         datapath=datapath,
         tuning=settings,
     )
+
+
+def _services(key: LabNetworkKey, topology: Topology, datapath: Datapath) -> Iterator[Batch]:
+    """Return the rules of the Services, whose endpoint is the server's pod."""
+    if key.services:
+        endpoint = datapath.attachments[FIRST_SUBSCRIBER.name].address
+        for node in topology.nodes:
+            yield from services.batches(node, key.services, endpoint, transactions.PORT)
 
 
 def tuning_of(cell: Cell) -> dict[str, str]:
@@ -99,7 +112,7 @@ def script(plan: Plan) -> str:
     lines += [_set(sysctl) for sysctl in plan.sysctls]
     for compiled in plan.datapath.bpf_objects:
         lines += ["", f"{shlex.join(COMPILE_BPF)} {compiled.path} <<'EOF'", compiled.source.strip(), "EOF"]
-    for batch in plan.batches:
+    for batch in (*plan.batches, *plan.services):
         lines += ["", *_batch(batch)]
     lines += [_set(sysctl) for sysctl in plan.datapath.link_sysctls]
     return "\n".join([*lines, *_daemons(plan.datapath)]) + "\n"

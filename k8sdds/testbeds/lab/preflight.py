@@ -11,6 +11,7 @@ from k8sdds.deploy import tuning
 from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
+from k8sdds.networks.common import services
 from k8sdds.system import kernel_features, perf
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
@@ -66,6 +67,11 @@ def _contradiction(cell: Cell) -> Problem | None:
         return problem(
             "the lab does not have the rules of this network for policies",
             f"measure it on a cluster (--testbed cluster), or use policies only on {known}",
+        )
+    if LabNetworkKey.of(cell).services and not services.translates(make_plan(cell).datapath, cell.ip_family):
+        return problem(
+            "its packets do not pass the rules of kube-proxy in iptables mode, which translate addresses of Services",
+            "use a network of pods with these rules, such as flannel-vxlan, calico-vxlan or kube-router",
         )
     if cell.link.loss_percent and network.loss_exemption:
         return problem(
@@ -148,6 +154,8 @@ def needed_features(cell: Cell) -> list[Feature]:
         features.append(kernel_features.NETEM)
     if cell.link.loss_percent:
         features.append(kernel_features.NFT_INGRESS)
+    if LabNetworkKey.of(cell).services:
+        features.append(kernel_features.SERVICES)
     if cell.policies:
         features += find(cell.network).lab_policies
     if cell.link.bond:

@@ -104,8 +104,8 @@ class Lab:
         """
         cells = [trial.cell for trial in block.trials]
         self.up(cells)
-        # On a link that loses or delays packets, less can be observed.
-        for cell in sorted(cells, key=lambda cell: cell.link.is_shaped):
+        # On a link that loses or delays packets, less can be observed, and Services add rules to those of the network.
+        for cell in sorted(cells, key=lambda cell: (cell.link.is_shaped, LabNetworkKey.of(cell).services)):
             self._observe(cell)
         return self
 
@@ -291,6 +291,8 @@ class Lab:
                 for member in members
             }
             tracked = {(node, "conntrack"): lab_network.conntrack_entries(node) for node in senders if tracks}
+            if key.services:
+                tracked |= {(node, "service"): lab_network.service_connections(node) for node in senders}
             return counters | tracked
 
         daemons_cpu: list[tuple[float, float, float]] = []
@@ -345,6 +347,7 @@ class Lab:
             ),
             includes_scheduling=layout.includes_scheduling,
             conntrack_entries=sum(max(delta[node, "conntrack"], 0) for node in senders) if tracks else None,
+            service_connections=sum(delta[node, "service"] for node in senders) if key.services else None,
             cpu_mhz=facts.cpu_mhz(),
             warnings=(*filter(None, (not_steered, no_profile)), *facts.throttling()),
         )

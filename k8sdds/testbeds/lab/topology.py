@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from k8sdds import workloads
 from k8sdds.model.experiment import Placement
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import Link
@@ -34,6 +35,7 @@ class LabNetworkKey:
     uses_network: bool
     link: Link
     cpu_quota: float | None
+    services: int
 
     @classmethod
     def of(cls, cell: Cell) -> LabNetworkKey:
@@ -49,6 +51,7 @@ class LabNetworkKey:
             uses_network=cell.uses_network,
             link=cell.link,
             cpu_quota=cell.cpu_quota,
+            services=workloads.find(cell.test).services(cell),
         )
 
 

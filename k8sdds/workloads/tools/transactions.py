@@ -73,7 +73,7 @@ class Transactions(Program):
             program,
             role,
             "--address",
-            server_of(surroundings).address,
+            server_of(surroundings).address if participant.subscribes else self.target(trial, surroundings),
             "--port",
             str(PORT),
             *self._options,
@@ -85,6 +85,10 @@ class Transactions(Program):
             return Command(argv, listens=listens, window=Window(trial.warmup_s, trial.duration_s))
         argv += ["--warm-up", f"{trial.warmup_s:g}", "--time", f"{trial.duration_s:g}"]
         return Command([*argv, "--histogram-file", str(surroundings.paths.files / histograms.LOG)])
+
+    def target(self, trial: Trial, surroundings: Surroundings) -> str:
+        """Return the address that the client connects to."""
+        return server_of(surroundings).address
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         """Return what the client counted: the server received the requests, and the client the responses."""

@@ -1,0 +1,87 @@
+"""The service workload: connections to the address of a Service, which rules on the client's node translate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from k8sdds.model.services import MAX_SERVICES, MEASURED, cluster_ip
+from k8sdds.model.trial import PUBLISHER, Cell, Trial
+from k8sdds.results.metrics import Metrics
+from k8sdds.system.errors import Problem
+from k8sdds.system.strict import Strict
+from k8sdds.workloads.outputs import TrialOutputs
+from k8sdds.workloads.program import Surroundings
+from k8sdds.workloads.tools import round_trips
+from k8sdds.workloads.tools.transactions import ConnectionOptions, Exchange, Transactions
+
+
+class ServiceClient(Transactions):
+    """The program of tcp-crr, whose client connects to the Service instead of the server's pod."""
+
+    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
+        """Return that only the lab has this test, or that the program is not built for it."""
+        if testbed == "lab":
+            return super().problems(trials, testbed)
+        return [
+            Problem(
+                f"test {trials[0].cell.test}: k8sdds creates no Services on a cluster",
+                "measure it in the lab: --testbed lab",
+                input=True,
+            )
+        ]
+
+    def target(self, trial: Trial, surroundings: Surroundings) -> str:
+        """Return the address of the Service."""
+        return cluster_ip(trial.cell.ip_family, MEASURED)
+
+
+class ServiceOptions(ConnectionOptions):
+    """Options of the service test."""
+
+    services: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_SERVICES,
+        description="number of Services; the client connects to the last one",
+    )
+    via: Literal["cluster-ip"] = Field(default="cluster-ip", description="kind of address of the Service")
+
+
+class Service(Exchange):
+    """Connections to a Service, with one request and one response of `payload_bytes` each."""
+
+    name = "service"
+    options: type[Strict] = ServiceOptions
+    program = ServiceClient("--new-connections")
+    tcp = True
+    metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
+
+    def services(self, cell: Cell) -> int:
+        """Return the number of Services of the cell."""
+        return ServiceOptions(**cell.test_options).services
+
+    def unsupported(self, cell: Cell) -> str | None:
+        """Return why no Service can be measured in this cell, or None."""
+        if not cell.crosses_links:
+            return "a service test needs client and server on two nodes: leave out placement"
+        return super().unsupported(cell)
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        """Set the connections per second, the round trips, the conntrack entries and the translated connections."""
+        super().measure(record, outputs)
+        record.conntrack_entries = outputs.measurement.conntrack_entries
+        record.service_connections = outputs.measurement.service_connections
+
+    def invalid(self, outputs: TrialOutputs) -> str | None:
+        """Return a reason if the rule of the Service did not translate each connection, or None."""
+        translated, size = outputs.measurement.service_connections, outputs.trial.cell.payload_bytes
+        for client in outputs.summaries_of(PUBLISHER).values():
+            opened = (client["delivered_bytes"] + client["warmup_delivered_bytes"]) // size
+            if translated is None or translated < opened:
+                return (
+                    f"not-translated: the rule of the Service translated {translated} of {opened} connections"
+                )
+        return super().invalid(outputs)
