@@ -152,15 +152,14 @@ _add(
 )  # fmt: skip
 _add(
     ANALYZE, "compare", compare.compare,
-    "k8sdds compare runs/before runs/after",
-    "k8sdds compare runs/kernel-6.1 runs/kernel-6.6 runs/kernel-6.12 --overheads --output out",
+    "k8sdds compare runs/monday runs/tuesday runs/friday --overheads",
     "k8sdds compare runs/mine@host runs/mine@flannel-vxlan --output out",
     "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
 )  # fmt: skip
 _add(
     ANALYZE, "history", history.history,
     "k8sdds history runs/nightly-*",
-    "k8sdds history runs/nightly-* --overheads --output out --fail-if 'worse and runs_since <= 5'",
+    "k8sdds history runs/nightly-* --output out --fail-if 'worse'",
 )  # fmt: skip
 _add(
     ANALYZE, "claims", claims.claims,
