@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.model.background import Background
 from k8sdds.model.measurement import Launch, Listener, Window
-from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Endpoint, Participant, Trial
+from k8sdds.model.trial import (
+    FIRST_PUBLISHER,
+    FIRST_SUBSCRIBER,
+    LOAD_SINK,
+    LOAD_SOURCE,
+    Endpoint,
+    Participant,
+    Trial,
+)
 from k8sdds.perftest.output import last_line
 from k8sdds.results.aggregate import ratio
 from k8sdds.system import reading
@@ -137,11 +144,10 @@ def _write_bytes(bits_per_s: int) -> int:
 def observed(outputs: TrialOutputs) -> dict[str, float | None]:
     """Return what the background did during the participants' measured interval."""
     load = outputs.trial.cell.background
-    interval = _interval(outputs)
-    source = _progress(outputs.folder / LOAD_SOURCE.name / STDOUT, interval)
+    source = _progress(outputs, LOAD_SOURCE, FIRST_PUBLISHER)
     result: dict[str, float | None] = {"interval_s": source.seconds if source else None}
     if load.flows:
-        sink = _progress(outputs.folder / LOAD_SINK.name / STDOUT, interval)
+        sink = _progress(outputs, LOAD_SINK, FIRST_SUBSCRIBER)
         sent = ratio(source.written, source.seconds, 8e-6) if source else None
         result |= {"sent_mbps": sent, "received_mbps": ratio(sink.read, sink.seconds, 8e-6) if sink else None}
         result["sent_percent"] = ratio(sent, load.flows * load.rate_mbit, 100)
@@ -160,31 +166,28 @@ class _Progress:
     written: int
 
 
-def _interval(outputs: TrialOutputs) -> tuple[float, float] | None:
-    """Return start and end of the interval that all participants measured, in seconds since boot."""
-    intervals = [outputs.meters_of(participant).get("interval") or {} for participant in outputs.summaries]
-    known = [i for i in intervals if i.get("start_monotonic_ns") is not None and i.get("duration_s")]
-    if not known:
-        return None
-    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    starts = [interval["start_monotonic_ns"] / 1e9 + suspended_s for interval in known]
-    return min(starts), max(start + i["duration_s"] for start, i in zip(starts, known, strict=True))
+def _progress(outputs: TrialOutputs, load: Participant, neighbor: Participant) -> _Progress | None:
+    """Return what a pod printed about the measured interval of the participant on its node.
 
-
-def _progress(path: Path, interval: tuple[float, float] | None) -> _Progress | None:
-    """Return what a pod printed about the interval; None if it did not run during all of it."""
+    Returns:
+        None: The pod did not run during all of the interval.
+    """
+    meters = outputs.meters.get(load.name) or {}
+    measured = outputs.meters_of(neighbor).get("interval") or {}
     try:
-        rows = [line.split() for line in reading.text(path).splitlines()]
+        rows = [line.split() for line in reading.text(outputs.folder / load.name / STDOUT).splitlines()]
         samples = [(float(up), int(read), int(written)) for up, read, written in rows]
-    except (OSError, ValueError, reading.UnreadableError):
+        # The first line is printed at the start. It relates the time since boot to the clock of the meters, which
+        # stands still while the machine is suspended.
+        start_s = samples[0][0] + (measured["start_monotonic_ns"] - meters["start_monotonic_ns"]) / 1e9
+        end_s = start_s + measured["duration_s"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError, reading.UnreadableError):
         return None
-    if interval is None:
-        return None
-    before = [sample for sample in samples if sample[0] <= interval[0]]
-    after = [sample for sample in samples if sample[0] >= interval[1]]
+    before = [sample for sample in samples if sample[0] <= start_s]
+    after = [sample for sample in samples if sample[0] >= end_s]
     # The pods are stopped right after the participants, which can be before the next line. That they ran until then is
     # in their exit codes.
-    after = after or [sample for sample in samples[-1:] if sample[0] >= interval[1] - MAX_SAMPLE_S]
+    after = after or [sample for sample in samples[-1:] if sample[0] >= end_s - MAX_SAMPLE_S]
     if not before or not after or before[-1] is after[0]:
         return None
     (start, *counts), (end, *later) = before[-1], after[0]

@@ -29,7 +29,9 @@ class Background(Strict):
         description="payload rate of each flow in Mbit/s; 0: as much as possible (`tcp`)",
     )
     cpus: list[int] = Field(
-        default=[], max_length=1024, description="cores that one busy process of stress-ng each runs on"
+        default=[],
+        max_length=1024,
+        description="cores that one busy process of stress-ng each runs on (lab only)",
     )
 
     @model_validator(mode="after")

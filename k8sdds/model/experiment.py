@@ -309,8 +309,8 @@ class Sweep(Strict):
     )
     background: Annotated[list[Background], OneOrMore, Field(min_length=1)] = Field(
         default=[Background()],
-        description="load next to the participants: flows between other pods of the same nodes, and busy cores (lab"
-        " only); `{}`: none",
+        description="load next to the participants: flows between other pods of the same nodes, and busy cores;"
+        " `{}`: none",
     )
     layout: Layout | None = Field(default=None, description="as in the experiment, for this sweep only")
     ip_families: IpFamilies | None = Field(

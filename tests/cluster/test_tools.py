@@ -23,6 +23,9 @@ sweeps:
     test: ping
   - networks: [flannel-vxlan]
     test: throughput
+  - networks: [flannel-vxlan]
+    test: [tcp-rr, {name: latency}]
+    background: {flows: 150, kind: tcp, rate_mbit: 0.5}
 """
 
 
@@ -33,8 +36,10 @@ def test_all_tools_in_a_campaign(user: User, k8sdds: Command, tmp_path: Path) ->
     run = RunFolder.open(tmp_path / "out")
     last = {record["trial_id"]: record for record in run.attempts()}.values()
     assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
-    assert len(last) == 14
+    assert len(last) == 16
     for record in last:
         if record["test"] != "throughput":
             assert record["link_bytes"]["delivered_bytes"]["pub0" if record["test"] == "http" else "sub0"] > 0
         assert record["subscriber_cpu_percent"] is not None
+    loaded = [record["background_load"] for record in last if record["background_load"]]
+    assert [load["sent_percent"] > 50 and load["received_mbps"] > 0 for load in loaded] == [True, True]

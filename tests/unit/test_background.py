@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,17 +98,20 @@ BOOT_S = 1000.0
 
 
 def outputs(folder: Path, measured: Trial, source: str, sink: str, cpu_s: float = 0.1) -> Any:
-    suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    own = {"interval": {"start_monotonic_ns": round((BOOT_S - suspended_s) * 1e9), "duration_s": 2.0}}
-    for name, printed in (("load0", source), ("load1", sink)):
+    # The clock of the meters started 100 s later than that of the lines.
+    own = {"interval": {"start_monotonic_ns": round((BOOT_S - 100) * 1e9), "duration_s": 2.0}}
+    meters = {}
+    for name, lines in (("load0", source), ("load1", sink)):
         (folder / name).mkdir(exist_ok=True)
-        (folder / name / "stdout").write_text(printed)
+        (folder / name / "stdout").write_text(lines)
+        began_s = float(lines.split()[0]) if lines and lines != "damaged" else BOOT_S
+        meters[name] = {"start_monotonic_ns": round((began_s - 100) * 1e9)}
     return SimpleNamespace(
         trial=measured,
         folder=folder,
         summaries={"pub0": {}, "sub0": {}},
         meters_of=lambda participant: own,
-        meters={"load0": {"interval": {"duration_s": 2.0}, "cpu_s": cpu_s}},
+        meters=meters | {"load0": meters["load0"] | {"interval": {"duration_s": 2.0}, "cpu_s": cpu_s}},
     )
 
 
@@ -201,5 +203,5 @@ def test_problems_name_the_core_and_the_program(monkeypatch: pytest.MonkeyPatch)
         "background.cpus needs stress-ng", "background.cpus: k8sdds cannot use core 7", "background.flows needs iperf3"
     ]  # fmt: skip
     assert background.problems([trial()]) == []
-    (refused,) = preflight.unsupported([cell(flows=1)], can_switch=False)
-    assert "`background` is available only in the lab" in refused.what
+    (refused,) = preflight.unsupported([cell(flows=1), cell(cpus=[0])], can_switch=False)
+    assert "`background.cpus` is available only in the lab" in refused.what

@@ -204,6 +204,15 @@ def test_all_participants_can_be_on_one_node() -> None:
     assert "this user may not list nodes" in unknown.what
 
 
+def test_the_background_runs_on_the_nodes_of_the_first_participants() -> None:
+    loaded = cell(network="flannel-vxlan", subscribers=2, background={"flows": 5})
+    slots = placement.slots(loaded, nodes())
+    assert slots["load0"].node == slots["pub0"].node != slots["sub0"].node == slots["load1"].node
+    assert (slots["load0"].role, slots["load0"].host) == ("load", False)
+    (unknown,) = preflight.placement_problems([loaded], [], IMAGE)
+    assert unknown.what.startswith("background: this user may not list nodes")
+
+
 def test_settings_that_only_the_lab_supports_are_rejected() -> None:
     cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
     problems = preflight.unsupported(cells, can_switch=True)

@@ -10,7 +10,7 @@ from k8sdds import versions
 from k8sdds.model.ip_families import IpFamily, family_of
 from k8sdds.model.placement import numbered
 from k8sdds.model.profile import toleration
-from k8sdds.model.trial import Cell, Participant
+from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant
 from k8sdds.system.errors import InputError
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -110,7 +110,7 @@ def usable(nodes: Sequence[NodeInfo], architectures: Sequence[str]) -> list[Node
 
 
 def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
-    """Return the node's name of each participant of a cell.
+    """Return the node's name of each participant of a cell, and of each pod of its background.
 
     Raises:
         InputError: these nodes do not satisfy the cell's placement or number of nodes.
@@ -118,7 +118,9 @@ def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
     if cell.nodes and cell.nodes > len(nodes):
         raise InputError(f"{cell.describe()}: nodes: {cell.nodes} requested, {len(nodes)} available")
     if isinstance(cell.placement, dict):
-        return {participant: _placed(cell, participant, nodes) for participant in cell.participants}
+        return _with_loads(
+            cell, {participant: _placed(cell, participant, nodes) for participant in cell.participants}
+        )
     count = cell.nodes or len(nodes)
     if count < 2 and cell.crosses_links:
         raise InputError(
@@ -127,7 +129,14 @@ def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
         )
     if not count:
         raise InputError("no node can run pods", "inspect them: kubectl get nodes; kubectl describe node")
-    return {participant: nodes[number].name for participant, number in numbered(cell, count).items()}
+    return _with_loads(
+        cell, {participant: nodes[number].name for participant, number in numbered(cell, count).items()}
+    )
+
+
+def _with_loads(cell: Cell, places: dict[Participant, str]) -> dict[Participant, str]:
+    neighbors = (FIRST_PUBLISHER, FIRST_SUBSCRIBER)
+    return places | {load: places[neighbor] for load, neighbor in zip(cell.loads, neighbors, strict=False)}
 
 
 def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> str:

@@ -26,7 +26,7 @@ def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:
 
 def pin_cores(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> core_layout.Layout:
     """Apply the cell's core layout on each machine, to the participants that run there."""
-    cpus: dict[str, tuple[int, ...] | None] = {}
+    cpus: dict[str, tuple[int, ...] | None] = dict.fromkeys(load.name for load in cell.loads)
     includes_scheduling, harness = False, None
     for machine in {pod.machine for pod in ready_pods.values()}:
         local = {name: pod for name, pod in ready_pods.items() if pod.machine == machine}

@@ -58,8 +58,8 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
                 f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",
                 "remove it, or measure on a cluster that `k8sdds deploy` built",
             )
-        if cell.background:
-            add("`background` is available only in the lab", "remove it, or use --testbed lab")
+        if cell.background.cpus:
+            add("`background.cpus` is available only in the lab", "remove it, or use --testbed lab")
         if cell.capture:
             add("`capture` is available only in the lab", "remove it, or use --testbed lab")
     return list(problems.values())
@@ -192,13 +192,17 @@ def placement_problems(
         imported: Returns the images that the runtime of a node has, if they can be read.
     """
     if not nodes:
+        settings = {
+            "placement same-node": any(cell.placement == SAME_NODE for cell in cells),
+            "background": any(cell.background for cell in cells),
+        }
         return [
             Problem(
-                "placement same-node: this user may not list nodes, so that k8sdds cannot select one",
-                "change the placement, or get the right to list nodes",
+                f"{setting}: this user may not list nodes, so that k8sdds cannot select them",
+                "remove it, or get the right to list nodes",
             )
-            for cell in cells[:1]
-            if any(cell.placement == SAME_NODE for cell in cells)
+            for setting, is_used in settings.items()
+            if is_used
         ]
     candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
     problems: dict[str, Problem] = {}

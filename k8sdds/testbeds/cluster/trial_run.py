@@ -84,11 +84,10 @@ def _not_started(execs: Sequence[ParticipantExec], problems: Mapping[str, str]) 
 def _start_servers(
     servers: Sequence[ParticipantExec], is_listening: Callable[[ParticipantExec], bool]
 ) -> dict[str, str]:
-    """Start the servers and wait until they listen. Return why a server does not; empty if all do."""
+    """Start each server when the previous one listens. Return why a server does not; empty if all do."""
     for execution in servers:
         execution.start_at(time.time_ns())
-    deadline = time.monotonic() + LISTEN_TIMEOUT_S
-    for execution in servers:
+        deadline = time.monotonic() + LISTEN_TIMEOUT_S
         while not is_listening(execution):
             if time.monotonic() > deadline:
                 return {_name(execution): f"does not listen on {execution.launch.listens}"}
