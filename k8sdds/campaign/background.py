@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.selection import LAB
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s
-from k8sdds.workloads.tools import PATH
+from k8sdds.workloads.tools import PATH, iperf3
 
 FIRST_PORT = 5301
 FLOWS_PER_PROCESS = 128
@@ -67,8 +67,20 @@ def problems(trials: Sequence[Trial]) -> list[Problem]:
     return list(found.values())
 
 
-def launches(trial: Trial, folder: Path, endpoints: Mapping[str, Endpoint]) -> list[Launch]:
-    """Return what runs next to the participants, receivers first; empty without background."""
+def launches(
+    trial: Trial,
+    folder: Path,
+    endpoints: Mapping[str, Endpoint],
+    files: Callable[[Participant, Path], Path],
+) -> list[Launch]:
+    """Return what runs next to the participants, receivers first; empty without background.
+
+    Args:
+        trial: The trial.
+        folder: The folder of the attempt.
+        endpoints: The endpoint of each pod of the background, by name.
+        files: Maps a pod's folder on this machine to the path that the pod sees.
+    """
     load = trial.cell.background
     ports = [FIRST_PORT + index for index in range(math.ceil(load.flows / FLOWS_PER_PROCESS))]
     commands: list[tuple[Participant, list[str], Listener]] = []
@@ -83,12 +95,14 @@ def launches(trial: Trial, folder: Path, endpoints: Mapping[str, Endpoint]) -> l
         Launch(
             participant=participant,
             argv=("sh", "-c", _script(programs)),
-            directory=(folder / participant.name).resolve(),
+            directory=directory,
+            env=iperf3.environment(files(participant, directory)),
             listens=listener,
             # The meters are read while the participants measure, for as long.
             window=Window(trial.warmup_s, trial.duration_s),
         )
         for participant, programs, listener in commands
+        for directory in [(folder / participant.name).resolve()]
     ]
 
 

@@ -72,7 +72,12 @@ class Launches:
             )
         for service in () if servers else trial.cell.services:
             launches.append(_discovery(trial, service, folder, endpoints[service.name].address))
-        launches += background.launches(trial, folder, endpoints)
+        launches += background.launches(
+            trial,
+            folder,
+            endpoints,
+            lambda pod, directory: session.paths(trial, pod, directory, None, None).files,
+        )
         for launch in launches:
             launch.directory.mkdir(parents=True)
         return launches

@@ -64,10 +64,11 @@ def test_the_load_runs_between_other_pods_of_the_same_nodes() -> None:
 def test_1500_flows_are_12_processes_that_start_after_their_servers(tmp_path: Path) -> None:
     endpoints = {"load1": Endpoint("10.0.0.4", "eth0", None)}
     sink, source = background.launches(
-        trial(flows=1500, kind="tcp", rate_mbit=0.5, cpus=[1]), tmp_path, endpoints
+        trial(flows=1500, kind="tcp", rate_mbit=0.5, cpus=[1]), tmp_path, endpoints, lambda _, folder: folder
     )
     assert (sink.participant, source.participant) == (LOAD_SINK, LOAD_SOURCE)
     assert sink.argv[2].count("iperf3 --server") == source.argv[2].count("iperf3 --client 10.0.0.4") == 12
+    assert source.env == {"TMPDIR": str(tmp_path.resolve() / "load0")}
     counts = [
         int(line.split("--parallel ")[1].split()[0])
         for line in source.argv[2].splitlines()

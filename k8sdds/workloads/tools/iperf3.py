@@ -75,6 +75,12 @@ class Report(Shape):
         )
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of iperf3, which maps a temporary file in a folder for each stream."""
+    # Images need not have a /tmp.
+    return {"TMPDIR": str(folder)}
+
+
 class Iperf3(Tool):
     """iperf3, whose client reports what both sides counted."""
 
@@ -87,8 +93,7 @@ class Iperf3(Tool):
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         """Return the command line of the client or the server."""
         server = server_of(surroundings)
-        # iperf3 maps a temporary file for each stream, and images need not have a /tmp.
-        env = {"TMPDIR": str(surroundings.paths.files)}
+        env = environment(surroundings.paths.files)
         common = [self.name, "--json", "--port", str(PORT)]
         if participant.subscribes:
             argv = [*common, "--server", "--bind", server.address]
