@@ -129,7 +129,7 @@ class PodStart(Exchange):
     def describe(self, record: Metrics) -> str:
         """Return when all pods were ready, and the mean of each pod."""
         if record.pods_ready_s is None or record.pod_start_mean_s is None:
-            return "pods not ready"
+            return "time until pods are ready unknown"
         return f"all pods ready after {record.pods_ready_s:.2f} s, mean {record.pod_start_mean_s:.2f} s"
 
 
