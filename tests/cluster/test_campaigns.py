@@ -70,9 +70,10 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
             "best-effort",
             ("--set", "networks=[host, flannel-vxlan]", "--set", "payload_bytes=1024", "--meter"),
         ),
-        pytest.param("multicast-4sub", ("--set", "payload_bytes=1024"), marks=pytest.mark.long),
+        ("multicast-4sub", ("--set", "payload_bytes=1024")),
     ],
 )
+@pytest.mark.long
 def test_experiments_of_the_study(
     experiment: str, options: tuple[str, ...], k8sdds: Command, user: User, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path
     assert {row["subscribers"] for row in valid} == {12}
 
 
+@pytest.mark.long
 def test_a_prepared_namespace_is_enough(
     k8sdds: Command, admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:

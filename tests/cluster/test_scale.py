@@ -29,7 +29,8 @@ def measured(*sizes: int) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("sizes", [(30,), pytest.param((100, 300), marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("sizes", [(30,), (100, 300)])
 def test_requests_grow_linearly_with_the_participants(sizes: tuple[int, ...]) -> None:
     report = measured(*sizes)
     assert report["audited"] == report["counted"]  # k8sdds counts every request

@@ -36,6 +36,7 @@ def switched(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) ->
         yield cluster
 
 
+@pytest.mark.long
 def test_a_switch_is_rejected_before_any_change(one_machine: Deployed) -> None:
     """Without confirmation, and without a bundle that contains the image."""
     installed = one_machine.kubectl("get", "daemonsets", "-n", versions.NETWORK_NAMESPACE, "-o", "yaml")

@@ -264,6 +264,7 @@ def test_exactly_what_a_network_created_is_found_and_removed(node: None, name: s
     assert stable(after) == stable(before)
 
 
+@pytest.mark.long
 def test_a_leftover_that_cannot_be_removed_is_still_reported(node: None) -> None:
     """The device is no Open vSwitch device, and the node has no containerd to run weaveutil."""
     shell("ip link add datapath type bridge")

@@ -35,6 +35,7 @@ def test_second_deploy_changes_nothing(one_machine: Deployed) -> None:
     assert plan["actions"] == []
 
 
+@pytest.mark.long
 def test_deploy_restores_what_is_missing(one_machine: Deployed) -> None:
     one_machine.kubectl("delete", "daemonset", "flannel", "-n", "k8sdds-network")
     one_machine.kubectl("delete", "clusterrolebinding", "k8sdds:metrics-server")

@@ -274,7 +274,9 @@ def resumed(k8sdds: Command, tmp_path: Path) -> None:
     assert len(attempts(tmp_path / "out")) == len(records)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 5)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 5, marks=pytest.mark.long)]
+)
 def test_an_interrupted_campaign_stops_cleanly_and_resumes(
     k8sdds: Command, small: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

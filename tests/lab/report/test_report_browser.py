@@ -243,6 +243,7 @@ def test_labels_of_networks_are_never_code(browser, tmp_path):
     assert browser.title != "2"
 
 
+@pytest.mark.long
 def test_a_live_report_shows_new_results(browser, tmp_path):
     run = folders.single(tmp_path / "run")
     with live.server(run, 0) as server:
