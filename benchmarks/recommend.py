@@ -44,7 +44,7 @@ import common
 from k8sdds.analysis import overhead
 from k8sdds.analysis.requirements import NOT_MET
 from k8sdds.analysis.selection import Fit, scores
-from k8sdds.campaign import applications, planner
+from k8sdds.campaign import applications, planners
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.application import Application, ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
@@ -258,7 +258,7 @@ def concluded(experiment: ApplicationExperiment, rows: Sequence[Row]) -> Option 
 def by_k8sdds(case: Case, measure: Measure, _: str, budget: int) -> tuple[Option | None, int]:
     """Search with the planner of `k8sdds recommend`."""
     experiment = case.experiment.model_copy(update={"search": Search(max_trials=budget)})
-    plan = planner.of(experiment)
+    plan = planners.of(experiment)
     assert plan is not None
     attempts: list[TrialRecord] = []
     rows: list[Row] = []
