@@ -151,7 +151,11 @@ def changed(
 
 
 def experiment(application: Application, search: Search | None = None) -> ApplicationExperiment:
-    """Return the experiment that measures an application; its sweeps have one flow each."""
+    """Return the experiment that measures an application; its sweeps have one flow each.
+
+    Raises:
+        InputError: There are too many configurations or trials, or a trial would be too long.
+    """
     networks = application.choices.networks or [
         NetworkChoice(name=name)
         for name in (*DEFAULT_NETWORKS, *(ENCRYPTING_NETWORKS if application.security == "encrypted" else ()))
@@ -178,20 +182,26 @@ def experiment(application: Application, search: Search | None = None) -> Applic
         )
         for flow in application.flows
     ]
-    return ApplicationExperiment(
-        name=application.name,
-        title=application.title,
-        description=application.description,
-        baseline=networks[0].display_name,
-        repetitions=application.repetitions,
-        duration_s=application.duration_s or default_duration_s(application),
-        warmup_s=application.warmup_s,
-        layout=application.layout,
-        link=application.link,
-        sweeps=sweeps,
-        application=application,
-        search=search,
-    )
+    try:
+        return ApplicationExperiment(
+            name=application.name,
+            title=application.title,
+            description=application.description,
+            baseline=networks[0].display_name,
+            repetitions=application.repetitions,
+            duration_s=application.duration_s or default_duration_s(application),
+            warmup_s=application.warmup_s,
+            layout=application.layout,
+            link=application.link,
+            sweeps=sweeps,
+            application=application,
+            search=search,
+        )
+    except ValidationError as error:
+        reasons = [f"{each['loc'][0]}: {each['msg']}" for each in error.errors()]
+        raise InputError(
+            f"{application.name}: {'; '.join(dict.fromkeys(reasons))}", f"see: {Application.page}"
+        ) from error
 
 
 SEARCHED_SHARE = 0.2

@@ -118,10 +118,10 @@ def changed(
     if max_time_min is not None:
         data["max_time_min"], options["max_time_min"] = max_time_min, f"--max-time {max_time_min:g}"
     try:
-        result = Experiment.model_validate(data, context=KNOWN)
+        result = type(experiment).model_validate(data, context=KNOWN)
     except ValidationError as error:
         lines = []
-        for mistake in yaml_text.mistakes(error, data, Experiment):
+        for mistake in yaml_text.mistakes(error, data, type(experiment)):
             option = _options_of(mistake, options)
             lines.append(
                 f"{option}: {mistake.message}"

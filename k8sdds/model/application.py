@@ -282,3 +282,9 @@ class ApplicationExperiment(Experiment):
     search: Search | None = Field(
         default=None, description="how configurations are searched; missing: all are measured equally often"
     )
+
+    @model_validator(mode="after")
+    def _has_a_sweep_for_each_flow(self) -> ApplicationExperiment:
+        if len(self.sweeps) != len(self.application.flows):
+            raise mistake("must have one sweep for each flow of the application", "sweeps")
+        return self

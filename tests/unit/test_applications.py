@@ -15,6 +15,7 @@ from k8sdds.cli import verdict as command
 from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
 from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
+from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, RequirementsNotMet, RequirementsUndecided
 from tests.applications import Truth, application, best_of, folder
 from tests.unit.test_init import all_keys_enabled, keys
@@ -147,6 +148,30 @@ def test_the_experiment_of_a_run_folder_has_the_same_cells(tmp_path: Path) -> No
     assert [cell.cell_id for cell in expand(again).cells] == [
         cell.cell_id for cell in expand(experiment).cells
     ]
+
+
+def test_the_experiment_of_a_run_folder_has_a_sweep_for_each_flow(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", applications.experiment(application()))
+    path = run.path / "experiment.yaml"
+    changed = experiments.changed(experiments.load(str(path)), repetitions=2)
+    assert isinstance(changed, ApplicationExperiment) and changed.repetitions == 2
+    data = changed.model_dump(mode="json", exclude_none=True)
+    path.write_text(yaml_text.dump(data | {"sweeps": 2 * data["sweeps"]}))
+    with pytest.raises(InputError, match="one sweep for each flow"):
+        experiments.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"repetitions": 1000, "choices": {"batch_bytes": list(range(0, 100))}}, "more than 100,000 trials"),
+        ({"choices": {"batch_bytes": list(range(500))}}, "more than 10,000 combinations"),
+        ({"flows": [{"name": "a", "payload_bytes": 64, "rate": 1e-4, "delay": "p99 <= 1 s"}]}, "duration_s: "),
+    ],
+)
+def test_an_application_that_is_too_large_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        applications.experiment(application(**changes))
 
 
 def test_changes_of_the_command_line() -> None:
