@@ -22,7 +22,7 @@ from k8sdds.model.background import MAX_FLOWS, Background
 from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
 from k8sdds.model.security import NONE, SecurityChoice
 from k8sdds.model.trial import Cell
-from k8sdds.networks import find
+from k8sdds.networks import find, label_without_engine
 from k8sdds.results import histograms
 from k8sdds.security import levels
 from k8sdds.system import yaml_text
@@ -157,8 +157,7 @@ def experiment(application: Application, search: Search | None = None) -> Applic
         InputError: There are too many configurations or trials, or a trial would be too long.
     """
     networks = application.choices.networks or [
-        NetworkChoice(name=name)
-        for name in (*DEFAULT_NETWORKS, *(ENCRYPTING_NETWORKS if application.security == "encrypted" else ()))
+        NetworkChoice(name=name) for name in default_networks(application)
     ]
     choices = application.choices
     several = any(flow.subscribers > 1 for flow in application.flows)
@@ -202,6 +201,11 @@ def experiment(application: Application, search: Search | None = None) -> Applic
         raise InputError(
             f"{application.name}: {'; '.join(dict.fromkeys(reasons))}", f"see: {Application.page}"
         ) from error
+
+
+def default_networks(application: Application) -> tuple[str, ...]:
+    """Return the networks that an application may have if it names none."""
+    return (*DEFAULT_NETWORKS, *(ENCRYPTING_NETWORKS if application.security == "encrypted" else ()))
 
 
 SEARCHED_SHARE = 0.2
@@ -288,6 +292,42 @@ def restricted(experiment: Experiment, names: Sequence[str]) -> Experiment:
     return experiment.model_copy(update={"sweeps": sweeps, "baseline": baseline})
 
 
+def allowed(application: Application) -> dict[str, set[str]]:
+    """Return the values that may be chosen, as text by key of a sweep; without networks if none are named."""
+    sweep = experiment(application).sweeps[0]
+    return {
+        axis: {str(_shown(value)) for value in getattr(sweep, axis)}
+        for axis in AXES
+        if axis != "reliability" and (axis != "networks" or application.choices.networks)
+    }
+
+
+def changed_in(experiment: ApplicationExperiment, application: Application) -> ApplicationExperiment:
+    """Return the experiment with a changed application that sends the same, without what it may not choose."""
+    known = allowed(application)
+    sweeps = [
+        sweep.model_copy(
+            update={
+                axis: [
+                    value
+                    for value in getattr(sweep, axis)
+                    if label_without_engine(str(_shown(value))) in texts
+                ]
+                for axis, texts in known.items()
+            }
+        )
+        for sweep in experiment.sweeps
+    ]
+    return experiment.model_copy(update={"application": application, "sweeps": sweeps})
+
+
+def is_encrypted_once(application: Application, network: str, security: str) -> bool:
+    """Return whether a network and a level of DDS Security encrypt samples once, if they must be encrypted."""
+    if application.security != "encrypted" or application.choices.security:
+        return True
+    return (security == NONE) == bool(find(network).encryption)
+
+
 def _test(flow: Flow) -> TestChoice:
     return TestChoice.model_validate(
         {"name": "paced"} | ({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
@@ -368,11 +408,7 @@ def background(application: Application, flow: Flow, transport: str) -> Backgrou
 def _contradiction(application: Application, cells: Sequence[Cell]) -> str:
     """Return why a configuration cannot be measured or does not protect its samples; empty if it can."""
     for cell in cells:
-        if (
-            application.security == "encrypted"
-            and not application.choices.security
-            and (cell.security == NONE) != bool(find(cell.network).encryption)
-        ):
+        if not is_encrypted_once(application, cell.network, cell.security):
             return f"samples are encrypted once: by {cell.network} or by DDS Security, not by both or by none of them"
         for what, _ in contradictions.of_cell(cell):
             return what.removeprefix(f"{cell.describe()}: ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -117,13 +117,19 @@ def recommend(
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:
     """Return the evidence of run folders. Raises InputError."""
+    from k8sdds.campaign import applications
     from k8sdds.recommend import evidence
     from k8sdds.results.run_folder import RunFolder
 
     if len(folders) == 1:
         run = RunFolder.open(folders[0])
         own = evidence.own_application(run)
-        if own is not None and own.application.flows == application.flows:
-            # What is required may have changed since then, but what was measured has not.
-            return evidence.of_own_run(run, own.model_copy(update={"application": application}))
+        if own is not None and _sent(own.application) == _sent(application):
+            # What is required or may be chosen may have changed since then, but what was measured has not.
+            return evidence.of_own_run(run, applications.changed_in(own, application))
     return evidence.of_folders(application, [str(folder) for folder in folders])
+
+
+def _sent(application: Application) -> tuple[Any, ...]:
+    """Return what an application sends."""
+    return application.together, *(flow.sent for flow in application.flows)

@@ -144,6 +144,14 @@ class Flow(Strict):
         ]
 
     @property
+    def sent(self) -> tuple[Any, ...]:
+        """What its cells depend on: everything but what it requires."""
+        return (
+            self.name, self.payload_bytes, self.rate, self.publishers, self.subscribers, self.reliability,
+            self.deadline_ms,
+        )  # fmt: skip
+
+    @property
     def payload_mbit(self) -> float:
         """The rate of the payload of all its publishers to one subscriber, in Mbit/s."""
         return self.payload_bytes * 8e-6 * self.rate * self.publishers

@@ -17,6 +17,7 @@ from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.applications import AXES, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
 from k8sdds.model.trial import defaults
+from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
@@ -35,6 +36,9 @@ ENVIRONMENT = (
 )
 """Columns that no choice sets. Trials that differ in them are never compared."""
 MAX_COMBINATIONS = 20_000
+
+_Entry = tuple[Flow, tuple[str, ...], Row]
+"""A trial of a flow with the values of its choices as text, in the order of `AXES`."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +181,9 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     """Return what any run folders show about an application.
 
     Raises:
-        InputError: A folder is not a run folder, or none has a trial of a flow of the application.
+        InputError: A folder is not a run folder, or none has a trial of a flow of the application that it allows.
     """
-    rows: list[tuple[Flow, tuple[str, ...], Row]] = []
-    notes: list[str] = []
+    rows: list[_Entry] = []
     for index, folder in enumerate(folders):
         for row in overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(folder)))):
             rows += [
@@ -198,6 +201,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f"no trial in {', '.join(folders)} is one of {application.name} ({wanted})",
             f"measure it: k8sdds run --application {application.name}",
         )
+    rows, notes = _allowed(application, rows)
     environments = Counter(_environment(row) for _, _, row in rows)
     usual = environments.most_common(1)[0][0]
     if len(environments) > 1:
@@ -211,7 +215,33 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     return Evidence(application, tuple(options), (), (), tuple(notes), tuple(folders), len(rows))
 
 
-def _options(application: Application, rows: Sequence[tuple[Flow, tuple[str, ...], Row]]) -> list[Option]:
+def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
+    """Return the trials of configurations that an application may choose, and a note if there are others."""
+    known = {"networks": set(applications.default_networks(application))} | applications.allowed(application)
+    kept: list[_Entry] = []
+    refused: dict[str, None] = {}
+    for flow, values, row in rows:
+        why = [
+            SHOWN.get(axis, axis)
+            for axis, text in zip(AXES, values, strict=True)
+            if axis in known and label_without_engine(text) not in known[axis]
+        ]
+        if not why and not applications.is_encrypted_once(application, str(row["network"]), str(row["security"])):
+            why = ["encryption"]
+        if not why:
+            kept.append((flow, values, row))
+        refused |= dict.fromkeys(why)
+    if not kept:
+        raise InputError(
+            f"{application.name} does not allow any measured configuration: {', '.join(sorted(refused))}",
+            f"allow them in `choices`, see: {Application.page}",
+        )
+    left_out = len(rows) - len(kept)
+    note = f"{left_out} trials are left out: the application does not allow their {', '.join(sorted(refused))}"
+    return kept, [note] if left_out else []
+
+
+def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
     index: dict[tuple[str, tuple[str, ...]], list[Row]] = defaultdict(list)
     seen: dict[str, dict[str, Any]] = {axis: {} for axis in AXES}
     usual = defaults(*(axis for axis in AXES if axis != "networks"))

@@ -12,6 +12,7 @@ from k8sdds.campaign import applications, experiments, new_experiment
 from k8sdds.campaign.applications import Candidates
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli import verdict as command
+from k8sdds.cli.recommend import _evidence as evidence_of
 from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
 from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
@@ -265,10 +266,32 @@ def test_any_run_folder_is_evidence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no trial in"):
         evidence.of_folders(application(flows=flows[1:]), [str(path) for path in paths])
     # Configurations of different folders are never compared within a repetition.
-    alone = answer(evidence.of_folders(first.application, [str(path) for path in paths]))
+    both = application(choices={"receive_mode": "listener"})
+    alone = answer(evidence.of_folders(both, [str(path) for path in paths]))
     other = next(each for each in alone.ranked if each.option.choices["network"] == "kube-router")
     first_of_other = next(each for each in alone.ranked if each.option.choices["network"] == "flannel-vxlan")
     assert (other.against is None) != (first_of_other.against is None) or alone.recommended in (
         other,
         first_of_other,
     )
+
+
+def test_only_what_the_application_allows_is_evidence(tmp_path: Path) -> None:
+    run = folder(tmp_path / "run", applications.experiment(application()))
+    asked = application(choices={"networks": ["kube-router"], "middleware": ["fastdds"]})
+    for found in (evidence.of_folders(asked, [str(run.path)]), evidence_of(asked, [run.path])):
+        allowed = {(option.choices["network"], option.choices["middleware"]) for option in found.options}
+        assert allowed == {("kube-router", "fastdds")}
+    (note,) = evidence.of_folders(asked, [str(run.path)]).notes
+    assert note.endswith("left out: the application does not allow their middleware, network")
+    with pytest.raises(InputError, match="does not allow any measured configuration: encryption"):
+        evidence.of_folders(application(security="encrypted"), [str(run.path)])
+
+
+def test_a_changed_limit_needs_no_further_trial(tmp_path: Path) -> None:
+    """The trials are those of the application's own campaign, with what failed in it."""
+    run = folder(tmp_path / "run", applications.experiment(application()), invalid=["flannel-hostgw"])
+    flow = application().flows[0].model_dump() | {"delay": "p90 <= 1 ms"}
+    found = evidence_of(application(flows=[flow]), [run.path])
+    assert {option.choices["network"] for option in found.options if option.failed} == {"flannel-hostgw"}
+    assert answer(found).verdict == "not met"
