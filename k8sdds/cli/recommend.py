@@ -104,8 +104,12 @@ def recommend(
     if folders:
         from k8sdds.cli.verdict import conclude
 
-        if dry_run or max_trials is not None:
-            raise InputError("--from measures nothing", "leave out --dry-run and --max-trials")
+        testbed = (on, kubeconfig, context, namespace, pod_network, image, meter, psk_file)
+        if dry_run or any(given is not None for given in (max_trials, repeat, duration, seed, *testbed)):
+            raise InputError(
+                "--from measures nothing",
+                "leave out the options for measuring; allowed: --network, --set, --output and --format",
+            )
         conclude(_evidence(loaded, folders), output, form)
         return
     if form != "table":

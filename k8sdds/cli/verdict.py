@@ -44,6 +44,8 @@ def conclude(
 
 def refuse(result: Answer, failed: InvalidTrials | None = None) -> None:
     """Raise an error with the exit code of the verdict, unless a configuration meets all requirements."""
+    from k8sdds.report.formats import count
+
     name = result.evidence.application.name
     if result.verdict == "met":
         return
@@ -55,11 +57,7 @@ def refuse(result: Answer, failed: InvalidTrials | None = None) -> None:
             "allow more choices, or lower a requirement; the page has the reason of each configuration",
         )
     best = result.recommended
-    more = (
-        f"about {best.further} further repetitions: --repeat"
-        if best and best.further
-        else "more repetitions: --repeat"
-    )
+    more = f"about {count(best.further, 'more repetition')}" if best and best.further else "more repetitions"
     raise RequirementsUndecided(
-        f"it is undecided whether a configuration meets all requirements of {name}", f"measure {more}"
+        f"it is undecided whether a configuration meets all requirements of {name}", f"measure {more}: --repeat"
     )

@@ -226,7 +226,9 @@ def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_En
             for axis, text in zip(AXES, values, strict=True)
             if axis in known and label_without_engine(text) not in known[axis]
         ]
-        if not why and not applications.is_encrypted_once(application, str(row["network"]), str(row["security"])):
+        if not why and not applications.is_encrypted_once(
+            application, str(row["network"]), str(row["security"])
+        ):
             why = ["encryption"]
         if not why:
             kept.append((flow, values, row))

@@ -116,7 +116,8 @@ def lead(answer: Answer) -> list[str]:
         further = (
             f" {formats.count(best.further, 'further repetition')} would decide it." if best.further else ""
         )
-        sentences.append(f"The most promising is {name}.{further}")
+        measured = formats.count(best.option.repetitions, "repetition")
+        sentences.append(f"The most promising is {name}, measured in {measured}.{further}")
     if best.cost is not None:
         sentences.append(f"Its {TITLES[application.optimize]}: {_cost(answer, best)}.")
     if answer.runner_up is not None:
@@ -154,9 +155,10 @@ def notes(answer: Answer) -> list[str]:
         lines.append(together)
     lines += [f"Note: {note}." for note in evidence.notes]
     if evidence.unmeasured:
+        predicted = ", which the search only predicted to be no better, without a stated error"
         lines.append(
-            f"Not measured: {formats.count(len(evidence.unmeasured), 'further configuration')}, which the search only"
-            " predicted to be no better, without a stated error."
+            f"Not measured: {formats.count(len(evidence.unmeasured), 'further configuration')}"
+            f"{predicted if evidence.rounds > 1 else ''}."
         )
     for option in (each.option for each in answer.ranked):
         if lacking := [

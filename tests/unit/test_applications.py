@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from k8sdds.campaign import applications, experiments, new_experiment
 from k8sdds.campaign.applications import Candidates
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli import verdict as command
+from k8sdds.cli.app import app
 from k8sdds.cli.recommend import _evidence as evidence_of
 from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
 from k8sdds.recommend import evidence, results
@@ -243,7 +245,10 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixt
         with pytest.raises(kind) as error:
             conclude(run, experiment, tmp_path / "out")
         assert error.value.exit_code in (7, 8) and error.value.remedy
+        if kind is RequirementsUndecided:
+            assert "more repetition" in error.value.remedy and error.value.remedy.endswith(": --repeat")
     page = (tmp_path / "out" / "recommendation.html").read_text()
+    assert "measured in 5 repetitions" in page
     assert "undecided" in page and "Requirements of the recommended configuration" in page
     assert '"verdict": "not met"' in capsys.readouterr().out
 
@@ -295,3 +300,10 @@ def test_a_changed_limit_needs_no_further_trial(tmp_path: Path) -> None:
     found = evidence_of(application(flows=[flow]), [run.path])
     assert {option.choices["network"] for option in found.options if option.failed} == {"flannel-hostgw"}
     assert answer(found).verdict == "not met"
+
+
+def test_options_that_need_a_measurement_are_refused_with_run_folders(tmp_path: Path) -> None:
+    for options in (["--dry-run"], ["--repeat", "3"], ["--testbed", "lab"], ["--seed", "1"]):
+        result = CliRunner().invoke(app, ["recommend", "commands", "--from", str(tmp_path), *options])
+        assert isinstance(result.exception, InputError), options
+        assert result.exception.message == "--from measures nothing"
