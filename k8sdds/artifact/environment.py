@@ -34,7 +34,8 @@ def of_python() -> str:
 
 
 def of_run(run: RunFolder) -> str:
-    """Return the machine, versions and networks of campaign.json as JSON."""
+    """Return the machine, versions and networks of a campaign as JSON."""
     campaign = run.campaign
-    kept = {key: campaign.get(key) for key in ("k8sdds_version", "seed", "command", "testbed", "networks")}
+    kept = {key: campaign.get(key) for key in ("k8sdds_version", "seed", "command", "testbed")}
+    kept["networks"] = run.networks
     return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n"

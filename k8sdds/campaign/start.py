@@ -14,11 +14,10 @@ from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
 from k8sdds.campaign.preflight import refuse
-from k8sdds.campaign.trial_loop import Campaign, Observer, plan_json, prepare
+from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare
 from k8sdds.middleware import config
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
-from k8sdds.networks import find
 from k8sdds.perftest import command
 from k8sdds.results.run_folder import CAMPAIGN, MIDDLEWARE_CONFIG, PLAN, QOS, SCHEMA, RunFolder, utc_now
 from k8sdds.system import yaml_text
@@ -125,10 +124,9 @@ def _campaign_json(
     seed: int,
 ) -> dict[str, Any]:
     """Return the content of campaign.json, without DDS Security."""
-    networks: dict[str, Any] = {}
-    for trial in trials:
-        if trial.cell.network_label not in networks:
-            networks[trial.cell.network_label] = _network_facts(trial, session)
+    networks = network_facts(trials)
+    for label, trial in {trial.cell.network_label: trial for trial in reversed(trials)}.items():
+        networks[label] |= session.network_facts(trial) | session.link_facts(trial)
     data = {
         "schema": SCHEMA,
         "campaign": name,
@@ -152,23 +150,6 @@ def _campaign_json(
     for program in programs.values():
         data |= program.facts(testbed.name)
     return data
-
-
-def _network_facts(trial: Trial, session: Session) -> dict[str, Any]:
-    network = find(trial.cell.network)
-    return {
-        "name": network.name,
-        "title": network.title,
-        "options": trial.cell.network_options,
-        "layer": network.layer,
-        "encapsulation": network.encapsulation,
-        "multicast": network.multicast,
-        "encryption": network.encryption,
-        "unprotected": network.unencrypted,
-        "differences": network.differences,
-        **session.network_facts(trial),
-        **session.link_facts(trial),
-    }
 
 
 def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]:

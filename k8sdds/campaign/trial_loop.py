@@ -18,6 +18,7 @@ from k8sdds.campaign import validity
 from k8sdds.campaign.launches import Launches
 from k8sdds.campaign.planner import Planner
 from k8sdds.model.trial import Trial
+from k8sdds.networks import find
 from k8sdds.perftest import command
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import RunFolder, utc_now
@@ -143,7 +144,9 @@ class Campaign:
             Block(index, block.trials)
             for index, block in enumerate(self._testbed.blocks(trials, seed), len(self._blocks))
         ]
-        self.run.append_plan(**plan_json(blocks))
+        known = self.run.networks
+        new = {label: facts for label, facts in network_facts(trials).items() if label not in known}
+        self.run.append_plan(**plan_json(blocks), networks=new)
         self._blocks += blocks
         self._trials += trials
         return blocks
@@ -276,6 +279,27 @@ def plan_json(blocks: Sequence[Block]) -> dict[str, Any]:
         "blocks": [[trial.trial_id for trial in block.trials] for block in blocks],
         "trials": {trial.trial_id: trial.model_dump(mode="json") for trial in trials},
     }
+
+
+def network_facts(trials: Sequence[Trial]) -> dict[str, dict[str, Any]]:
+    """Return what is known of the trials' networks before they are built, by label."""
+    found: dict[str, dict[str, Any]] = {}
+    for cell in (trial.cell for trial in trials):
+        if cell.network_label in found:
+            continue
+        network = find(cell.network)
+        found[cell.network_label] = {
+            "name": network.name,
+            "title": network.title,
+            "options": cell.network_options,
+            "layer": network.layer,
+            "encapsulation": network.encapsulation,
+            "multicast": network.multicast,
+            "encryption": network.encryption,
+            "unprotected": network.unencrypted,
+            "differences": network.differences,
+        }
+    return found
 
 
 def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:

@@ -215,12 +215,11 @@ class Content:
         valid = {row["trial_id"] for row in (*self.best, *self.probes)}
         return list({row["trial_id"]: row for row in self.invalid if row["trial_id"] not in valid}.values())
 
-    @property
+    @cached_property
     def planned(self) -> int:
         """Number of planned trials; the number of attempted trials if the plan is unknown."""
-        trials = self.campaign.get("trials")
-        planned = [t for t in trials.values() if not _is_profile(t)] if isinstance(trials, dict) else []
-        return max(len(planned), self._attempted)
+        planned = sum(not _is_profile(trial) for trial in self.run.planned.values())
+        return max(planned, self._attempted)
 
     @property
     def untried(self) -> int:
@@ -278,8 +277,12 @@ class Content:
     @cached_property
     def protections(self) -> list[Row]:
         """The overheads of protection relative to the same network without it."""
-        known = self.campaign.get("networks")
-        return protection.protections(self.best, known if isinstance(known, dict) else {})
+        return protection.protections(self.best, self.network_facts)
+
+    @cached_property
+    def network_facts(self) -> dict[str, dict[str, Any]]:
+        """Facts of each network, by label."""
+        return self.run.networks
 
     @cached_property
     def limits(self) -> list[Row]:
@@ -379,8 +382,7 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     campaign = run.campaign
     table = tidy.frame(run, parquet=parquet)
     best = overhead.plain_rows(tidy.best(table))
-    known = campaign.get("networks")
-    labels = list(dict.fromkeys([*(known if isinstance(known, dict) else {}), *table[UNIT]]))
+    labels = list(dict.fromkeys([*run.networks, *table[UNIT]]))
     baseline = campaign.get("baseline") or ("host" if "host" in labels else None)
     labels.sort(key=lambda label: label != baseline)
     stopped = campaign.get("precision_percent") is not None

@@ -330,9 +330,7 @@ def _multicast(content: Content) -> list[str]:
     measured = {row[UNIT] for row in trials if row["transport"] == "multicast"}
     if not measured:
         return []
-    facts = content.campaign.get("networks")
-    facts = facts if isinstance(facts, dict) else {}
-    supporting = {label for label, fact in facts.items() if isinstance(fact, dict) and fact.get("multicast")}
+    supporting = {label for label, facts in content.network_facts.items() if facts.get("multicast")}
     labels = {row[UNIT] for row in trials}
     sentences = []
     if measured <= supporting and not labels <= supporting:

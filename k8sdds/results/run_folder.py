@@ -157,9 +157,32 @@ class RunFolder:
         yield self.campaign
         yield from (line for _, line in _json_lines(self.path / PLAN))
 
-    def append_plan(self, trials: dict[str, Any], blocks: list[list[str]]) -> None:
-        """Append trials that were planned while the campaign ran, and sync them to disk."""
-        _append_line(self.path / PLAN, {"at": utc_now(), "trials": trials, "blocks": blocks})
+    @property
+    def planned(self) -> dict[str, Any]:
+        """All planned trials, by id."""
+        return self._in_plan("trials")
+
+    @property
+    def networks(self) -> dict[str, dict[str, Any]]:
+        """Facts of the networks of all planned trials, by label."""
+        return {
+            label: facts for label, facts in self._in_plan("networks").items() if isinstance(facts, dict)
+        }
+
+    def _in_plan(self, key: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for plan in self.plan():
+            value = plan.get(key)
+            for name, each in value.items() if isinstance(value, dict) else ():
+                found.setdefault(name, each)
+        return found
+
+    def append_plan(
+        self, trials: dict[str, Any], blocks: list[list[str]], networks: dict[str, dict[str, Any]]
+    ) -> None:
+        """Append trials that were planned while the campaign ran, and their new networks, and sync them to disk."""
+        new = {"networks": networks} if networks else {}
+        _append_line(self.path / PLAN, {"at": utc_now(), "trials": trials, "blocks": blocks} | new)
 
     def append_attempt(self, attempt: dict[str, Any]) -> None:
         """Append an attempt and sync it to disk."""

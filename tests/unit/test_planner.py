@@ -60,6 +60,14 @@ def test_a_planner_adds_trials_until_it_needs_no_more(run_folder: RunFolder) -> 
     assert valid(run_folder) == IDS
     assert [plan["blocks"] for plan in run_folder.plan()] == [[[trial_id]] for trial_id in IDS]
     assert run_folder.events()[-1]["trials"] == 3
+    assert list(run_folder.planned) == IDS
+
+
+def test_facts_of_a_network_that_a_planner_adds_are_recorded_once(run_folder: RunFolder) -> None:
+    campaign(run_folder, repeat(VALID)).execute()
+    assert ["networks" in plan for plan in run_folder.plan()] == [False, True, False]
+    facts = run_folder.networks[TRIAL.cell.network_label]
+    assert facts["name"] == TRIAL.cell.network and "multicast" in facts
 
 
 def interrupted_after(attempts: int) -> Iterator[str]:

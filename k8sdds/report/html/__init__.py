@@ -265,11 +265,9 @@ def _by_families(content: Content) -> Iterator[tuple[str, str, list[Row]]]:
 
 
 def _networks(content: Content) -> list[dict[str, str]]:
-    facts = content.campaign.get("networks")
-    facts = facts if isinstance(facts, dict) else {}
     networks = []
     for label, name, trials in _by_families(content):
-        fact = facts.get(label) if isinstance(facts.get(label), dict) else {}
+        fact = content.network_facts.get(label, {})
         trial = trials[-1] if trials else {}
 
         def get(*names: str, fact: dict = fact, trial: dict = trial) -> str:
