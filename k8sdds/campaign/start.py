@@ -43,10 +43,12 @@ def start(
     session = prepare(testbed, blocks[0], observer)
     # The keyring reports renewed credentials to the campaign, which is created last.
     created: list[Campaign] = []
-    secured = any(protection_of(trial.cell) for trial in trials)
-    keyring = create_keyring(trials, lambda facts: created[0].credentials_renewed(facts)) if secured else None
+    # A search can add cells with DDS Security after its first round.
+    every = expansion.repetition(0, testbed.name)
+    secured = any(protection_of(trial.cell) for trial in every)
+    keyring = create_keyring(every, lambda facts: created[0].credentials_renewed(facts)) if secured else None
     data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
-    data |= _security_facts(trials, keyring) if keyring else {}
+    data |= _security_facts(every, keyring) if keyring else {}
     copied = _with_copies(expansion)
     run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
     run.append_event("started")
