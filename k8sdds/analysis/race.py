@@ -17,9 +17,11 @@ total, because each test is one-sided at that probability divided by the number 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from k8sdds.analysis.selection import Scores
 
 FIRST_SHARE = 0.4
 """Share of all trials that the first round has."""
@@ -29,8 +31,6 @@ _SHARES = (0.55, 0.3, 0.15)
 """Prior variance of single choices, of pairs of choices, and of single configurations."""
 _FAILED = math.log(10)
 """Violation of a configuration that could not be measured."""
-
-Scores = Mapping[Any, float]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.statistics import CONFIDENCE
+from k8sdds.analysis.statistics import CONFIDENCE, t_interval, t_quantile
 from k8sdds.model.application import Requirement
 from k8sdds.results.metrics import METRICS
 
@@ -65,11 +65,7 @@ def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = C
     log = metric.log and min(values) > 0 and requirement.limit > 0
     scale = math.log if log else float
     points, limit = [scale(value) for value in values], scale(requirement.limit)
-    center, spread = _moments(points)
-    half = (
-        None if spread is None else _quantile(len(points) - 1, confidence) * spread / math.sqrt(len(points))
-    )
-    low, high = (None, None) if half is None else (center - half, center + half)
+    center, low, high, spread = t_interval(points, confidence=confidence)
     floor = _resolution(requirement, [row for _, row in known])
     if high is not None and not log:
         low, high = max(low or 0.0, 0.0), max(high, floor)
@@ -78,7 +74,7 @@ def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = C
     why = ""
     if verdict == UNDECIDED:
         further = _further(abs(limit - center), spread, len(points), confidence)
-        why = "one repetition has no interval" if half is None else "the interval contains the limit"
+        why = "one repetition has no interval" if spread is None else "the interval contains the limit"
         if floor > requirement.limit and not requirement.at_least and center <= limit:
             further = math.ceil(len(points) * floor / requirement.limit) - len(points)
             why = "too few samples for so small a share"
@@ -126,7 +122,7 @@ def _further(distance: float, spread: float | None, n: int, confidence: float) -
     if spread is None:
         return 1
     for more in (*range(1, 50), *range(50, MAX_FURTHER + 1, 10)):
-        if _quantile(n + more - 1, confidence) * spread / math.sqrt(n + more) < distance:
+        if t_quantile(n + more - 1, confidence) * spread / math.sqrt(n + more) < distance:
             return int(more)
     return None
 
@@ -146,17 +142,3 @@ def _resolution(requirement: Requirement, trials: Sequence[Row]) -> float:
 def _exp(value: float) -> float:
     # The interval of a few very different values can exceed the range of floating-point numbers.
     return math.exp(min(value, 700))
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float | None]:
-    n = len(values)
-    center = math.fsum(values) / n
-    if n == 1:
-        return center, None
-    return center, math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1))
-
-
-def _quantile(df: int, confidence: float) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(df, 0.5 + confidence / 2))

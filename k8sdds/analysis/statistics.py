@@ -77,7 +77,7 @@ def log_mean(values: Sequence[float]) -> Estimate:
         ValueError: There are no values, or a value is not positive and finite.
     """
     logs = _logs(values)
-    center, low, high, _ = _t_interval(logs)
+    center, low, high, _ = t_interval(logs)
     return Estimate(math.exp(center), _exp(low), _exp(high), len(logs))
 
 
@@ -91,7 +91,7 @@ def linear_mean(values: Sequence[float]) -> Estimate:
     """
     if not values or not all(math.isfinite(value) for value in values):
         raise ValueError("a mean requires at least one value, and finite values")
-    center, low, high, _ = _t_interval(list(values))
+    center, low, high, _ = t_interval(list(values))
     return Estimate(center, low, high, len(values))
 
 
@@ -134,7 +134,7 @@ def paired_ratio(
     if len(values) != len(baselines):
         raise ValueError("each value requires a baseline")
     logs = [x - b for x, b in zip(_logs(values), _logs(baselines), strict=True)]
-    center, low, high, spread = _t_interval(logs, rounding, confidence)
+    center, low, high, spread = t_interval(logs, rounding, confidence)
     return Ratio(math.exp(center), _exp(low), _exp(high), len(logs), spread)
 
 
@@ -198,7 +198,7 @@ def _logs(values: Sequence[float]) -> list[float]:
     return [math.log(value) for value in values]
 
 
-def _t_interval(
+def t_interval(
     values: list[float], min_spread: float = 0.0, confidence: float = CONFIDENCE
 ) -> tuple[float, float | None, float | None, float | None]:
     """Return mean, low, high and standard deviation (at least `min_spread`); the last three None for one value."""
@@ -207,7 +207,7 @@ def _t_interval(
     if n == 1:
         return center, None, None, None
     spread = max(math.sqrt(math.fsum((value - center) ** 2 for value in values) / (n - 1)), min_spread)
-    half = _t_quantile(n - 1, confidence) * spread / math.sqrt(n)
+    half = t_quantile(n - 1, confidence) * spread / math.sqrt(n)
     return center, center - half, center + half, spread
 
 
@@ -219,7 +219,8 @@ def _exp(value: float | None) -> float | None:
 
 
 @lru_cache(maxsize=1024)
-def _t_quantile(df: int, confidence: float) -> float:
+def t_quantile(df: int, confidence: float) -> float:
+    """Return the quantile of Student's t distribution that bounds a two-sided interval."""
     from scipy import special
 
     return float(special.stdtrit(df, 0.5 + confidence / 2))
@@ -230,7 +231,7 @@ def _noncentrality(n: int) -> float:
     # scipy.stats has the same functions, but importing it takes half a second.
     from scipy import optimize, special
 
-    df, critical = n - 1, _t_quantile(n - 1, CONFIDENCE)
+    df, critical = n - 1, t_quantile(n - 1, CONFIDENCE)
     # At twice the critical value the power is above 0.95 for every n.
     return float(
         optimize.brentq(lambda delta: 1 - special.nctdtr(df, delta, critical) - POWER, 0, 2 * critical)

@@ -20,6 +20,7 @@ from k8sdds.campaign.cells import cell_of
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.background import MAX_FLOWS, Background
 from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
+from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find, label_without_engine
@@ -36,8 +37,6 @@ DEFAULT_NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"
 ENCRYPTING_NETWORKS = ("weavenet-encrypt", "flannel-ipsec", "flannel-wireguard")
 """The same if its samples need encryption."""
 
-USUAL_MESSAGE_BYTES = 14_720
-"""Samples that fit in a message of the size `auto`."""
 MIN_DURATION_S = 3.0
 DURATION_MARGIN = 1.15
 """How much longer than necessary for the required percentiles a trial is: some samples may be lost."""

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 SHORTEST_MESSAGE_BYTES, LONGEST_MESSAGE_BYTES = 512, 65_500
+USUAL_MESSAGE_BYTES = 14_720
+"""Largest message with `auto`."""
 MessageWord = Literal["auto", "default", "mtu", "max"]
 FragmentWord = Literal["default", "mtu", "max"]
 

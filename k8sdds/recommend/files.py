@@ -16,6 +16,7 @@ from k8sdds.campaign import applications
 from k8sdds.deploy import tuning
 from k8sdds.model.application import Application, Flow
 from k8sdds.model.experiment import NO_TUNING
+from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
 from k8sdds.networks import NETWORKS, label_without_engine
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.system import yaml_text
@@ -27,7 +28,7 @@ FOLDER = "configuration"
 """Name of the folder."""
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 """What k8sdds-perftest requests for sockets, with both middlewares."""
-MESSAGE_BYTES = {"auto": 14_720, "max": 65_500}
+MESSAGE_BYTES = {"auto": USUAL_MESSAGE_BYTES, "max": LONGEST_MESSAGE_BYTES}
 CYCLONE_FRAGMENT_BYTES, CYCLONE_RETRANSMIT_BYTES = 1344, 1456
 """Defaults of Cyclone DDS."""
 UDP_HEADERS = 28
@@ -280,7 +281,11 @@ def _pod_file(application: Application, best: Ranked) -> ReadyFile:
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "dds", "mountPath": "/etc/dds", "readOnly": True}],
     }
-    spec: dict[str, Any] = {"containers": [container]}
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+    }
     if choices["network"] == "host":
         spec["hostNetwork"] = True
     spec["volumes"] = [{"name": "dds", "configMap": {"name": f"{application.name}-dds"}}]

@@ -52,7 +52,9 @@ def test_the_files_are_well_formed_and_described(middleware: str, transport: str
     assert all(f"`{name}`" in readme for name in names - {"README.md"})
     config, deployment = yaml_text.load_all((tmp_path / "out" / "pods.yaml").read_text())
     assert config["data"][f"{middleware}.xml"] == (tmp_path / "out" / f"{middleware}.xml").read_text()
-    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False and "hostNetwork" not in pod
+    container = pod["containers"][0]
     assert container["env"] and container["resources"]["requests"]["cpu"].endswith("m")
     sysctls = (tmp_path / "out" / "99-k8sdds.conf").read_text()
     assert "net.core.rmem_max = 8388608" in sysctls
