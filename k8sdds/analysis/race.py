@@ -109,7 +109,7 @@ def fill(
             continue
         chosen.append(index)
         cells = added
-        if len(cells) >= target:
+        if len(cells) >= target and len(chosen) >= least:
             break
     return chosen
 

@@ -218,10 +218,19 @@ def search(application: Application, max_trials: int | None = None) -> Applicati
     Args:
         application: The application.
         max_trials: Most trials; None: a fifth of those that measure all configurations.
+
+    Raises:
+        InputError: There are fewer trials than two configurations have.
     """
+    least = 2 * len(application.flows)
+    if max_trials is not None and max_trials < least:
+        raise InputError(
+            f"{max_trials} trials do not suffice to compare two configurations of {application.name}",
+            f"a configuration has a trial for each flow: give at least --max-trials {least}",
+        )
     whole = experiment(application)
     trials = len(candidates(whole).cells) * application.repetitions
-    usual = min(trials, max(MIN_SEARCH_TRIALS, math.floor(SEARCHED_SHARE * trials)))
+    usual = min(trials, max(MIN_SEARCH_TRIALS, least, math.floor(SEARCHED_SHARE * trials)))
     return experiment(application, Search(max_trials=max(1, max_trials or usual)))
 
 

@@ -61,9 +61,29 @@ class Racing(Planner):
         if improvement < MIN_IMPROVEMENT and known_well:
             return []
         target = min(race.round_target(number, self._search.max_trials), remaining)
-        chosen = race.fill([leader, *others], lambda index: known.measurable[index].cell_ids, target, least=1)
-        # A block with one configuration compares nothing.
-        return chosen if len(chosen) > 1 else []
+        for least in (1, 2):
+            chosen = race.fill([leader, *others], self._cells_of, target, least)
+            if len(chosen) > 1 and self._fit(chosen, remaining):
+                return chosen
+        # A block with one configuration compares nothing, but the verdict about the leader needs repetitions.
+        return [leader] if not known_well and self._fit([leader], remaining) else []
+
+    def _cells_of(self, index: int) -> Sequence[str]:
+        return self._candidates.measurable[index].cell_ids
+
+    def _fit(self, chosen: Sequence[int], remaining: int) -> bool:
+        return len({cell for index in chosen for cell in self._cells_of(index)}) <= remaining
+
+    def status(self, attempts: Sequence[TrialRecord]) -> str:
+        """Return how many trials and configurations are measured."""
+        measured = self.measured(attempts)
+        known = sum(bool(each.scores) or each.failed for each in measured)
+        out = sum(each.excluded or each.failed for each in measured)
+        return (
+            f"after {1 + max(record.repetition or 0 for record in attempts)} rounds,"
+            f" {len({record.trial_id for record in attempts})} of at most {self._search.max_trials} trials: {known} of"
+            f" {len(measured)} configurations are measured, {out} of them fail a requirement"
+        )
 
     def measured(self, attempts: Sequence[TrialRecord]) -> list[Measured]:
         """Return what the attempts show of each configuration."""

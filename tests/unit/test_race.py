@@ -6,12 +6,15 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from k8sdds.analysis import race
 from k8sdds.campaign import applications, planners
 from k8sdds.campaign.racing import Racing
 from k8sdds.model.application import ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
+from k8sdds.system.errors import InputError
 from tests.applications import Truth, application, best_of, trials_of
 
 CHOICES = {
@@ -66,6 +69,33 @@ def test_a_search_has_at_most_the_given_trials_each_once() -> None:
     assert len(ids) == len(set(ids)) <= search.search.max_trials
     rounds = {record.repetition for record in attempts}
     assert rounds == set(range(len(rounds))) and len(rounds) > 3
+
+
+@pytest.mark.parametrize("flows", [1, 3])
+def test_a_search_with_few_trials_uses_all_that_compare_configurations(flows: int) -> None:
+    many = [
+        {"name": f"flow-{number}", "payload_bytes": 1000 + number, "rate": 100, "delay": "p90 <= 10 ms"}
+        for number in range(flows)
+    ]
+    search = applications.search(application(flows=many, choices=CHOICES), 10 * flows)
+    attempts = run(search, Truth(noise=0.2), 1)
+    assert 8 * flows < len(attempts) <= 10 * flows
+    planner = planners.of(search)
+    assert planner is not None
+    assert f", {len(attempts)} of at most {10 * flows} trials: " in planner.status(attempts)
+
+
+def test_a_single_configuration_is_measured_as_often_as_without_a_search() -> None:
+    one = {"networks": "kube-router", "middleware": "cyclonedds", "receive_mode": "listener", "message_bytes": "auto"}
+    attempts = run(applications.search(application(choices=one)), Truth(), 1)
+    assert [record.repetition for record in attempts] == list(range(5))
+
+
+def test_a_search_needs_trials_of_two_configurations() -> None:
+    flows = [{"name": name, "payload_bytes": 64, "rate": 100} for name in "abc"]
+    with pytest.raises(InputError, match="5 trials do not suffice") as error:
+        applications.search(application(flows=flows), 5)
+    assert "--max-trials 6" in error.value.remedy
 
 
 def test_the_plan_depends_only_on_the_attempts() -> None:
