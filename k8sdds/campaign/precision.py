@@ -66,6 +66,8 @@ class Precision(Planner):
         )
         if self._is_time_over(attempts):
             return f"{text}. The time is over: {self._experiment.max_time_min:g} min"
+        if done >= MAX_REPETITIONS:
+            return f"{text}. A campaign has at most {MAX_REPETITIONS} repetitions"
         if widest.half_percent is None:
             return text
         # The width shrinks with the square root of the number of repetitions.
