@@ -59,5 +59,6 @@ def refuse(result: Answer, failed: InvalidTrials | None = None) -> None:
     best = result.recommended
     more = f"about {count(best.further, 'more repetition')}" if best and best.further else "more repetitions"
     raise RequirementsUndecided(
-        f"it is undecided whether a configuration meets all requirements of {name}", f"measure {more}: --repeat"
+        f"it is undecided whether a configuration meets all requirements of {name}",
+        f"measure {more}: --repeat",
     )

@@ -16,7 +16,6 @@ from k8sdds.analysis.selection import BLOCK
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.applications import AXES, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
-from k8sdds.model.trial import defaults
 from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
@@ -239,25 +238,24 @@ def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_En
             f"allow them in `choices`, see: {Application.page}",
         )
     left_out = len(rows) - len(kept)
-    note = f"{left_out} trials are left out: the application does not allow their {', '.join(sorted(refused))}"
+    note = (
+        f"{left_out} trials are left out: the application does not allow their {', '.join(sorted(refused))}"
+    )
     return kept, [note] if left_out else []
 
 
 def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
     index: dict[tuple[str, tuple[str, ...]], list[Row]] = defaultdict(list)
     seen: dict[str, dict[str, Any]] = {axis: {} for axis in AXES}
-    usual = defaults(*(axis for axis in AXES if axis != "networks"))
     for flow, values, row in rows:
         index[flow.name, values].append(row)
         for axis, text in zip(AXES, values, strict=True):
-            seen[axis].setdefault(text, int(text) if axis == "batch_bytes" and text.isdecimal() else text)
+            seen[axis].setdefault(text, int(text) if axis == "batch_bytes" else text)
     if math.prod(map(len, seen.values())) > MAX_COMBINATIONS:
         raise InputError("the run folders vary too many settings", "give fewer run folders")
     options: dict[tuple[Any, ...], Option] = {}
     for combination in itertools.product(*(seen[axis].values() for axis in AXES)):
         chosen = dict(zip(AXES, combination, strict=True))
-        if not isinstance(chosen["batch_bytes"], int):
-            chosen["batch_bytes"] = usual["batch_bytes"]
         keys = {
             flow.name: tuple(str(value) for value in applications.effective(flow, chosen).values())
             for flow in application.flows

@@ -165,9 +165,7 @@ class RunFolder:
     @property
     def networks(self) -> dict[str, dict[str, Any]]:
         """Facts of the networks of all planned trials, by label."""
-        return {
-            label: facts for label, facts in self._in_plan("networks").items() if isinstance(facts, dict)
-        }
+        return {label: facts for label, facts in self._in_plan("networks").items() if isinstance(facts, dict)}
 
     def _in_plan(self, key: str) -> dict[str, Any]:
         found: dict[str, Any] = {}

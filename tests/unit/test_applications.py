@@ -169,7 +169,10 @@ def test_the_experiment_of_a_run_folder_has_a_sweep_for_each_flow(tmp_path: Path
     [
         ({"repetitions": 1000, "choices": {"batch_bytes": list(range(0, 100))}}, "more than 100,000 trials"),
         ({"choices": {"batch_bytes": list(range(500))}}, "more than 10,000 combinations"),
-        ({"flows": [{"name": "a", "payload_bytes": 64, "rate": 1e-4, "delay": "p99 <= 1 s"}]}, "duration_s: "),
+        (
+            {"flows": [{"name": "a", "payload_bytes": 64, "rate": 1e-4, "delay": "p99 <= 1 s"}]},
+            "duration_s: ",
+        ),
     ],
 )
 def test_an_application_that_is_too_large_is_refused(changes: dict[str, Any], reason: str) -> None:

@@ -86,7 +86,12 @@ def test_a_search_with_few_trials_uses_all_that_compare_configurations(flows: in
 
 
 def test_a_single_configuration_is_measured_as_often_as_without_a_search() -> None:
-    one = {"networks": "kube-router", "middleware": "cyclonedds", "receive_mode": "listener", "message_bytes": "auto"}
+    one = {
+        "networks": "kube-router",
+        "middleware": "cyclonedds",
+        "receive_mode": "listener",
+        "message_bytes": "auto",
+    }
     attempts = run(applications.search(application(choices=one)), Truth(), 1)
     assert [record.repetition for record in attempts] == list(range(5))
 
