@@ -38,7 +38,7 @@ class Pool:
         self.error = error
         self.steps = steps
         self.listeners: list[Callable[[dict[str, Any], float], None]] = []
-        self.watch = SimpleNamespace(listeners=self.listeners, wait_ready=self.wait_ready)
+        self.watch = SimpleNamespace(listeners=self.listeners, wait_ready=self.wait_ready, listings=1)
 
     def pod(self, slot: Slot) -> Any:
         return SimpleNamespace(node=slot.node)
@@ -116,6 +116,17 @@ def test_no_other_test_starts_pods(tmp_path: Path) -> None:
     pool = Pool()
     pod_starts.measure(cast(PodPool, pool), cell(1, test="ping"), slots(), tmp_path)
     assert pool.posted == [] and list(tmp_path.iterdir()) == []
+
+
+def test_steps_that_a_broken_watch_missed_are_not_timed(tmp_path: Path) -> None:
+    pool = Pool()
+
+    def breaks(pod: dict[str, Any], at_s: float) -> None:
+        pool.watch.listings = 2
+
+    pool.listeners.append(breaks)
+    assert "the watch of the pods broke" in measure(pool, tmp_path, 2)["failure"]
+    assert pool.exists == {} and pool.listeners == [breaks]
 
 
 def test_pods_are_deleted_after_errors(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def _timed(pool: PodPool, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
         pool.post(body)
 
     pool.watch.listeners.append(observe)
+    listings = pool.watch.listings
     began_s = time.monotonic()
     try:
         parallel(create, bodies)
@@ -82,7 +83,9 @@ def _timed(pool: PodPool, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     except PrerequisiteError as error:
         return {"failure": error.message}
     finally:
-        pool.remove(names)
         pool.watch.listeners.remove(observe)
+        pool.remove(names)
+    if pool.watch.listings != listings:
+        return {"failure": "the watch of the pods broke, so that steps may have been missed"}
     last_s = starts.last_s()
     return {"pods": starts.facts(), "all_ready_s": last_s - began_s if last_s else None}

@@ -43,6 +43,8 @@ class PodWatch:
         self._closed = False
         self.listeners: list[Callable[[dict[str, Any], float], None]] = []
         """Called in the watch thread for every event, with the pod and the time (monotonic, seconds)."""
+        self.listings = 0
+        """How often the state of all pods was loaded. Events between the end of a watch and a listing are missed."""
         self._thread = threading.Thread(target=self._follow, name="pod-watch", daemon=True)
         self._thread.start()
 
@@ -78,6 +80,7 @@ class PodWatch:
 
     def _list(self) -> str:
         """Load the state of all pods; return the resource version from which to watch."""
+        self.listings += 1
         listing = self._client.get(self._path, labelSelector=self._selector)
         with self._changed:
             before = self._pods
