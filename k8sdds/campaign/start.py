@@ -52,7 +52,8 @@ def start(
     copied = _with_copies(expansion)
     run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
     run.append_event("started")
-    campaign = Campaign(run, testbed, blocks, observer, planners.of(expansion.experiment))
+    experiment = expansion.experiment
+    campaign = Campaign(run, testbed, blocks, observer, planners.of(experiment), experiment.repeat_disturbed)
     created.append(campaign)
     if keyring is not None:
         campaign.use(keyring)
@@ -100,7 +101,9 @@ def resume(
         # On a cluster, facts of the nodes are known only while pods run.
         if facts.get(key) is not None and before.get(key) != facts[key]:
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts[key]}")
-    return Campaign(run, testbed, blocks, observer, planners.of(experiment), retry_failed)
+    return Campaign(
+        run, testbed, blocks, observer, planners.of(experiment), experiment.repeat_disturbed, retry_failed
+    )
 
 
 def _planned(run: RunFolder) -> tuple[list[Trial], list[Block]]:

@@ -66,6 +66,7 @@ class Campaign:
         blocks: The blocks of all trials.
         observer: Receives the progress.
         planner: Adds trials when those of the blocks have ended; None: the blocks are all.
+        repeat_disturbed: How often a trial is repeated whose valid attempts were all disturbed.
         retry_failed: Whether the invalid attempts in the run folder do not count.
     """
 
@@ -76,6 +77,7 @@ class Campaign:
         blocks: Sequence[Block],
         observer: Observer,
         planner: Planner | None = None,
+        repeat_disturbed: int = 0,
         retry_failed: bool = False,
     ) -> None:
         self.run = run
@@ -89,6 +91,9 @@ class Campaign:
         self._failures: Counter[str] = Counter()
         """Attempts of this process during which a part of the testbed failed."""
         self._valid: set[str] = set()
+        self._repeat_disturbed = repeat_disturbed
+        self._disturbed: Counter[str] = Counter()
+        """Valid attempts since the last undisturbed one."""
         self._order = 0
         for attempt in run.attempts():
             self._count(TrialRecord.read(attempt))
@@ -100,7 +105,7 @@ class Campaign:
         self._launches.use(keyring)
 
     def execute(self) -> None:
-        """Measure every trial without a valid attempt.
+        """Measure every trial without a valid attempt, and repeat those that were disturbed.
 
         Raises:
             InvalidTrials: Trials without a valid attempt remain.
@@ -245,13 +250,15 @@ class Campaign:
         trial_id = str(record.trial_id)
         if record.valid:
             self._valid.add(trial_id)
+            self._disturbed[trial_id] = self._disturbed[trial_id] + 1 if _is_disturbed(record) else 0
         elif str(record.reason).split(":")[0] not in validity.NOT_COUNTED:
             self._attempts[trial_id] += 1
 
     def _is_open(self, trial: Trial) -> bool:
         """Whether a trial needs another attempt and may have it."""
+        is_disturbed = 0 < self._disturbed[trial.trial_id] <= self._repeat_disturbed
         return (
-            trial.trial_id not in self._valid
+            (trial.trial_id not in self._valid or is_disturbed)
             and self._attempts[trial.trial_id] < MAX_ATTEMPTS
             and self._failures[trial.trial_id] < MAX_FAILURES
         )
@@ -266,6 +273,10 @@ class Campaign:
         """Record that new credentials replace the previous ones."""
         self.run.append_event("credentials renewed", **facts)
         self._observer.note("new credentials were created: the previous ones expired or their process ended")
+
+
+def _is_disturbed(record: TrialRecord) -> bool:
+    return any(warning.startswith(f"{validity.DISTURBED}:") for warning in record.warnings or ())
 
 
 def _is_part_failed(record: TrialRecord) -> bool:

@@ -27,6 +27,8 @@ UPLINK_SHARE, UPLINK_SLACK_BYTES = 0.5, 1_000_000
 """What the link to other nodes may carry while all participants are on one node: less than the samples, and what a node
 of a cluster exchanges anyway."""
 
+DISTURBED = "disturbed"
+"""Code of the warnings of an attempt while something else used the machine."""
 DISTURBED_PERCENT = 10
 """User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
 percent of one core. Undisturbed trials show less than 3 %."""
@@ -316,10 +318,10 @@ def _disturbances(outputs: TrialOutputs) -> list[str]:
     disturbances = []
     if others > DISTURBED_PERCENT:
         disturbances.append(
-            f"disturbed: other processes used {others:.0f} % of a core during the measured interval"
+            f"{DISTURBED}: other processes used {others:.0f} % of a core during the measured interval"
         )
     if stolen > DISTURBED_PERCENT:
         disturbances.append(
-            f"disturbed: the hypervisor took {stolen:.0f} % of a core during the measured interval"
+            f"{DISTURBED}: the hypervisor took {stolen:.0f} % of a core during the measured interval"
         )
     return disturbances

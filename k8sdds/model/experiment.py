@@ -421,6 +421,13 @@ class Experiment(Strict):
         le=3600,
         description="length of the warm-up before the measured interval, in seconds",
     )
+    repeat_disturbed: Annotated[int, Number] = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="repeat a valid trial up to so many times if other processes or the hypervisor took more than 10 %"
+        " of a core meanwhile; the last valid attempt counts, whatever it measured",
+    )
     max_loss_percent: Annotated[float, Number] = Field(
         default=MAX_LOSS_PERCENT,
         ge=0,

@@ -267,6 +267,11 @@ class Cell(Strict):
         data = self.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config"})
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
+    @property
+    def condition(self) -> str:
+        """Everything but the network, as JSON: cells of one condition are compared."""
+        return self.model_copy(update={"network": "", "network_options": {}, "label": None}).canonical()
+
     def describe(self) -> str:
         """Describe the cell briefly, for progress and messages."""
         parts = [self.network_label, self.test_label, f"{self.payload_bytes} B"]

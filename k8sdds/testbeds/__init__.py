@@ -31,13 +31,22 @@ class Block:
 
 
 def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
-    """Return one block per repetition, each with all cells in an independent random order."""
+    """Return one block per repetition, each with all cells in an independent random order.
+
+    The networks of one condition follow each other: they are compared, and a machine changes least within seconds.
+    """
     order = random.Random(seed)
     blocks = []
     for repetition in sorted({trial.repetition for trial in trials}):
-        members = [trial for trial in trials if trial.repetition == repetition]
-        order.shuffle(members)
-        blocks.append(Block(repetition, tuple(members)))
+        compared: dict[str, list[Trial]] = {}
+        for trial in trials:
+            if trial.repetition == repetition:
+                compared.setdefault(trial.cell.condition, []).append(trial)
+        conditions = list(compared.values())
+        order.shuffle(conditions)
+        for members in conditions:
+            order.shuffle(members)
+        blocks.append(Block(repetition, tuple(trial for members in conditions for trial in members)))
     return blocks
 
 

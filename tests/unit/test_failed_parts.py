@@ -1,4 +1,4 @@
-"""Failed parts of a testbed: they are built again, and what they cost does not count against a trial."""
+"""Failed parts of a testbed are built again, at no cost for the trial, and disturbed trials are repeated if requested."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXPECTED = json.loads((RECORDED / "expected.json").read_text())
 TRIAL = Trial.model_validate(EXPECTED["trial"])
 OTHER = TRIAL.model_copy(update={"repetition": TRIAL.repetition + 1})
 
-VALID = "valid"
+VALID, DISTURBED = "valid", "disturbed"
 CRASHED, KILLED, TERMINATED, LOST = "crashed", "killed", "terminated", "lost"
 RAISES, AGENT, MEMORY = "raises", "agent", "memory"
 CODES = {CRASHED: 139, KILLED: 137, TERMINATED: 143, LOST: 254, AGENT: 4, MEMORY: OUT_OF_MEMORY}
@@ -89,7 +89,9 @@ class ScriptedTestbed:
             )
             for launch in launches
         }
-        if self.ended_as != VALID:
+        if self.ended_as == DISTURBED:
+            outcomes["pub0"].meters["machine"]["steal_s"] = 10.0
+        elif self.ended_as != VALID:
             # The publisher fails because its peer did.
             outcomes["pub0"] = replace(outcomes["pub0"], exit_code=4)
             lost = "its container ended" if self.ended_as in (LOST, MEMORY) else ""
@@ -128,7 +130,7 @@ def campaign(
     then: str = VALID,
     trials: Sequence[Trial] = (TRIAL,),
     failing_preparations: int = 0,
-    retry_failed: bool = False,
+    **options: Any,
 ) -> tuple[Campaign, ScriptedTestbed, Notes]:
     def endings() -> Iterator[str]:
         yield from script
@@ -137,7 +139,7 @@ def campaign(
 
     testbed, notes = ScriptedTestbed(endings(), failing_preparations), Notes()
     blocks = [Block(0, tuple(trials))]
-    return Campaign(run_folder, testbed, blocks, notes, retry_failed=retry_failed), testbed, notes
+    return Campaign(run_folder, testbed, blocks, notes, **options), testbed, notes
 
 
 def valid(run_folder: RunFolder) -> list[str]:
@@ -157,6 +159,29 @@ def test_a_failed_part_is_built_again_and_costs_no_attempt(run_folder: RunFolder
     assert [attempt["attempt"] for attempt in run_folder.attempts()] == [*range(1, failures + 2)]
     assert valid(run_folder) == [TRIAL.trial_id]
     assert testbed.preparations == 1 + failures
+
+
+@pytest.mark.parametrize(
+    ("script", "repeats", "attempts"),
+    [
+        ([DISTURBED], 0, 1),
+        ([DISTURBED], 1, 2),
+        ([DISTURBED, DISTURBED], 1, 2),
+        ([DISTURBED, CRASHED, DISTURBED], 2, 4),
+        ([DISTURBED, *[CRASHED] * MAX_ATTEMPTS], 1, 1 + MAX_ATTEMPTS),
+    ],
+)
+def test_a_disturbed_trial_is_repeated_as_often_as_requested(
+    run_folder: RunFolder, script: list[str], repeats: int, attempts: int
+) -> None:
+    measured, _, _ = campaign(run_folder, *script, repeat_disturbed=repeats)
+    measured.execute()
+    made = list(run_folder.attempts())
+    assert len(made) == attempts
+    assert made[0]["valid"] and made[0]["warnings"][0].startswith("disturbed: the hypervisor")
+    again, testbed, _ = campaign(run_folder, repeat_disturbed=repeats)
+    again.execute()
+    assert testbed.preparations == 0, "nothing is repeated again when the campaign is resumed"
 
 
 @pytest.mark.parametrize(("ending", "code"), [(CRASHED, "crashed"), (MEMORY, "out-of-memory")])

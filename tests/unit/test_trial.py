@@ -1,6 +1,8 @@
 """Test participants, the expansion of experiments into cells and trials, and the stability of ids."""
 
 import json
+from collections import Counter
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment, NetworkChoice, Sweep
 from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.testbeds import repetitions
 
 PLAIN = Cell(network="host", test="throughput", payload_bytes=1024)
 
@@ -142,3 +145,23 @@ def test_names_of_no_participant(name: str) -> None:
 def test_participants_are_ordered_by_role_and_number() -> None:
     cell = PLAIN.model_copy(update={"publishers": 2, "subscribers": 11})
     assert sorted(reversed(cell.participants)) == cell.participants
+
+
+def test_the_networks_of_a_condition_follow_each_other_in_random_order() -> None:
+    sweep = {"networks": ["host", "flannel-vxlan", "weavenet"], "test": ["throughput", "latency"]}
+    cells = expand(experiment(**sweep, payload_bytes=[64, 1024])).cells
+    trials = [
+        Trial(cell=cell, testbed="lab", repetition=number, duration_s=1, warmup_s=0)
+        for number in range(300)
+        for cell in cells
+    ]
+    blocks = repetitions(trials, seed=1)
+    first = Counter(block.trials[0].cell.cell_id for block in blocks)
+    for number, block in enumerate(blocks):
+        assert sorted(trial.trial_id for trial in block.trials) == sorted(
+            trial.trial_id for trial in trials if trial.repetition == number
+        )
+        groups = [list(group) for _, group in groupby(block.trials, key=lambda trial: trial.cell.condition)]
+        assert [len({trial.cell.network for trial in group}) for group in groups] == [3] * 4
+    # Expected 25 of 300 for each cell, with a standard deviation of 4.8.
+    assert len(first) == len(cells) and max(first.values()) < 50 and min(first.values()) > 5
