@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
 
@@ -21,7 +21,11 @@ from k8sdds.workloads.tools.transactions import Exchange, Transactions
 FILE = "pod-starts.json"
 """What the testbed writes into the folder of an attempt."""
 MAX_PODS = 100
-NO_CONDITION = "the nodes do not report the condition PodReadyToStartContainers"
+CONDITIONS = {
+    "scheduled_s": "PodScheduled", "network_ready_s": "PodReadyToStartContainers", "ready_s": "Ready",
+}  # fmt: skip
+"""The condition of a pod that ends each step, in their order."""
+NO_CONDITION = f"the nodes do not report the condition {CONDITIONS['network_ready_s']}"
 
 
 class PodStartOptions(Strict):
@@ -107,8 +111,13 @@ class PodStart(Exchange):
         record.pod_scheduling_s = _mean(pod.scheduled_s for pod in pods)
         record.pod_network_s = _mean(_step(pod.scheduled_s, pod.network_ready_s) for pod in pods)
         record.pod_containers_s = _mean(_step(pod.network_ready_s, pod.ready_s) for pod in pods)
-        if record.pod_network_s is None:
-            missing |= {"pod_network_s": NO_CONDITION, "pod_containers_s": NO_CONDITION}
+        for key, steps in (
+            ("pod_scheduling_s", ("scheduled_s",)),
+            ("pod_network_s", ("scheduled_s", "network_ready_s")),
+            ("pod_containers_s", ("network_ready_s", "ready_s")),
+        ):
+            if getattr(record, key) is None:
+                missing[key] = _unreported(starts.pods, steps)
         if missing:
             record.missing = (record.missing or {}) | missing
 
@@ -119,11 +128,13 @@ class PodStart(Exchange):
             return "no-pods: the times of the pods are missing"
         if starts.failure:
             return f"no-pods: {starts.failure}"
-        ready = [pod for pod in starts.pods.values() if pod.ready_s is not None]
-        if coarse := sum(pod.coarse for pod in ready):
-            return f"coarse: several steps of {coarse} pods were reported at once, in whole seconds"
+        ready = {name: pod for name, pod in starts.pods.items() if pod.ready_s is not None}
+        if coarse := [name for name, pod in ready.items() if pod.coarse]:
+            return f"coarse: several steps of {_named(coarse)} were reported at once, in whole seconds"
         if len(ready) != wanted:
-            return f"no-pods: {len(ready)} of {wanted} pods got ready"
+            late = [name for name in starts.pods if name not in ready]
+            unseen = f": {CONDITIONS['ready_s']} of {_named(late)} was not reported" if late else ""
+            return f"no-pods: {len(ready)} of {wanted} pods got ready{unseen}"
         return super().invalid(outputs)
 
     def describe(self, record: Metrics) -> str:
@@ -131,6 +142,23 @@ class PodStart(Exchange):
         if record.pods_ready_s is None or record.pod_start_mean_s is None:
             return "time until pods are ready unknown"
         return f"all pods ready after {record.pods_ready_s:.2f} s, mean {record.pod_start_mean_s:.2f} s"
+
+
+def _unreported(pods: Mapping[str, OneStart], steps: Sequence[str]) -> str:
+    """Return which pods did not report the first of these steps that is missing."""
+    for step in steps:
+        late = [name for name, pod in pods.items() if getattr(pod, step) is None]
+        if len(late) == len(pods) and step == "network_ready_s":
+            return NO_CONDITION
+        if late:
+            return f"the condition {CONDITIONS[step]} of {_named(late)} was not reported"
+    return "no pod was started"
+
+
+def _named(names: Sequence[str]) -> str:
+    """Return pods in a message: the first by its name, the others by their number."""
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{'pods' if others else 'pod'} {names[0]}{others}"
 
 
 def _step(before_s: float | None, after_s: float | None) -> float | None:

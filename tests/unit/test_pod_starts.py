@@ -166,11 +166,31 @@ def test_a_condition_that_nodes_do_not_report_is_named(tmp_path: Path) -> None:
     assert record.pod_start_mean_s == 3
 
 
+def test_pods_that_missed_a_step_are_named(tmp_path: Path) -> None:
+    seen = {"scheduled_s": 0.5, "network_ready_s": 2.0, "ready_s": 3.0}
+    pods = {"a": seen, "b": seen | {"network_ready_s": None}, "c": seen | {"scheduled_s": None}}
+    (tmp_path / pod_start.FILE).write_text(json.dumps({"pods": pods, "all_ready_s": 3.0}))
+    record = Metrics()
+    find("pod-start").measure(record, outputs(tmp_path, 3))
+    assert record.missing and record.pod_network_s is None
+    assert record.missing["pod_scheduling_s"] == "the condition PodScheduled of pod c was not reported"
+    assert record.missing["pod_network_s"] == record.missing["pod_scheduling_s"]
+    assert record.missing["pod_containers_s"] == (
+        "the condition PodReadyToStartContainers of pod b was not reported"
+    )
+
+
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ({"pods": {"a": {"ready_s": 1.0, "coarse": True}}}, "coarse: "),
-        ({"pods": {"a": {"ready_s": None}}}, "no-pods: 0 of 1 pods got ready"),
+        (
+            {"pods": {name: {"ready_s": 1.0, "coarse": True} for name in "abc"}},
+            "coarse: several steps of pods a and 2 more were reported at once",
+        ),
+        (
+            {"pods": {"a": {"ready_s": None}}},
+            "no-pods: 0 of 1 pods got ready: Ready of pod a was not reported",
+        ),
         ({"pods": {"a": {"ready_s": "1"}}}, "no-pods: the times of the pods are missing"),
     ],
 )
