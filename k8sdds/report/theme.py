@@ -64,10 +64,10 @@ def css_variables(labels: list[str]) -> dict[str, list[tuple[str, str]]]:
 
 
 def themed(svg: str) -> str:
-    """Replace the colors of an SVG by CSS variables, with the original colors as fallback."""
+    """Replace the colors of an SVG by the CSS variables that every page defines."""
     for color, name in _NAMES.items():
-        svg = svg.replace(color, f"var(--{name}, {color})")
+        svg = svg.replace(color, f"var(--{name})")
     for network_color in (*_KNOWN.values(), *_FREE):
         light = network_color.light
-        svg = svg.replace(light, f"var(--c-{light.strip('#')}, {light})")
+        svg = svg.replace(light, f"var(--c-{light.strip('#')})")
     return svg

@@ -130,9 +130,14 @@ class RunFolder:
         testbed = self.campaign.get("testbed")
         if not isinstance(testbed, dict):
             return None
-        facts = testbed.get("facts")
-        known = facts.get("reached") if isinstance(facts, dict) else None
-        return known or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
+        return self.facts.get("reached") or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts about the testbed, as recorded at the start of the campaign."""
+        testbed = self.campaign.get("testbed")
+        facts = testbed.get("facts") if isinstance(testbed, dict) else None
+        return facts if isinstance(facts, dict) else {}
 
     def attempts(self) -> list[dict[str, Any]]:
         """Return every attempt, in the order in which they ended.

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.report.theme import GRID, INK, MUTED, themed
+from k8sdds.report.figures import inline_svg
+from k8sdds.report.theme import GRID, INK, MUTED
 from k8sdds.system.files import replacing, write_atomically
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def save(
     svg = buffer.getvalue()
     # The file has a white background and no CSS variables, which few programs except browsers support.
     write_atomically(folder / f"{slug}.svg", _on_white(svg))
-    return Figure(slug, section, title, alt, caption, _inline(svg, slug, alt))
+    return Figure(slug, section, title, alt, caption, inline_svg.inline(svg, slug, alt))
 
 
 @cache
@@ -119,30 +119,3 @@ def _style() -> dict[str, Any]:
 
 def _on_white(svg: str) -> str:
     return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', svg, count=1)
-
-
-def _inline(svg: str, slug: str, alt: str) -> str:
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    opening, rest = body.split(">", 1)
-    # Points to CSS pixels; enlarged because the text of the page is larger than on paper.
-    width = float(re.search(r'width="([\d.]+)pt"', opening)[1]) * 96 / 72 * 1.18
-    box = re.search(r'viewBox="([^"]+)"', opening)[1]
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-        f' viewBox="{box}" width="{width:.0f}" role="img" aria-labelledby="{slug}-alt">'
-        f'<title id="{slug}-alt">{escape(alt)}</title>'
-    )
-    # matplotlib uses the ids figure_1, axes_1, … in every file, but ids must be unique on a page.
-    rest = re.sub(r'<g id="[^"]*"', "<g", rest)
-    # The style sheet of the page contains this, because its policy allows only that one.
-    rest = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", rest, count=1, flags=re.DOTALL)
-    # A report has many figures: positions need no more than 0.01 points, and nobody reads their indentation.
-    rest = re.sub(r' (?:d|x|y|transform)="[^"]*"', _rounded, rest)
-    rest = re.sub(r"\s*\n\s*", "\n", rest)
-    rest = rest.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, Arial, sans-serif")
-    return themed(head + rest)
-
-
-def _rounded(attribute: re.Match[str]) -> str:
-    return re.sub(r"(\.\d\d)\d+", r"\1", attribute[0])

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import formats, profiles, run_tables, summary
 from k8sdds.report.content import Content, Row
+from k8sdds.report.figures import inline_svg
 from k8sdds.report.html import explore, tables
 from k8sdds.report.theme import css_variables, network_colors
 from k8sdds.results.fingerprint import Fingerprint
@@ -39,6 +41,8 @@ _FIGURE_SECTIONS = {
     "protection": "Protection in the middleware and in the network",
     "trade-off": "Throughput against latency",
     "fairness": "Subscribers of a trial",
+    "timeline": "Throughput over time",
+    "topology": "Paths, MTUs and dropped packets",
     "resources": "CPU and memory",
     "profile": "Where the CPU time goes",
 }
@@ -64,8 +68,10 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
     environment = templates("k8sdds.report")
     # A hyphen before a number looks like a dash in print.
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
+    svgs, rules = inline_svg.share_styles([figure.svg for figure in figures])
+    figures = [replace(figure, svg=svg) for figure, svg in zip(figures, svgs, strict=True)]
     context = _context(content, figures)
-    style = environment.get_template("style.css.j2").render(**context)
+    style = environment.get_template("style.css.j2").render(**context, figure_rules=rules)
     script, library = explore.script(live=bool(state)), explore.library()
     policy = _policy(style, script, library) + ("; connect-src 'self'" if state else "")
     return environment.get_template("report.html.j2").render(
@@ -311,8 +317,6 @@ def _observed(content: Content) -> dict[str, Any]:
 
 def _facts(content: Content) -> list[tuple[str, str]]:
     """Return the facts about the testbed as text, with sizes in GiB."""
-    testbed = content.campaign.get("testbed")
-    facts = testbed.get("facts") if isinstance(testbed, dict) else None
     return [
         (
             name.removesuffix("_bytes").replace("_", " "),
@@ -320,7 +324,7 @@ def _facts(content: Content) -> list[tuple[str, str]]:
             if name.endswith("_bytes") and isinstance(value, int | float)
             else _text(value),
         )
-        for name, value in (facts or {}).items()
+        for name, value in content.run.facts.items()
     ]
 
 

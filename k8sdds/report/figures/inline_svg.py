@@ -1,0 +1,145 @@
+"""Make the SVG files of matplotlib small enough for pages with many figures, and follow the colors of the page.
+
+A file has a group around each element, six digits for each number, and the style of each element in full. On a page,
+groups without attributes are removed, numbers have the digits that are visible, and `share_styles` writes each style
+and id once for all figures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from xml.etree import ElementTree
+
+from k8sdds.report.theme import themed
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_NUMBERS = ("d", "x", "y", "width", "height", "transform", "points")
+_FONTS = "'DejaVu Sans',Verdana,Arial,sans-serif"
+_PIXELS_PER_POINT = 96 / 72 * 1.18
+"""Enlarged, because the text of the page is larger than on paper."""
+
+Element = ElementTree.Element
+
+
+def inline(svg: str, slug: str, alt: str) -> str:
+    """Return the content of an SVG file by matplotlib as markup for a page, with a description."""
+    root = ElementTree.fromstring(svg)
+    width = float(root.attrib["width"].removesuffix("pt")) * _PIXELS_PER_POINT
+    box = _rounded(root.attrib["viewBox"], 1)
+    head = (
+        f'<svg viewBox="{box}" width="{width:.0f}" role="img" aria-labelledby="{slug}-alt">'
+        f'<title id="{slug}-alt">{escape(alt)}</title>'
+    )
+    body = "\n".join(_markup(_visible(root)))
+    return themed(f"{head}\n{body}\n</svg>\n").replace("'DejaVu Sans'", _FONTS)
+
+
+def share_styles(svgs: Sequence[str]) -> tuple[list[str], str]:
+    """Replace the styles of all figures of a page by classes, and their ids by short ones.
+
+    Returns:
+        The markup, and the rules for the style sheet of the page.
+    """
+    classes: dict[str, str] = {}
+    ids: dict[str, str] = {}
+
+    def class_of(match: re.Match[str]) -> str:
+        return f' class="{classes.setdefault(match[1], f"f{len(classes)}")}"'
+
+    def id_of(match: re.Match[str]) -> str:
+        return match[1] + ids.setdefault(match[2], f"i{len(ids)}")
+
+    shared = [re.sub(r' style="([^"]*)"', class_of, svg) for svg in svgs]
+    # The id of a description has a hyphen, and stays.
+    shared = [re.sub(r'( id="| href="#|url\(#)(\w+)(?=["\)])', id_of, svg) for svg in shared]
+    return shared, "".join(f".{name}{{{style}}}\n" for style, name in classes.items())
+
+
+def _visible(parent: Element) -> Iterator[Element]:
+    """Yield the elements that can be seen or referred to, without groups that only have an id."""
+    for element in parent:
+        tag = element.tag.removeprefix(_SVG)
+        if tag == "g" and set(element.attrib) <= {"id"}:
+            yield from _visible(element)
+        elif tag == "path" and _style(element) == "fill:none":
+            continue
+        elif tag != "metadata" and not (tag == "defs" and element.find(f"{_SVG}style") is not None):
+            yield element
+
+
+def _markup(elements: Iterable[Element], digits: int = 1) -> Iterator[str]:
+    # Neighbors that differ in their shape only, such as the intervals of a series, become one element.
+    for attributes, alike in itertools.groupby(elements, _mergeable):
+        group = list(alike)
+        if attributes is None:
+            yield from (_element(element, digits) for element in group)
+        else:
+            shape = "".join(_shape(element.attrib["d"], digits) for element in group)
+            yield f'<path d="{shape}"{attributes}/>'
+
+
+def _mergeable(element: Element) -> str | None:
+    """Return the attributes of a line except its shape; None: it is something else."""
+    style = _style(element)
+    if (
+        element.tag != f"{_SVG}path"
+        or "id" in element.attrib
+        or "fill:none" not in style
+        or "opacity" in style
+    ):
+        return None
+    return _attributes({name: value for name, value in element.attrib.items() if name != "d"}, 1)
+
+
+def _element(element: Element, digits: int) -> str:
+    tag = element.tag.removeprefix(_SVG)
+    # Markers and clip paths are small and drawn often.
+    inner = 2 if tag == "defs" else digits
+    attributes = {key: value for key, value in element.attrib.items() if not (tag == "g" and key == "id")}
+    start = f"<{tag}{_attributes(attributes, digits)}"
+    content = _text(element) if tag == "text" else "".join(_markup(_visible(element), inner))
+    return f"{start}>{content}</{tag}>" if content else f"{start}/>"
+
+
+def _text(element: Element) -> str:
+    parts = [escape(element.text or "", quote=False)]
+    for child in element:
+        tag = child.tag.removeprefix(_SVG)
+        parts.append(f"<{tag}{_attributes(child.attrib, 1)}>{_text(child)}</{tag}>{escape(child.tail or '')}")
+    return "".join(parts).strip()
+
+
+def _attributes(attributes: dict[str, str], digits: int) -> str:
+    parts = []
+    for key, value in attributes.items():
+        if key == "style":
+            value = _minified(value)
+        elif key == "d":
+            value = _shape(value, digits)
+        elif key in _NUMBERS:
+            value = _rounded(value, digits)
+        if not value.startswith("rotate(0 "):
+            parts.append(f' {"href" if key == _HREF else key}="{escape(value)}"')
+    return "".join(parts)
+
+
+def _style(element: Element) -> str:
+    return _minified(element.attrib.get("style", ""))
+
+
+def _minified(style: str) -> str:
+    return re.sub(r"\s*([:;,])\s*", r"\1", style).strip(";")
+
+
+def _shape(path: str, digits: int) -> str:
+    return re.sub(r"\s*([A-Za-z])\s*", r"\1", _rounded(path, digits)).replace("\n", " ").strip()
+
+
+def _rounded(text: str, digits: int) -> str:
+    return re.sub(
+        r"-?\d+(?:\.\d+)?(?:e-?\d+)?", lambda number: f"{round(float(number[0]), digits) + 0.0:g}", text
+    )

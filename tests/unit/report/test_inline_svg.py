@@ -1,0 +1,70 @@
+"""Figures on a page: the same texts and shapes as in their files, in a fraction of the bytes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from k8sdds.report.figures import canvas, inline_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(folder: Path, slug: str) -> canvas.Figure:
+    drawing = canvas.new(4, 3)
+    ax = canvas.axes(drawing, 0.5, 0.2, 3, 2)
+    ax.vlines([1, 2, 3], [0, 1, 2], [3, 4, 5], colors="#0072b2")
+    ax.plot([1, 2, 3], [1, 2, 1], "o-", color="#d55e00")
+    ax.fill_between([1, 2], [1, 1], [2, 2], color="#009e73", alpha=0.3)
+    ax.text(1, 1, "5 < 7 & more\nthan one line")
+    return canvas.save(drawing, folder, slug, "section", "title", "alt & <more>", "caption")
+
+
+def texts(svg: str) -> list[str]:
+    return [
+        "".join(element.itertext()).strip()
+        for element in ElementTree.fromstring(svg).iter()
+        if "text" in element.tag
+    ]
+
+
+def resolved(svg: str, rules: str) -> ElementTree.Element:
+    """Return the markup with the style of each class."""
+    for name, style in re.findall(r"\.(f\d+)\{(.*)\}", rules):
+        svg = svg.replace(f' class="{name}"', f' style="{style}"')
+    return ElementTree.fromstring(svg)
+
+
+def test_texts_and_markers_are_those_of_the_file(tmp_path: Path) -> None:
+    figure = drawn(tmp_path, "one")
+    file = (tmp_path / "one.svg").read_text()
+    assert texts(figure.svg) == texts(file) and "5 < 7 & more" in " ".join(texts(file))
+    assert figure.svg.count("<use") == file.count("<use") > 3
+    assert figure.svg.startswith("<svg viewBox=") and "alt &amp; &lt;more&gt;</title>" in figure.svg
+    assert "xlink" not in figure.svg and "<metadata" not in figure.svg and "<style" not in figure.svg
+
+
+def test_lines_of_a_series_are_one_element_and_areas_keep_their_opacity(tmp_path: Path) -> None:
+    markup = drawn(tmp_path, "one").svg
+    intervals = [
+        path for path in re.findall(r'<path d="([^"]*)"[^>]*c-0072b2', markup) if path.count("M") == 3
+    ]
+    assert len(intervals) == 1 and intervals[0].count("L") == 3
+    assert "fill:#009e73;fill-opacity:0.3" in markup
+
+
+def test_figures_of_a_page_share_styles_but_no_ids(tmp_path: Path) -> None:
+    figures = [drawn(tmp_path, slug) for slug in ("one", "two")]
+    shared, rules = inline_svg.share_styles([figure.svg for figure in figures])
+    assert "style=" not in "".join(shared) and rules.count("{") == len(set(rules.splitlines()))
+    ids = re.findall(r' id="([^"]*)"', "".join(shared))
+    used = re.findall(r'(?:href="#|url\(#)([^")]*)', "".join(shared))
+    assert len(ids) == len(set(ids)) and set(used) <= set(ids) and {"one-alt", "two-alt"} <= set(ids)
+    for figure, markup in zip(figures, shared, strict=True):
+        assert len(markup) < len((tmp_path / f"{figure.slug}.svg").read_text()) / 2
+        before, after = (
+            [element.get("style") for element in root.iter()]
+            for root in (ElementTree.fromstring(figure.svg), resolved(markup, rules))
+        )
+        assert before == after
