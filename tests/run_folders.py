@@ -43,6 +43,8 @@ class Plan:
     conditions: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     """Further dimensions: each dict is one sweep over networks, payloads and tests; it can restrict `networks`."""
     histograms: bool = True
+    details: bool = False
+    """Whether trials have a timeline, CPU per delivered MB, daemons of the network and fingerprints."""
     testbed: str = "lab"
     layouts: tuple[str, str] = ("split", "same")
 
@@ -95,7 +97,25 @@ def complete(run: RunFolder, plan: Plan, item: dict[str, Any]) -> dict[str, Any]
             value = result[percentile] / 1000 if plan.histograms else p90 * percentile / 90
             item[f"{timed}_{key}_us"] = value
         item[f"{timed}_mean_us"] = item[f"{timed}_p50_us"] * 1.05
-    return item
+    return item | _details(run, plan, item) if plan.details else item
+
+
+def _details(run: RunFolder, plan: Plan, item: dict[str, Any]) -> dict[str, Any]:
+    """Write the timeline of a throughput test, and return what further figures need."""
+    if item["test"] == "throughput":
+        total = round(item["sent"] * item["payload_bytes"] / 30)
+        rows = [f"{100 * step},1,{total + total // 20 * (step % 5 - 2)}" for step in range(1, 31)]
+        for index in range(item["subscribers"]):
+            folder = run.raw(item["trial_id"], item["attempt"]) / f"sub{index}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "timeline.csv").write_text("\n".join(["elapsed_ms,samples,bytes", *rows]) + "\n")
+    tunnel = item["network"].startswith(("weave", "flannel-vxlan"))
+    return {
+        "publisher_cpu_ms_per_mb": item["publisher_cpu_percent"] / 5, "subscriber_cpu_ms_per_mb": 14.0,
+        "machine_cpu_ms_per_mb": 60.0, "network_cpu_percent": 35.0 if "weave" in item["network"] else None,
+        "fingerprint": {"outer_protocol": "VXLAN" if tunnel else "none", "added_bytes": 50 if tunnel else 0},
+        "drops": item["drops"] | {"udp_receive_buffer_errors": 1234 if tunnel else 0},
+    }  # fmt: skip
 
 
 def write_hlog(run: RunFolder, item: dict[str, Any], tag: str, histogram: HdrHistogram) -> Path:
@@ -202,7 +222,7 @@ def campaign(plan: Plan, name: str, trials: dict[str, Any], attempts: list[dict[
         "command": ["k8sdds", "run", f"experiments/{name}.yaml", "--repetitions", str(plan.repetitions)],
         "seed": 4711, "repetitions": plan.repetitions, "baseline": plan.baseline,
         "testbed": {"name": plan.testbed, "facts": {
-            "kernel": "6.1.0-28-amd64", "cpu_model": "Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz", "cores": 4,
+            "kernel": "6.1.0-28-amd64", "cpu_model": "Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz", "cpu_count": 4,
             "governor": "performance", "memory_bytes": 16_500_000_000,
             "sysctls": {"net.core.rmem_max": 212992, "net.core.wmem_max": 212992},
             "packages": {"cyclonedds": "0.10.2-1", "iproute2": "6.1.0-3"},
@@ -254,7 +274,7 @@ def troubled(path: Path) -> RunFolder:
     """Interrupted, with retries, invalid trials, a variant, warnings, best effort and a torn last line."""
     plan = Plan(
         networks=("host", "flannel-vxlan", "weavenet", "weavenet-1376"), payloads=(256, 1400, 65000),
-        conditions=[{}, {"reliability": "best-effort", "qos": "best-effort"}], noise=0.08,
+        conditions=[{}, {"reliability": "best-effort", "qos": "best-effort"}], noise=0.08, details=True,
     )  # fmt: skip
     whole = make(path, plan, "troubled")
     items, kept = whole.attempts(), []
@@ -287,7 +307,11 @@ def many(path: Path) -> RunFolder:
     link = {"rate_mbit": 100, "loss_percent": 0.5, "delay_us": 200}
     sweeps = [{"subscribers": n, "link": link} for n in (1, 4)]
     plan = Plan(
-        networks=networks, payloads=(64, *PAYLOADS[1:], 65000, 1_000_000), conditions=sweeps, histograms=False
+        networks=networks,
+        payloads=(64, *PAYLOADS[1:], 65000, 1_000_000),
+        conditions=sweeps,
+        histograms=False,
+        details=True,
     )
     return make(path, plan, "many")
 

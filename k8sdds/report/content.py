@@ -48,6 +48,10 @@ class Point(NamedTuple):
         """Return the point of a trial, level or overhead."""
         return cls(row["subscribers"] or 1, row["payload_bytes"] or 0)
 
+    def rank(self) -> tuple[int, int]:
+        """Return a sort key that is largest for the point of figures with only one: most subscribers, near 1 KiB."""
+        return self.subscribers, -abs(self.payload_bytes - 1024)
+
 
 Cell = tuple[str, Point]
 """(network_label, point) within a setting."""

@@ -3,10 +3,10 @@
 `levels` draws overheads and levels along the payload, `distributions` draws percentiles of latencies and delays,
 `capacity` draws delays by offered rate, `resources` draws CPU and memory, `subscribers` draws throughput by number of
 subscribers, and `protection` draws levels with and without protection. `flame_graph` draws profiles.
-`overview` draws networks × payloads and throughput against latency, `fairness` draws the subscribers of a trial, and
-`cells` draws tables of shaded cells. `estimates` draws
-what the others have in common: means, intervals and trials. `canvas` contains the shared style. seaborn and matplotlib
-are imported when the first figure is drawn.
+`overview` draws networks × payloads and throughput against latency, `fairness` draws the subscribers of a trial,
+`timeline` draws rates over time, `topology` draws paths with MTUs and dropped packets, `cpu_places` draws CPU time by
+place, and `cells` draws tables of shaded cells. `estimates` draws what the others have in common: means, intervals and
+trials. `canvas` contains the shared style. seaborn and matplotlib are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     import seaborn  # noqa: F401
 
     from k8sdds.report.figures import (
+        cpu_places,
         distributions,
         fairness,
         levels,
@@ -45,9 +46,12 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
         protection,
         resources,
         subscribers,
+        timeline,
+        topology,
     )
 
     drawings: list[Callable[[], list[Figure]]] = []
+    outside = cpu_places.sources(content)
     for setting in content.settings:
         one = (
             partial(levels.overheads, content, setting, folder),
@@ -61,6 +65,9 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             *(partial(overview.heatmap, content, setting, folder, name) for name in HEADLINES),
             partial(overview.trade_off, content, setting, folder),
             partial(fairness.draw, content, setting, folder),
+            partial(timeline.draw, content, setting, folder),
+            partial(topology.draw, content, setting, folder),
+            partial(cpu_places.draw, content, setting, folder, outside),
         )
         drawings += [partial(_drawn, draw) for draw in one]
     whole = (partial(draw, content, folder) for draw in (subscribers.draw, protection.draw))

@@ -106,8 +106,14 @@ def along(
         ax.vlines(xs, lows, highs, colors=colors, linewidth=1.1)
 
 
-def rows(ax: Axes, estimates: Mapping[str, Estimate], labels: Sequence[str], styles: Styles) -> None:
-    """Draw one row per label, with the mean as a number on the right. Rows can be without an estimate."""
+def rows(
+    ax: Axes,
+    estimates: Mapping[str, Estimate],
+    labels: Sequence[str],
+    styles: Styles,
+    missing: str = "no valid trial",
+) -> None:
+    """Draw one row per label, with the mean as a number on the right, or `missing` without an estimate."""
     import pandas as pd
     import seaborn as sns
 
@@ -138,7 +144,7 @@ def rows(ax: Axes, estimates: Mapping[str, Estimate], labels: Sequence[str], sty
         item = estimates.get(label)
         for mark in item.marks if item else ():
             ax.plot([mark, mark], [y - 0.2, y + 0.2], color=MUTED, linewidth=0.9)
-        text = item.text if item else "no valid trial"
+        text = item.text if item else missing
         ax.text(
             1.02, y, text, va="center", size=FONT - 1, color=INK if item else MUTED,
             transform=ax.get_yaxis_transform(),

@@ -17,7 +17,7 @@ _HEAD, _FOOT, _ROW = 0.3, 0.45, 0.25
 
 def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     """Draw the samples of each subscriber relative to the mean of its trial, for the most subscribers."""
-    point = max(setting.points, key=lambda point: (point.subscribers, -abs(point.payload_bytes - 1024)))
+    point = max(setting.points, key=Point.rank)
     test = setting.tests[0]
     shares = {
         label: [share for row in setting.trials if (row[UNIT], row["test"], Point.of(row)) == (label, test, point)

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row, Setting
+from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures import cells
 from k8sdds.report.figures.canvas import FONT, Figure, save, text_width
 from k8sdds.results.metrics import METRICS
@@ -27,8 +27,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     else:
         return None
     # Many subscribers show best who does the work; the claims of the paper are about 1 KiB.
-    points = {point for _, point in setting.levels(names[0], test)}
-    point = min(points, key=lambda point: (-point.subscribers, abs(point.payload_bytes - 1024)))
+    point = max((point for _, point in setting.levels(names[0], test)), key=Point.rank)
     columns = {
         name: {label: row for (label, at), row in setting.levels(name, test).items() if at == point}
         for name in names

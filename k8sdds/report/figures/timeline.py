@@ -1,0 +1,94 @@
+"""Draw the rate of single trials over time, with one panel per network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Point, Setting
+from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.theme import MUTED, network_colors
+from k8sdds.results import timeline
+from k8sdds.results.timeline import Step
+
+SECTION = "timeline"
+FEWEST_STEPS = 8
+"""A trial with fewer steps has no figure: latency and paced tests record one per second."""
+
+_HEAD, _FOOT, _LEFT, _GAP, _HEIGHT = 0.28, 0.3, 0.5, 0.16, 0.95
+_MAX_COLUMNS = 4
+_MAX_LINES = 12
+"""Most trials of a network that are drawn."""
+
+Timelines = Mapping[str, Sequence[Sequence[Step]]]
+"""The timelines of the trials of each network."""
+
+
+def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
+    """Draw what subscribers received over time, for the most subscribers, in the first test that recorded it."""
+    point = max(setting.points, key=Point.rank)
+    for test in setting.tests:
+        timelines = _timelines(content, setting, test, point)
+        if timelines:
+            break
+    else:
+        return None
+    widest = max(text_width(list(timelines)), 1.2)
+    lines = -(-len(timelines) // min(_MAX_COLUMNS, int((WIDTH - _LEFT) / (widest + _GAP)) or 1))
+    columns = -(-len(timelines) // lines)
+    width = min((WIDTH - _LEFT - 0.1 - (columns - 1) * _GAP) / columns, 2.4)
+    drawing = new(
+        _LEFT + columns * width + (columns - 1) * _GAP + 0.1, lines * (_HEAD + _HEIGHT) + _FOOT + 0.12
+    )
+    top = max(step.mbps for trials in timelines.values() for steps in trials for step in steps)
+    end_s = max(steps[-1].end_s for trials in timelines.values() for steps in trials)
+    styles = network_colors(content.networks)
+    for index, (label, trials) in enumerate(timelines.items()):
+        line, column = divmod(index, columns)
+        ax = axes(drawing, _LEFT + column * (width + _GAP), _HEAD + line * (_HEAD + _HEIGHT), width, _HEIGHT)
+        for steps in trials:
+            ax.plot(
+                [step.end_s for step in steps], [step.mbps for step in steps], color=styles[label].light,
+                linewidth=0.9, alpha=0.75,
+            )  # fmt: skip
+        ax.set(xlim=(0, end_s), ylim=(0, top * 1.06), xlabel="", ylabel="")
+        ax.locator_params(axis="y", nbins=4)
+        ax.locator_params(axis="x", nbins=5)
+        ax.grid(axis="y")
+        ax.set_title(label, color=styles[label].light)
+        ax.tick_params(labelleft=column == 0, labelbottom=index + columns >= len(timelines))
+        if column == 0:
+            ax.set_ylabel("Mbit/s", labelpad=2)
+        if index + columns >= len(timelines):
+            ax.set_xlabel("s", labelpad=1, color=MUTED)
+    title = f"Throughput over time, {test} test at {setting.point_label(point)}: {setting.title}"
+    alt = (
+        f"{title}. Lowest and highest rate of a step relative to the mean of its trial, in percent: "
+        + "; ".join(f"{label} {_extremes(trials)}" for label, trials in timelines.items())
+    )
+    caption = (
+        f"What a subscriber received, one line per trial; a step is usually 100 ms."
+        f" {content.caption(setting, test, interval=False)}."
+    )
+    slug = "-".join(part for part in (SECTION, setting.slug) if part)
+    return save(drawing, folder, slug, SECTION, title, f"{alt}.", caption)
+
+
+def _timelines(content: Content, setting: Setting, test: str, point: Point) -> dict[str, list[list[Step]]]:
+    found: dict[str, list[list[Step]]] = {}
+    for row in setting.trials:
+        if row["test"] == test and Point.of(row) == point and len(found.get(row[UNIT], ())) < _MAX_LINES:
+            steps = timeline.received(content.run.raw(row["trial_id"], row["attempt"] or 1))
+            if len(steps) >= FEWEST_STEPS:
+                found.setdefault(row[UNIT], []).append(steps)
+    return {label: found[label] for label in content.networks if label in found}
+
+
+def _extremes(trials: Sequence[Sequence[Step]]) -> str:
+    shares = []
+    for steps in trials:
+        mean = sum(step.mbps for step in steps) / len(steps)
+        shares += [100 * step.mbps / mean for step in steps if mean > 0]
+    return f"{formats.number(min(shares, default=None))} to {formats.number(max(shares, default=None))}"

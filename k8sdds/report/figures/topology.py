@@ -1,0 +1,157 @@
+"""Draw the path of samples through each network, with MTUs and the places where packets were dropped."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.networks.datapath import LINK_MTU
+from k8sdds.report import formats
+from k8sdds.report.content import Content, Row, Setting
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
+from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.system.shapes import fits
+
+SECTION = "topology"
+_HEAD, _ROW = 0.42, 0.46
+_SMALL = FONT - 1
+
+_PLACES = (
+    ("send buffer", "udp_send_buffer_errors"), ("pods' interfaces", "interface_drops"), ("network", ""),
+    ("nodes' links", ""), ("reassembly", "ip_reassembly_fails"), ("receive buffer", "udp_receive_buffer_errors"),
+    ("samples lost", ""),
+)  # fmt: skip
+"""Places on the path from publisher to subscriber, with the counter of packets that were dropped there."""
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The path through one network. MTUs are None if they are unknown."""
+
+    pod_mtu: int | None
+    link_mtu: int | None
+    network: str
+    """What the network adds, in up to three lines."""
+    too_large: bool
+    """Whether the largest packet of a pod exceeds the link's MTU once the network has added its headers."""
+    drops: dict[str, int]
+    """Dropped packets by counter, over all trials; a counter that was not read is missing."""
+    lost: int
+    trials: int
+
+    def above(self) -> list[str]:
+        """Return the text above each place."""
+        pod, link = (f"MTU {mtu}" if mtu else "MTU ?" for mtu in (self.pod_mtu, self.link_mtu))
+        return ["", pod, self.network, link, "", "", ""]
+
+    def below(self) -> list[str]:
+        """Return the count below each place."""
+        counts = [self.drops.get(counter) for _, counter in _PLACES[:-1]]
+        return [
+            *("" if not counter else "–" if count is None else f"{count:,}"
+              for (_, counter), count in zip(_PLACES, counts, strict=False)),
+            f"{self.lost:,}",
+        ]  # fmt: skip
+
+
+def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
+    """Draw the path of each network over which samples crossed a link, with all valid trials of the setting."""
+    paths = {}
+    for label in content.networks:
+        trials = [row for row in setting.trials if row[UNIT] == label and row["transport"] != "shared-memory"]
+        if any(row["drops"] for row in trials):
+            paths[label] = _path(trials)
+    if not paths:
+        return None
+    title = f"Paths, MTUs and dropped packets: {setting.title}"
+    alt = f"{title}. " + "; ".join(
+        f"{label}: "
+        + ", ".join(
+            f"{name} {' '.join(part for part in (above.replace(chr(10), ' '), below and f'dropped {below}') if part)}"
+            for (name, _), above, below in zip(_PLACES[:-1], path.above(), path.below(), strict=False)
+        )
+        + f", samples lost {path.lost:,}"
+        for label, path in paths.items()
+    )
+    counts = formats.range_of([path.trials for path in paths.values()])
+    caption = (
+        "Above: MTU in bytes, and what the network adds. Below: packets dropped there in the measured intervals of"
+        f" {counts} valid trials; – not counted. n = {setting.repetitions()}."
+    )
+    slug = "-".join(part for part in (SECTION, setting.slug) if part)
+    return save(_drawing(content, paths), folder, slug, SECTION, title, f"{alt}.", caption)
+
+
+def _path(trials: Sequence[Row]) -> _Path:
+    drops: dict[str, int] = {}
+    for row in trials:
+        for counter, value in _object(row["drops"]).items():
+            if isinstance(value, int):
+                drops[counter] = drops.get(counter, 0) + value
+    last = trials[-1]
+    pod_mtu, link_mtu = last["mtu_bytes"], _link_mtu(last)
+    found = next((_object(row["fingerprint"]) for row in trials if row["fingerprint"]), {})
+    added, network = None, ""
+    if fits(Fingerprint, found):
+        fingerprint = Fingerprint.model_validate(found)
+        added = fingerprint.added_bytes
+        network = fingerprint.value("outer_protocol").replace("none", "as sent")
+    too_large = bool(added and pod_mtu and link_mtu and pod_mtu + added > link_mtu)
+    if added:
+        network += f"\n+{added} B" + (",\ntoo large" if too_large else "")
+    lost = sum(row["lost"] or 0 for row in trials)
+    return _Path(pod_mtu, link_mtu, network, too_large, drops, lost, len(trials))
+
+
+def _link_mtu(row: Row) -> int | None:
+    """Return the MTU of the nodes' links; None: a cluster's, which only trials with `link.mtu` record."""
+    recorded = [
+        link.get("mtu_bytes") for link in _object(row["node_links"]).values() if isinstance(link, dict)
+    ]
+    known = [mtu for mtu in (*recorded, _object(row["link"]).get("mtu")) if isinstance(mtu, int)]
+    return min(known) if known else LINK_MTU if row["testbed"] == "lab" else None
+
+
+def _object(text: object) -> dict:
+    value = json.loads(text) if isinstance(text, str) else text
+    return value if isinstance(value, dict) else {}
+
+
+def _drawing(content: Content, paths: dict[str, _Path]):
+    margin = text_width(list(paths)) + 0.15
+    step = (WIDTH - margin) / len(_PLACES)
+    drawing = new(WIDTH, _HEAD + _ROW * len(paths) + 0.05)
+    ax = axes(drawing, margin, _HEAD, WIDTH - margin, _ROW * len(paths))
+    ax.set(xlim=(0, len(_PLACES)), ylim=(len(paths), 0), xlabel="", ylabel="")
+    ax.axis("off")
+    most = max(int(step / text_width("x", _SMALL)) - 1, 6)
+    for column, (name, _) in enumerate(_PLACES):
+        head = "\n".join(textwrap.wrap(name, most, break_long_words=False))
+        ax.text(column + 0.5, -0.12, head, ha="center", va="bottom", size=_SMALL, color=MUTED)
+    styles = network_colors(content.networks)
+    for row, (label, path) in enumerate(paths.items()):
+        color, y = styles[label].light, row + 0.5
+        ax.plot([0.5, len(_PLACES) - 1.5], [y, y], color=color, linewidth=1.4, zorder=1)
+        ax.plot(
+            [column + 0.5 for column in range(len(_PLACES) - 1)], [y] * (len(_PLACES) - 1), "o", color=color,
+            markersize=5, markeredgecolor=PAPER, markeredgewidth=0.8, zorder=2,
+        )  # fmt: skip
+        ax.text(-0.1, y, label, ha="right", va="center", size=FONT, color=INK)
+        for column, text in enumerate(path.above()):
+            ax.text(
+                column + 0.5, y - 0.14, text, ha="center", va="bottom", size=_SMALL - 0.5, color=INK, linespacing=0.95,
+                weight="bold" if path.too_large and column == 2 else "normal",
+            )  # fmt: skip
+        for column, text in enumerate(path.below()):
+            dropped = text.strip("0–") != ""
+            at = y if column == len(_PLACES) - 1 else y + 0.16
+            ax.text(
+                column + 0.5, at, text, ha="center", va="center" if at == y else "top", size=_SMALL,
+                color=INK if dropped else MUTED, weight="bold" if dropped else "normal",
+            )  # fmt: skip
+    return drawing
