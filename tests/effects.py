@@ -37,8 +37,9 @@ def _compare(
     action: Action, facts: Facts, cluster: ClusterState
 ) -> Iterator[tuple[tuple[str, str], object, object]]:
     effect, node = action.effect, action.node
-    if effect.marker:
-        yield (node, "marker"), effect.marker, facts.values.get("marker")
+    for key in ("marker", "kube_proxy"):
+        if value := getattr(effect, key):
+            yield (node, key), value, facts.values.get(key)
     pairs = {
         "file": effect.files,
         "symlink": effect.symlinks,
@@ -87,8 +88,9 @@ def _compare(
 
 def _on_node(facts: Facts, effect: Effect) -> Facts:
     values = dict(facts.values)
-    if effect.marker:
-        values["marker"] = effect.marker
+    for key in ("marker", "kube_proxy"):
+        if value := getattr(effect, key):
+            values[key] = value
     lists = {key: list(entries) for key, entries in facts.lists.items()}
     for key, entries in {
         "file": effect.files,

@@ -122,6 +122,8 @@ class Effect:
     """Files and folders of Kubernetes that exist."""
     api_server: bool = False
     """Whether the API server answers."""
+    kube_proxy: str = ""
+    """Mode in which kube-proxy runs."""
     ready_nodes: tuple[str, ...] = ()
     """Nodes that the API server reports as ready."""
     node_labels: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)

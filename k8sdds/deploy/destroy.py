@@ -21,6 +21,12 @@ STOP, RESTORE = "stop", "restore"
 
 # Only the content of folders is deleted: they may be mount points, or older than the cluster.
 _STOP = f"""\
+if [ -e /sys/class/net/kube-ipvs0 ]; then
+  # Only netlink removes virtual servers of IPVS, so kube-proxy does it while it runs.
+  ctr --namespace k8s.io containers ls -q 'labels."io.kubernetes.container.name"==kube-proxy' | while read -r id; do
+    ctr --namespace k8s.io tasks exec --exec-id k8sdds-cleanup $id kube-proxy --cleanup >/dev/null 2>&1 || :
+  done
+fi
 if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {CRI_SOCKET} >/dev/null 2>&1 || :; fi
 if systemctl cat kubelet >/dev/null 2>&1; then systemctl disable --now kubelet >/dev/null 2>&1; fi
 if ctr version >/dev/null 2>&1; then
@@ -49,6 +55,7 @@ rm -rf {CACHE_FOLDER}
 
 # Deletes the rules of kube-proxy and the kubelet, which kubeadm reset keeps.
 _RULES = """\
+for family in ip ip6; do nft delete table $family kube-proxy 2>/dev/null || :; done
 for variant in iptables-nft iptables-legacy ip6tables-nft ip6tables-legacy; do
   command -v $variant-save >/dev/null || continue
   $variant-save 2>/dev/null | grep -q KUBE- || continue

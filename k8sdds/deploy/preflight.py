@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from k8sdds import networks, versions
 from k8sdds.deploy import network_install
 from k8sdds.deploy.desired_state import missing_address
 from k8sdds.deploy.facts import DEFAULT_ROUTES, ETCD_DATA, Facts
+from k8sdds.deploy.phases.kube_proxy import NODE_FEATURES
 from k8sdds.model import ip_families
 from k8sdds.model.profile import Node, Profile
+from k8sdds.networks.cluster_install import NodeFeature
 from k8sdds.system.errors import Problem
 
 MAX_CLOCK_DIFFERENCE_S = 5.0
@@ -169,18 +171,39 @@ def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
 
 def missing_features(network: str, facts: Facts, engine: str | None = None) -> list[Problem]:
     """Return which kernel features that a network's daemons need a machine does not have."""
-    problems = []
-    reasons = facts.pairs("lacks")
     install = networks.find(network).install_for(engine)
-    for feature in install.node_features if install else ():
+    return _missing(install.node_features if install else (), facts, network)
+
+
+def _missing(features: Iterable[NodeFeature], facts: Facts, program: str) -> list[Problem]:
+    reasons = facts.pairs("lacks")
+    problems = []
+    for feature in features:
         if not facts.has(feature.name):
             reason = f" ({reasons[feature.name]})" if reasons.get(feature.name) else ""
             problems.append(
                 Problem(
-                    f"the kernel does not support {feature.name}, which {network} needs{reason}",
+                    f"the kernel does not support {feature.name}, which {program} needs{reason}",
                     feature.remedy,
                 )
             )
+    return problems
+
+
+def _kube_proxy(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+    """Check that the kernel supports the mode, and that it can be changed on an existing cluster."""
+    desired, existing = profile.kubernetes.kube_proxy, facts.values.get("kube_proxy", "")
+    problems = _missing(NODE_FEATURES[desired], facts, f"kube-proxy in mode {desired}")
+    changes = existing not in ("", desired) and _is_existing_control_plane(profile, node, facts)
+    if changes and "ipvs" in (existing, desired):
+        problems.append(
+            Problem(
+                f"its kube-proxy runs in mode {existing}, which cannot be changed to {desired} while the"
+                " cluster runs",
+                f"restore kubernetes.kube_proxy; or k8sdds destroy {profile.name}, and deploy again",
+                input=True,
+            )
+        )
     return problems
 
 
@@ -241,10 +264,7 @@ def _ranges(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
     """Refuse other address ranges than those of the existing cluster, which kubeadm cannot change."""
     existing = facts.values.get("pod_subnets", "")
     desired = ",".join(map(str, profile.kubernetes.pod_cidrs))
-    flags = facts.all("flag")
-    if not node.is_control_plane or "initialised" not in flags or not _is_claimed(profile, facts):
-        return []
-    if existing in ("", desired):
+    if existing in ("", desired) or not _is_existing_control_plane(profile, node, facts):
         return []
     return [
         Problem(
@@ -363,6 +383,10 @@ def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
     ]
 
 
+def _is_existing_control_plane(profile: Profile, node: Node, facts: Facts) -> bool:
+    return node.is_control_plane and "initialised" in facts.all("flag") and _is_claimed(profile, facts)
+
+
 def _is_claimed(profile: Profile, facts: Facts) -> bool:
     return facts.values.get("marker") == profile.name
 
@@ -384,6 +408,7 @@ CHECKS: tuple[Callable[[Profile, Node, Facts], list[Problem]], ...] = (
     _swap,
     _sizes,
     _network,
+    _kube_proxy,
     _ranges,
     _foreign_cluster,
     _lost_data,

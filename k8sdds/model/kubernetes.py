@@ -1,8 +1,9 @@
-"""Define what a profile says about Kubernetes: its release, and the addresses of pods and Services."""
+"""Define what a profile says about Kubernetes: its release, kube-proxy, and the addresses of pods and Services."""
 
 from __future__ import annotations
 
 import ipaddress
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +11,9 @@ from k8sdds import versions
 from k8sdds.model import ip_families as ip
 from k8sdds.model.ip_families import IpFamilies, IpFamily, Subnet
 from k8sdds.system.strict import Strict
+
+KubeProxyMode = Literal["iptables", "nftables", "ipvs"]
+"""How kube-proxy translates the addresses of Services."""
 
 
 class Kubernetes(Strict):
@@ -24,6 +28,11 @@ class Kubernetes(Strict):
         default=ip.DEFAULT,
         description="IP versions of nodes, pods and Services: `[ipv4]`, `[ipv6]`, or both (dual stack); Kubernetes"
         " uses the first for its own connections",
+    )
+    kube_proxy: KubeProxyMode = Field(
+        default="iptables",
+        description="how kube-proxy translates the addresses of Services: rules in iptables or nftables, or IPVS;"
+        " deploy changes it on an existing cluster, but not from or to `ipvs`",
     )
     pod_cidr: ipaddress.IPv4Network = Field(
         default=ipaddress.IPv4Network("10.244.0.0/16"),

@@ -14,7 +14,9 @@ from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.runner import Observer
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.ssh import Connections
+from k8sdds.testbeds.cluster.facts import kube_proxy_mode
 from tests.clusters import Deployed, run
 from tests.effects import contradictions
 
@@ -67,6 +69,9 @@ class Solo:
 
     def deploy(self, labels: str, discovery: bool, taints: str = "") -> str:
         self.write(labels, discovery, taints)
+        return self.deploy_file()
+
+    def deploy_file(self) -> str:
         done = self.cluster.k8sdds("deploy", str(self.path), "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -140,6 +145,28 @@ def test_deploy_follows_changes_of_the_profile(solo: Solo) -> None:
     assert "install Kubernetes" in solo.deploy("", discovery=False)
     assert solo.deploy("", discovery=False) == "no changes\n"
     solo.deploy_and_check_effects("rack: two", discovery=False)
+
+
+def test_kube_proxy_changes_its_mode(solo: Solo) -> None:
+    iptables = "iptables-save | grep -q '^:KUBE-SERVICES'"
+    nftables = "nft list table ip kube-proxy | grep -q 'map service-ips'"
+    # The API server by the address of its Service, which kube-proxy translates.
+    by_service = (
+        "kubectl --kubeconfig /etc/kubernetes/admin.conf --server https://10.96.0.1 get --raw /readyz"
+    )
+    solo.write("", False)
+    assert solo.deploy_file().count("kube-proxy:") == 0
+    solo.inside("sh", "-ec", f"{iptables}; ! {nftables}; {by_service}")
+    solo.write("", False, more="kubernetes: {kube_proxy: nftables}\n")
+    assert "kube-proxy: use the mode nftables" in solo.deploy_file()
+    solo.inside("sh", "-ec", f"{nftables}; ! {iptables}; {by_service}")
+    assert solo.deploy_file() == "no changes\n"
+    client = KubernetesClient.from_kubeconfig(solo.cluster.kubeconfig, None)
+    assert kube_proxy_mode(client) == "nftables"
+    solo.write("", False)
+    assert "kube-proxy: use the mode iptables" in solo.deploy_file()
+    solo.inside("sh", "-ec", f"{iptables}; ! {nftables}; {by_service}")
+    assert kube_proxy_mode(client) == "iptables"
 
 
 def test_network_that_the_bundle_cannot_run_is_refused_before_nodes_are_created(solo: Solo) -> None:

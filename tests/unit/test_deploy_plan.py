@@ -29,7 +29,7 @@ from k8sdds.nodes import LocalNode, SharedFolder
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.effects import after
-from tests.unit.test_preflight import PI, changed
+from tests.unit.test_preflight import PI, changed, parsed
 
 IMAGES = (
     *(f"registry.k8s.io/{name}:v1.36.3" for name in ("kube-apiserver", "kube-proxy")),
@@ -314,6 +314,31 @@ def test_kubeadm_configuration_follows_the_machines(bundle: Bundle) -> None:
     assert init["apiVersion"].endswith("v1beta3")
     assert init["nodeRegistration"]["kubeletExtraArgs"] == {"node-ip": "192.0.2.10"}
     assert "patches" not in init
+
+
+NFTABLES = PROFILE + "kubernetes: {kube_proxy: nftables}\n"
+
+
+def test_kube_proxy_changes_its_mode_on_a_cluster_that_runs(bundle: Bundle) -> None:
+    assert [documents(desired(bundle, text))[3]["mode"] for text in (PROFILE, NFTABLES)] == [
+        "iptables",
+        "nftables",
+    ]
+    state = desired(bundle, NFTABLES, deployed(desired(bundle)))
+    (change, smoke) = plan(state)
+    assert (change.phase, change.title, smoke.phase) == ("kube-proxy", "use the mode nftables", "smoke test")
+    assert change.script.index("rollout status") < change.script.index(f" {control_plane.CONFIG_FILE}\n")
+    assert plan(replace(state, facts=after(state.facts, "master", [change]))) == []
+
+
+def test_ipvs_needs_its_kernel_module_and_a_new_cluster() -> None:
+    profile = parsed(PROFILE + "kubernetes: {kube_proxy: ipvs}\n")
+    (problem,) = preflight.check(profile, {"pi1": facts.parse(changed(hostname="pi1") + "resolves\tpi1\n")})
+    assert "does not support ipvs, which kube-proxy in mode ipvs needs" in problem.what
+    existing = {"marker": profile.name, "flag": "initialised", "kube_proxy": "iptables"}
+    machine = facts.parse(changed(**existing) + "resolves\tmaster\nfeature\tipvs\n")
+    (problem,) = preflight.check(profile, {"master": machine})
+    assert "cannot be changed to ipvs" in problem.what and f"k8sdds destroy {profile.name}" in problem.remedy
 
 
 def test_images_of_the_networks_that_the_profile_names_are_imported(bundle: Bundle) -> None:

@@ -105,7 +105,8 @@ for family in 4 6; do
     !/ (temporary|deprecated|tentative|dadfailed) / { print "address\t" $2 " " $4 }'
 done
 file=/etc/k8sdds/kubeadm.yaml
-[ -f $file ] && sed -n 's/^ *"podSubnet": "\([^"]*\)".*/pod_subnets\t\1/p' $file 2>/dev/null
+[ -f $file ] && sed -n 's/^ *"podSubnet": "\([^"]*\)".*/pod_subnets\t\1/p
+  s/^ *"mode": "\([^"]*\)".*/kube_proxy\t\1/p' $file 2>/dev/null
 say capabilities "$(awk '/^CapBnd/ { print $2 }' /proc/1/status)"
 if [ -d /proc/sys/net/bridge ] || modprobe -n br_netfilter 2>/dev/null; then say feature br_netfilter; fi
 if grep -qw overlay /proc/filesystems || modprobe -n overlay 2>/dev/null; then say feature overlay; fi
@@ -133,6 +134,8 @@ unshare --net sh -c '
     try xt_set "modprobe -n xt_set"
   fi
 '
+if [ -e /proc/net/ip_vs ] || modprobe -n -a ip_vs ip_vs_rr 2>/dev/null; then say feature ipvs
+else say lacks "ipvs no module ip_vs"; fi
 if [ -d /sys/module/openvswitch ] || modprobe -n openvswitch 2>/dev/null; then say feature openvswitch
 else say lacks "openvswitch no such module"; fi
 # Names that the machine can resolve. IPv4 first: without DNS, a query for another address takes five seconds.

@@ -7,6 +7,7 @@ from k8sdds.deploy.phases.control_plane import ControlPlane
 from k8sdds.deploy.phases.discovery_service import DiscoveryService
 from k8sdds.deploy.phases.images import Images
 from k8sdds.deploy.phases.join import Join, WaitForNodes
+from k8sdds.deploy.phases.kube_proxy import KubeProxy
 from k8sdds.deploy.phases.kubernetes import Kubernetes
 from k8sdds.deploy.phases.labels import Labels
 from k8sdds.deploy.phases.metrics_server import MetricsServer, WaitForMetricsServer
@@ -27,6 +28,7 @@ PHASES: tuple[Phase, ...] = (
     Registry(),
     Kubernetes(),
     ControlPlane(),
+    KubeProxy(),
     Network(),
     MetricsServer(),
     Images(),

@@ -87,7 +87,11 @@ class ControlPlane(ControlPlanePhase):
         )
         version = state.profile.kubernetes.version
         effect = Effect(
-            flags=("initialised",), paths=(KUBECONFIG, ETCD_DATA), api_server=True, ready_nodes=(node.name,)
+            flags=("initialised",),
+            paths=(KUBECONFIG, ETCD_DATA),
+            api_server=True,
+            ready_nodes=(node.name,),
+            kube_proxy=state.profile.kubernetes.kube_proxy,
         )
         return [
             Action(
@@ -145,7 +149,7 @@ def configuration(state: DesiredState) -> str:
     proxy: dict[str, Any] = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
-        "mode": "iptables",
+        "mode": kubernetes.kube_proxy,
     }
     is_local = state.profile.provider == "local"
     if is_local:
