@@ -19,7 +19,7 @@ from k8sdds.campaign import contradictions, experiments
 from k8sdds.campaign.cells import cell_of
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.background import MAX_FLOWS, Background
-from k8sdds.model.experiment import LISTS, Experiment, NetworkChoice, Sweep, TestChoice
+from k8sdds.model.experiment import LISTS, NetworkChoice, Sweep, TestChoice
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
 from k8sdds.model.trial import Cell
@@ -285,19 +285,15 @@ def cells(experiment: ApplicationExperiment) -> tuple[tuple[Cell, ...], tuple[Ce
     return known.cells, tuple(first.values())
 
 
-def restricted(experiment: Experiment, names: Sequence[str]) -> Experiment:
-    """Return the experiment without these networks (labels)."""
+def without(experiment: ApplicationExperiment, axis: str, names: Sequence[str]) -> ApplicationExperiment:
+    """Return the experiment without these values of a choice (key of a sweep), as `Candidate` shows them."""
     sweeps = [
         sweep.model_copy(
-            update={"networks": [choice for choice in sweep.networks if choice.display_name not in names]}
+            update={axis: [value for value in getattr(sweep, axis) if str(_shown(value)) not in names]}
         )
         for sweep in experiment.sweeps
     ]
-    labels = [choice.display_name for sweep in sweeps for choice in sweep.networks]
-    baseline = (
-        experiment.baseline if experiment.baseline in labels else next(iter(labels), experiment.baseline)
-    )
-    return experiment.model_copy(update={"sweeps": sweeps, "baseline": baseline})
+    return experiment.with_sweeps(sweeps)
 
 
 def allowed(application: Application) -> dict[str, set[str]]:

@@ -25,12 +25,18 @@ SEARCH_TRIALS = (15, 35)
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
     """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected files."""
-    trials = expansion.trials(testbed.name)
-    return (
-        contradictions(expansion)
-        or [*_program_problems(trials, testbed.name), *background.problems(trials), *testbed.check(trials)]
-        or _refused_files(expansion)
-    )
+    trials = every_trial(expansion, testbed.name)
+    return contradictions(expansion) or missing(trials, testbed) or _refused_files(expansion)
+
+
+def missing(trials: Sequence[Trial], testbed: Testbed) -> list[Problem]:
+    """Return the prerequisites of trials that the testbed does not have."""
+    return [*_program_problems(trials, testbed.name), *background.problems(trials), *testbed.check(trials)]
+
+
+def every_trial(expansion: Expansion, testbed: str) -> list[Trial]:
+    """Return the trials that are planned, and one for each cell that a search may add."""
+    return expansion.trials(testbed) + (expansion.repetition(0, testbed) if expansion.first else [])
 
 
 def refuse(problems: Sequence[Problem]) -> None:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from k8sdds.campaign import applications, preflight, start
+from k8sdds.campaign import applications, preflight, start, supported
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Trial
-from k8sdds.networks import label_without_engine
 from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
 from k8sdds.system.errors import InputError, InvalidTrials
 from k8sdds.system.faults import explained
@@ -96,37 +94,13 @@ def resume(
 
 
 def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Expansion:
-    experiment, left_out = testbed.supported_subset(request.experiment, request.required)
-    if isinstance(experiment, ApplicationExperiment) and not experiment.application.choices.networks:
-        experiment, unavailable = _with_available_networks(experiment, testbed)
-        left_out += unavailable
+    experiment, left_out = supported.subset(request.experiment, testbed, request.required)
     if left_out:
         display.line(f"Left out because the testbed does not have them: {', '.join(left_out)}")
-    requested = _labels(request.experiment)
-    if added := [label for label in _labels(experiment) if label not in requested]:
+    requested = supported.labels(request.experiment)
+    if added := [label for label in supported.labels(experiment) if label not in requested]:
         display.line(f"Measured because the testbed has it: {', '.join(added)}")
     return expand(experiment)
-
-
-def _with_available_networks(
-    experiment: ApplicationExperiment, testbed: Testbed
-) -> tuple[Experiment, list[str]]:
-    """Leave out the default networks of an application that the testbed does not have, and return their labels."""
-    first = {cell.network_label: cell for cell in reversed(expand(experiment).cells)}
-    unavailable = [
-        label
-        for label, cell in first.items()
-        if testbed.check([Trial(cell=cell, testbed=testbed.name, repetition=0, duration_s=1, warmup_s=0)])
-    ]
-    if len(unavailable) == len(first):
-        return experiment, []
-    return applications.restricted(experiment, unavailable), unavailable
-
-
-def _labels(experiment: Experiment) -> list[str]:
-    """Return the labels of the networks, without engines that the testbed selects."""
-    labels = (choice.display_name for sweep in experiment.sweeps for choice in sweep.networks)
-    return list(dict.fromkeys(map(label_without_engine, labels)))
 
 
 def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:

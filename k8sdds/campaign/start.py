@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from k8sdds import __version__, middleware
 from k8sdds.campaign import planners
 from k8sdds.campaign.contradictions import protection_of
-from k8sdds.campaign.expansion import Expansion
+from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.launches import create_keyring
-from k8sdds.campaign.preflight import refuse
+from k8sdds.campaign.preflight import every_trial, refuse
 from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare
 from k8sdds.middleware import config
 from k8sdds.model.experiment import Experiment
@@ -94,7 +94,7 @@ def resume(
         ) from error
     if original != testbed.name:
         raise InputError(f"{run.path} was measured on the testbed {original!r}")
-    refuse(testbed.check(trials))
+    refuse(testbed.check(trials + every_trial(expand(experiment), testbed.name)))
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)
     for key in COMPARED_FACTS:

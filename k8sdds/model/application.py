@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -18,6 +18,7 @@ from k8sdds.model.experiment import (
     Layout,
     NetworkChoice,
     ReceiveMode,
+    Sweep,
     Transport,
 )
 from k8sdds.model.link import LinkChoice
@@ -283,6 +284,14 @@ class Search(Strict):
     )
 
 
+class LeftOut(Strict):
+    """A value of a choice that the testbed of a campaign does not have."""
+
+    choice: str = Field(description="name of the choice, such as `network`")
+    value: str = Field(description="the value")
+    why: str = Field(description="what is missing")
+
+
 class ApplicationExperiment(Experiment):
     """An experiment that measures the configurations of an application; `k8sdds run --application` writes it."""
 
@@ -290,9 +299,18 @@ class ApplicationExperiment(Experiment):
     search: Search | None = Field(
         default=None, description="how configurations are searched; missing: all are measured equally often"
     )
+    left_out: list[LeftOut] = Field(
+        default=[], description="values of choices that the testbed does not have; they are not in the sweeps"
+    )
 
     @model_validator(mode="after")
     def _has_a_sweep_for_each_flow(self) -> ApplicationExperiment:
         if len(self.sweeps) != len(self.application.flows):
             raise mistake("must have one sweep for each flow of the application", "sweeps")
         return self
+
+    def with_sweeps(self, sweeps: list[Sweep]) -> Self:
+        """Return the experiment with other sweeps. If they do not have the baseline, their first network is one."""
+        labels = [choice.display_name for sweep in sweeps for choice in sweep.networks]
+        baseline = self.baseline if self.baseline in labels else next(iter(labels), self.baseline)
+        return self.model_copy(update={"sweeps": sweeps, "baseline": baseline})

@@ -168,7 +168,10 @@ def of_trials(
         experiment.application,
         tuple(options),
         tuple(unmeasured),
-        tuple((_renamed(choices), why) for choices, why in known.excluded),
+        (
+            *((_renamed(choices), why) for choices, why in known.excluded),
+            *(({each.choice: each.value}, f"{each.value}: {each.why}") for each in experiment.left_out),
+        ),
         folders=(source,),
         trials=len(best),
         rounds=len({row["repetition"] for row in best}) if search else 1,

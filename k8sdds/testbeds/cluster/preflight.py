@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import SAME_NODE, Experiment, NetworkChoice
 from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.placement import same_node
@@ -98,6 +99,8 @@ def reduce_networks(
             kept.append(NetworkChoice(name=installed))
         if kept:
             sweeps.append(sweep.model_copy(update={"networks": kept}).at(sweep.where))
+    if isinstance(experiment, ApplicationExperiment) and sweeps:
+        return experiment.with_sweeps(sweeps), list(removed)
     labels = {choice.label or choice.name for sweep in sweeps for choice in sweep.networks}
     if experiment.baseline not in labels:
         return experiment, []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find, with_engines
@@ -117,6 +118,10 @@ class ClusterTestbed:
             The experiment and the labels of the removed networks.
         """
         experiment = with_engines(experiment, lambda _: True)
+        if isinstance(experiment, ApplicationExperiment) and (
+            self.switch or experiment.application.choices.networks
+        ):
+            return experiment, []  # the campaign checks each of its choices
         installed = None if self.switch else self.installed.name
         return preflight.reduce_networks(experiment, self.networks(), requested, installed)
 

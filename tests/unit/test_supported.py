@@ -1,0 +1,118 @@
+"""What a testbed can measure of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from k8sdds.campaign import applications, supported
+from k8sdds.campaign.expansion import expand
+from k8sdds.model.application import ApplicationExperiment
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.trial import Trial
+from k8sdds.recommend import evidence
+from k8sdds.system.errors import Problem
+from k8sdds.testbeds.cluster import preflight
+from tests.applications import application, folder
+
+
+class Place:
+    """A testbed with these networks and without node tuning, which checks as a cluster does."""
+
+    name = "cluster"
+
+    def __init__(self, *networks: str, installed: str | None = None) -> None:
+        self.networks = networks
+        self.installed = installed
+        self.checks = 0
+
+    def supported_subset(
+        self, experiment: Experiment, requested: Sequence[str]
+    ) -> tuple[Experiment, list[str]]:
+        if self.installed is None:
+            return experiment, []
+        return preflight.reduce_networks(experiment, self.networks, requested, self.installed)
+
+    def check(self, trials: Sequence[Trial]) -> list[Problem]:
+        self.checks += 1
+        tuned = [
+            Problem(f"tuning {trial.cell.tuning}: no access")
+            for trial in trials
+            if trial.cell.tuning != "none"
+        ]
+        return [*preflight.missing_networks([trial.cell for trial in trials], self.networks), *tuned]
+
+
+CHOICES = {
+    "networks": ["flannel-vxlan", "flannel-hostgw", "kube-router"],
+    "tuning": ["none", "rt"],
+    "receive_mode": ["listener"],
+}
+
+
+def reduced(
+    place: Place, choices: dict[str, list[str]], *required: str
+) -> tuple[ApplicationExperiment, list[str]]:
+    experiment = applications.experiment(application(choices=choices))
+    found, names = supported.subset(experiment, place, required)
+    assert isinstance(found, ApplicationExperiment)
+    return found, names
+
+
+def test_choices_that_the_testbed_does_not_have_are_left_out_with_the_reason() -> None:
+    place = Place("host", "flannel-hostgw", "kube-router")
+    experiment, names = reduced(place, CHOICES)
+    assert names == ["flannel-vxlan", "tuning rt"]
+    assert experiment.baseline == "flannel-hostgw"
+    cells = expand(experiment).cells
+    assert {cell.network for cell in cells} == {"flannel-hostgw", "kube-router"}
+    assert {cell.tuning for cell in cells} == {"none"}
+    assert {cell.middleware for cell in cells} == {"cyclonedds", "fastdds"}
+    reasons = {(each.choice, each.value): each.why for each in experiment.left_out}
+    assert "does not have the network flannel-vxlan" in reasons["network", "flannel-vxlan"]
+    assert reasons["tuning", "rt"] == "tuning rt: no access"
+    # One check for each combination of the choices that depend on the testbed, not for each cell.
+    assert place.checks <= 3 * 2 * 2
+
+
+def test_the_answer_names_what_the_testbed_does_not_have(tmp_path: Path) -> None:
+    experiment, _ = reduced(Place("flannel-hostgw", "kube-router"), CHOICES)
+    run = folder(tmp_path / "run", experiment)
+    own = evidence.own_application(run)
+    assert own is not None
+    excluded = dict(
+        (next(iter(choices.items())), why) for choices, why in evidence.of_own_run(run, own).excluded
+    )
+    assert "does not have the network" in excluded["network", "flannel-vxlan"]
+    assert ("tuning", "rt") in excluded
+
+
+def test_networks_that_the_user_requests_are_not_left_out() -> None:
+    experiment, names = reduced(Place("flannel-hostgw"), CHOICES, "flannel-vxlan")
+    assert names == ["kube-router", "tuning rt"]
+    assert supported.labels(experiment) == ["flannel-vxlan", "flannel-hostgw"]
+
+
+def test_if_nothing_can_be_measured_the_check_reports_it() -> None:
+    experiment, names = reduced(Place("weavenet"), CHOICES)
+    assert (names, experiment.left_out) == ([], [])
+    assert supported.labels(experiment) == CHOICES["networks"]
+
+
+def test_the_network_of_a_foreign_cluster_replaces_the_default_networks() -> None:
+    experiment, names = reduced(
+        Place("host", "cilium-vxlan", installed="cilium-vxlan"), {"receive_mode": ["listener"]}
+    )
+    assert supported.labels(experiment) == ["cilium-vxlan"]
+    assert experiment.baseline == "cilium-vxlan"
+    assert names == list(applications.DEFAULT_NETWORKS)
+
+
+def test_everything_that_a_search_may_add_is_checked() -> None:
+    from k8sdds.campaign.preflight import every_trial
+
+    expansion = expand(applications.search(application(repetitions=5)))
+    assert {trial.cell.cell_id for trial in every_trial(expansion, "lab")} == {
+        cell.cell_id for cell in expansion.cells
+    }
+    assert len(expansion.first) < len(expansion.cells)
