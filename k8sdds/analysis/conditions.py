@@ -79,6 +79,8 @@ def _describe(name: str, value: Any) -> str:
             return f"objects of {payload(value)}"
         case "via":
             return f"via {value}"
+        case "proxy":
+            return f"kube-proxy in {value} mode"
         case "concurrency":
             return f"concurrency {value:g}"
         case "mss":

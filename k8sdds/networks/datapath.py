@@ -9,6 +9,7 @@ from typing import Literal
 
 from k8sdds.model.ip_families import IpFamily, Subnet
 from k8sdds.model.link import STANDARD_MTU
+from k8sdds.model.services import IPTABLES, ProxyMode
 from k8sdds.model.trial import Participant
 
 LINK_MTU = STANDARD_MTU
@@ -35,6 +36,8 @@ class LabNode:
     index: int
     family: IpFamily = "ipv4"
     """IP version of its addresses. A node with both versions is planned once for each."""
+    proxy: ProxyMode = IPTABLES
+    """Mode of kube-proxy, whose rules the node has."""
 
     @property
     def name(self) -> str:

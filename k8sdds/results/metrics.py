@@ -168,7 +168,8 @@ class Metrics(BaseModel):
         "HTTP requests whose objects arrived in the measured interval, per second, over all connections", better="higher",
         only=HTTP)
     service_connections: int | None = column("evidence", "testbed",
-        "Number of connections that the rule of the measured Service translated on the client's node, the warm-up included",
+        "Number of connections that the rule of the measured Service translated on the client's node, the warm-up included;"
+        " for a headless Service, of which none may be translated, those that any rule translated",
         only=SERVICES)
     pods_ready_s: float | None = metric("all pods ready", "s", "pod start", "testbed",
         "Time from the request to create the first pod until the last pod was ready", only=POD_STARTS)

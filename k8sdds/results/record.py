@@ -74,8 +74,10 @@ class Description(BaseModel):
     connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=EXCHANGES)
     object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=HTTP)
     concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=HTTP)
-    services: int | None = column("cell", "experiment", "Number of Services in the rules of the nodes", only=SERVICES)
+    services: int | None = column("cell", "experiment", "Number of Services, of which the client connected to one", only=SERVICES)
     via: str | None = column("cell", "experiment", "Kind of address of the Service that the client connected to", only=SERVICES)
+    proxy: str | None = column("cell", "experiment",
+        "Requested mode of kube-proxy; missing: that of the testbed, which is `iptables` in the lab", only=SERVICES)
     pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=POD_STARTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")

@@ -74,6 +74,17 @@ SERVICES = Feature(
     "iptables-nft -t nat -A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.1:80",
     "iptables",
 )  # fmt: skip
+NFT_SERVICES = Feature(
+    "nft-services",
+    ("nft_chain_nat", "nft_nat", "nft_masq", "nft_numgen", "nft_fib_ipv4", "nft_fib_ipv6", "nft_reject_ipv4", "nft_ct"),
+    "maps of kube-proxy that translate addresses of Services",
+    "nft add table ip t && nft add chain ip t s && nft add map ip t m '{ type inet_proto . inet_service : verdict; }'"
+    " && nft add chain ip t c '{ type nat hook prerouting priority dstnat; }'"
+    " && nft add rule ip t s meta l4proto tcp dnat ip addr . port to numgen random mod 1 map '{ 0 : 10.0.0.1 . 80 }'"
+    " && nft add element ip t m '{ tcp . 80 : goto s }'"
+    " && nft add rule ip t c fib daddr type local meta l4proto . th dport vmap @m",
+    "nftables",
+)  # fmt: skip
 IPV6 = Feature(
     "ipv6", ("ip6t_REJECT",), "nodes and pods with IPv6 addresses",
     "ip link set lo up && ip -6 route get ::1 >/dev/null && ip6tables-nft -t nat -A POSTROUTING -j MASQUERADE"

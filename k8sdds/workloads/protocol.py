@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import Cell, Role
 from k8sdds.perftest.command import Load
 from k8sdds.results.metrics import Metrics
@@ -50,9 +51,9 @@ class Workload(Protocol):
         """Return how many further pods the testbed starts and times before the participants run."""
         return 0
 
-    def services(self, cell: Cell) -> int:
-        """Return the number of Services that the lab adds to the rules of the nodes."""
-        return 0
+    def services(self, cell: Cell) -> ServiceSet | None:
+        """Return the Services of which the client connects to one; None: it connects to the server's pod."""
+        return None
 
     def timed_per_s(self, cell: Cell) -> float | None:
         """Return how many values a trial times per second; None if it does not depend on the settings alone."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import Field
 
-from k8sdds.model.services import MAX_SERVICES, MEASURED, cluster_ip
+from k8sdds.model.services import CLUSTER_IP, HEADLESS, MAX_SERVICES, ProxyMode, ServiceSet, Via
 from k8sdds.model.trial import PUBLISHER, Cell, Trial
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import Problem
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.program import Surroundings
 from k8sdds.workloads.tools import round_trips
 from k8sdds.workloads.tools.transactions import ConnectionOptions, Exchange, Transactions
 
@@ -33,10 +31,6 @@ class ServiceClient(Transactions):
             )
         ]
 
-    def target(self, trial: Trial, surroundings: Surroundings) -> str:
-        """Return the address of the Service."""
-        return cluster_ip(trial.cell.ip_family, MEASURED)
-
 
 class ServiceOptions(ConnectionOptions):
     """Options of the service test."""
@@ -45,9 +39,17 @@ class ServiceOptions(ConnectionOptions):
         default=1,
         ge=1,
         le=MAX_SERVICES,
-        description="number of Services; the client connects to the last one",
+        description="number of Services, of which the client connects to one",
     )
-    via: Literal["cluster-ip"] = Field(default="cluster-ip", description="kind of address of the Service")
+    via: Via = Field(
+        default=CLUSTER_IP,
+        description="address that the client connects to: the cluster IP, the node port on its own node, or that of"
+        " the pod, as DNS returns it for a headless Service",
+    )
+    proxy: ProxyMode | None = Field(
+        default=None,
+        description="mode of kube-proxy; missing: that of the testbed, which is iptables in the lab",
+    )
 
 
 class Service(Exchange):
@@ -59,9 +61,10 @@ class Service(Exchange):
     tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
 
-    def services(self, cell: Cell) -> int:
-        """Return the number of Services of the cell."""
-        return ServiceOptions(**cell.test_options).services
+    def services(self, cell: Cell) -> ServiceSet:
+        """Return the Services of the cell."""
+        options = ServiceOptions(**cell.test_options)
+        return ServiceSet(options.services, options.via, options.proxy)
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why no Service can be measured in this cell, or None."""
@@ -76,10 +79,14 @@ class Service(Exchange):
         record.service_connections = outputs.measurement.service_connections
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
-        """Return a reason if the rule of the Service did not translate each connection, or None."""
-        translated, size = outputs.measurement.service_connections, outputs.trial.cell.payload_bytes
+        """Return a reason if a rule did not translate each connection to the Service, or any if it is headless."""
+        translated, cell = outputs.measurement.service_connections, outputs.trial.cell
+        if self.services(cell).via == HEADLESS:
+            if translated != 0:
+                return f"translated: rules translated {translated} connections to the pod's own address"
+            return super().invalid(outputs)
         for client in outputs.summaries_of(PUBLISHER).values():
-            opened = (client["delivered_bytes"] + client["warmup_delivered_bytes"]) // size
+            opened = (client["delivered_bytes"] + client["warmup_delivered_bytes"]) // cell.payload_bytes
             if translated is None or translated < opened:
                 return (
                     f"not-translated: the rule of the Service translated {translated} of {opened} connections"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.services import IPTABLES
 from k8sdds.networks.datapath import Batch, LabNode
 
 BUILT_IN = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
@@ -46,7 +47,20 @@ _SERVICES, _PORTALS = (
     f"{comment('kubernetes externally-visible service portals')} -j KUBE-EXTERNAL-SERVICES",
 )
 _FIREWALL = f"{_NEW} {comment('kubernetes load balancer firewall')} -j KUBE-PROXY-FIREWALL"
-_TO_MASQUERADE = "0x4000"
+TO_MASQUERADE = "0x4000"
+"""Mark of packets that kube-proxy masquerades."""
+
+KUBELET: Tables = {
+    "filter": {
+        "INPUT": ("-j KUBE-FIREWALL",),
+        "OUTPUT": ("-j KUBE-FIREWALL",),
+        "KUBE-FIREWALL": (
+            f"! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment('block incoming localnet connections')}"
+            " -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
+        ),
+    },
+}
+"""The rules of kubelet, which are the only ones of Kubernetes if kube-proxy runs in nftables mode."""
 
 KUBERNETES: Tables = {
     "filter": {
@@ -54,23 +68,20 @@ KUBERNETES: Tables = {
             _FIREWALL,
             f"{comment('kubernetes health check service ports')} -j KUBE-NODEPORTS",
             f"{_NEW} {_PORTALS}",
-            "-j KUBE-FIREWALL",
+            *KUBELET["filter"]["INPUT"],
         ),
         "FORWARD": (_FIREWALL, f"{_FORWARDING} -j KUBE-FORWARD", f"{_NEW} {_SERVICES}", f"{_NEW} {_PORTALS}"),
-        "OUTPUT": (_FIREWALL, f"{_NEW} {_SERVICES}", "-j KUBE-FIREWALL"),
+        "OUTPUT": (_FIREWALL, f"{_NEW} {_SERVICES}", *KUBELET["filter"]["OUTPUT"]),
         "KUBE-PROXY-FIREWALL": (),
         "KUBE-FORWARD": (
             "-m conntrack --ctstate INVALID -j DROP",
-            f"{_FORWARDING} -m mark --mark {_TO_MASQUERADE}/{_TO_MASQUERADE} -j ACCEPT",
+            f"{_FORWARDING} -m mark --mark {TO_MASQUERADE}/{TO_MASQUERADE} -j ACCEPT",
             f"{comment('kubernetes forwarding conntrack rule')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
         ),
         "KUBE-SERVICES": (),
         "KUBE-EXTERNAL-SERVICES": (),
         "KUBE-NODEPORTS": (),
-        "KUBE-FIREWALL": (
-            f"! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment('block incoming localnet connections')}"
-            " -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP",
-        ),
+        "KUBE-FIREWALL": KUBELET["filter"]["KUBE-FIREWALL"],
     },
     "nat": {
         "PREROUTING": (_SERVICES,),
@@ -80,21 +91,21 @@ KUBERNETES: Tables = {
             f"{comment('kubernetes service nodeports')} -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
         ),
         "KUBE-NODEPORTS": (),
-        "KUBE-MARK-MASQ": (f"-j MARK --or-mark {_TO_MASQUERADE}",),
+        "KUBE-MARK-MASQ": (f"-j MARK --or-mark {TO_MASQUERADE}",),
         "KUBE-POSTROUTING": (
-            f"-m mark ! --mark {_TO_MASQUERADE}/{_TO_MASQUERADE} -j RETURN",
-            f"-j MARK --xor-mark {_TO_MASQUERADE}",
+            f"-m mark ! --mark {TO_MASQUERADE}/{TO_MASQUERADE} -j RETURN",
+            f"-j MARK --xor-mark {TO_MASQUERADE}",
             f"{comment('kubernetes service traffic requiring SNAT')} -j MASQUERADE --random-fully",
         ),
     },
 }
-"""All rules of kube-proxy in iptables mode without Services, and those of kubelet (KUBE-FIREWALL). Encapsulated packets
+"""All rules of kube-proxy in iptables mode without Services, and those of kubelet. Encapsulated packets
 and those of pods with hostNetwork pass INPUT and OUTPUT."""
 
 
 def kubernetes_batch(node: LabNode, *, before: Tables = NO_RULES, after: Tables = NO_RULES) -> Batch:
     """Return the batch with the rules of every Kubernetes node, and a plugin's rules before or after them."""
-    parts = (before, KUBERNETES, after)
+    parts = (before, KUBERNETES if node.proxy == IPTABLES else KUBELET, after)
     tables = {
         table: {
             chain: [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import subprocess
 import time
@@ -17,8 +16,6 @@ from typing import Any
 from k8sdds.analysis import components
 from k8sdds.model.link import Bond, parse_features
 from k8sdds.model.measurement import Launch, Outcome
-from k8sdds.model.services import MEASURED
-from k8sdds.networks.common import services
 from k8sdds.networks.datapath import LabNode
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
@@ -364,14 +361,6 @@ class LabNetwork:
         count = ["cat", "/proc/sys/net/netfilter/nf_conntrack_count"]
         shown = subprocess.run([*self.sandbox.enter(node), *count], capture_output=True, text=True)
         return int(shown.stdout) if shown.stdout.strip().isdigit() else 0
-
-    def service_connections(self, node: str) -> int:
-        """Return how many connections to the measured Service a node has translated so far."""
-        tool = "ip6tables-nft" if self.plan.topology.nodes[0].ipv6 else "iptables-nft"
-        argv = [tool, "--table", "nat", "-vxnL", services.endpoint_chain(MEASURED)]
-        shown = subprocess.run([*self.sandbox.enter(node), *argv], capture_output=True, text=True)
-        translated = re.search(r"^\s*(\d+)\s+\d+\s+DNAT\b", shown.stdout, re.MULTILINE)
-        return int(translated[1]) if translated else 0
 
     def decrypted_bytes(self, node: str) -> int | None:
         """Return the bytes decrypted by a node's tunnels so far; None: the network does not encrypt."""

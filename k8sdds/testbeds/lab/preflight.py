@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from k8sdds import networks
 from k8sdds.deploy import tuning
 from k8sdds.model.experiment import NO_TUNING
+from k8sdds.model.services import IPTABLES, NFTABLES
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.common import services
@@ -18,7 +19,7 @@ from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
 from k8sdds.system.sandbox import unprivileged_remedy
 from k8sdds.testbeds.lab.plan import make_plan
-from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, topology_of
+from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, services_of, topology_of
 
 
 def problems(cells: Sequence[Cell]) -> list[Problem]:
@@ -68,9 +69,15 @@ def _contradiction(cell: Cell) -> Problem | None:
             "the lab does not have the rules of this network for policies",
             f"measure it on a cluster (--testbed cluster), or use policies only on {known}",
         )
-    if LabNetworkKey.of(cell).services and not services.translates(make_plan(cell).datapath, cell.ip_family):
+    wanted = services_of(cell)
+    if wanted and wanted.proxy not in (IPTABLES, NFTABLES):
         return problem(
-            "its packets do not pass the rules of kube-proxy in iptables mode, which translate addresses of Services",
+            f"the lab does not have the rules of kube-proxy in {wanted.proxy} mode",
+            f"use {{name: service, proxy: {IPTABLES}}} or {NFTABLES}, or measure on a cluster with this mode",
+        )
+    if wanted and not services.translates(make_plan(cell).datapath, cell.ip_family):
+        return problem(
+            "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
             "use a network of pods with these rules, such as flannel-vxlan, calico-vxlan or kube-router",
         )
     if cell.link.loss_percent and network.loss_exemption:
@@ -154,8 +161,10 @@ def needed_features(cell: Cell) -> list[Feature]:
         features.append(kernel_features.NETEM)
     if cell.link.loss_percent:
         features.append(kernel_features.NFT_INGRESS)
-    if LabNetworkKey.of(cell).services:
-        features.append(kernel_features.SERVICES)
+    if wanted := services_of(cell):
+        features.append(
+            kernel_features.NFT_SERVICES if wanted.proxy == NFTABLES else kernel_features.SERVICES
+        )
     if cell.policies:
         features += find(cell.network).lab_policies
     if cell.link.bond:

@@ -18,7 +18,15 @@ from typing import Any
 from k8sdds import networks, workloads
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
+from k8sdds.model.trial import (
+    FIRST_PUBLISHER,
+    FIRST_SUBSCRIBER,
+    Cell,
+    Endpoint,
+    NetworkMode,
+    Participant,
+    Trial,
+)
 from k8sdds.networks import find
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now
@@ -29,7 +37,7 @@ from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, core_layout, fingerprint, interface_bytes, repetitions
-from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runner
+from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runner, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, ports
@@ -105,7 +113,9 @@ class Lab:
         cells = [trial.cell for trial in block.trials]
         self.up(cells)
         # On a link that loses or delays packets, less can be observed, and Services add rules to those of the network.
-        for cell in sorted(cells, key=lambda cell: (cell.link.is_shaped, LabNetworkKey.of(cell).services)):
+        for cell in sorted(
+            cells, key=lambda cell: (cell.link.is_shaped, LabNetworkKey.of(cell).services is not None)
+        ):
             self._observe(cell)
         return self
 
@@ -223,8 +233,15 @@ class Lab:
         lab_network = self.networks[LabNetworkKey.of(trial.cell)]
         layout = self._layout(trial.cell)
         datapath = lab_network.plan.datapath
+        service = services.address(lab_network.plan)
         return {
-            name: Endpoint(attachment.address, attachment.interface, layout.cpus.get(name), datapath.mtu)
+            name: Endpoint(
+                attachment.address,
+                attachment.interface,
+                layout.cpus.get(name),
+                datapath.mtu,
+                service if name == FIRST_SUBSCRIBER.name else None,
+            )
             for name, attachment in datapath.attachments.items()
         }
 
@@ -292,7 +309,10 @@ class Lab:
             }
             tracked = {(node, "conntrack"): lab_network.conntrack_entries(node) for node in senders if tracks}
             if key.services:
-                tracked |= {(node, "service"): lab_network.service_connections(node) for node in senders}
+                tracked |= {
+                    (node, "service"): services.connections(lab_network.plan, lab_network.sandbox, node)
+                    for node in senders
+                }
             return counters | tracked
 
         daemons_cpu: list[tuple[float, float, float]] = []

@@ -10,6 +10,7 @@ from k8sdds.model.experiment import Placement
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import Link
 from k8sdds.model.placement import numbered
+from k8sdds.model.services import IPTABLES, ServiceSet
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant
 from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
@@ -35,7 +36,7 @@ class LabNetworkKey:
     uses_network: bool
     link: Link
     cpu_quota: float | None
-    services: int
+    services: ServiceSet | None
 
     @classmethod
     def of(cls, cell: Cell) -> LabNetworkKey:
@@ -51,8 +52,14 @@ class LabNetworkKey:
             uses_network=cell.uses_network,
             link=cell.link,
             cpu_quota=cell.cpu_quota,
-            services=workloads.find(cell.test).services(cell),
+            services=services_of(cell),
         )
+
+
+def services_of(cell: Cell) -> ServiceSet | None:
+    """Return the Services of a cell with the mode of kube-proxy in the lab; None: it has none."""
+    services = workloads.find(cell.test).services(cell)
+    return replace(services, proxy=services.proxy or IPTABLES) if services else None
 
 
 def topology_of(cell: Cell) -> Topology:
@@ -68,7 +75,9 @@ def topology_of(cell: Cell) -> Topology:
         node = node_of[participant]
         pods.append(LabPod(participant, node=node, slot=slots[node], index=index))
         slots[node] += 1
-    nodes = tuple(LabNode(i, cell.ip_family) for i in range(count))
+    services = services_of(cell)
+    proxy = services.proxy if services and services.proxy else IPTABLES
+    nodes = tuple(LabNode(i, cell.ip_family, proxy) for i in range(count))
     return Topology(nodes=nodes, pods=tuple(pods), policies=cell.policies)
 
 

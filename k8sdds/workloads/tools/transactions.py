@@ -69,15 +69,10 @@ class Transactions(Program):
         """Return the command line of the client, which marks its measured interval, or of the server."""
         program = str(Path(surroundings.paths.program).with_name(PROGRAM))
         role = "server" if participant.subscribes else "client"
-        argv = [
-            program,
-            role,
-            "--address",
-            server_of(surroundings).address if participant.subscribes else self.target(trial, surroundings),
-            "--port",
-            str(PORT),
-            *self._options,
-        ]
+        server = server_of(surroundings)
+        own = (server.address, PORT)
+        address, port = own if participant.subscribes else server.service or own
+        argv = [program, role, "--address", address, "--port", str(port), *self._options]
         argv += ["--bytes", str(trial.cell.payload_bytes)]
         argv += ["--connections", str(trial.cell.test_options.get("connections", 1))]
         if participant.subscribes:
@@ -85,10 +80,6 @@ class Transactions(Program):
             return Command(argv, listens=listens, window=Window(trial.warmup_s, trial.duration_s))
         argv += ["--warm-up", f"{trial.warmup_s:g}", "--time", f"{trial.duration_s:g}"]
         return Command([*argv, "--histogram-file", str(surroundings.paths.files / histograms.LOG)])
-
-    def target(self, trial: Trial, surroundings: Surroundings) -> str:
-        """Return the address that the client connects to."""
-        return server_of(surroundings).address
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         """Return what the client counted: the server received the requests, and the client the responses."""
