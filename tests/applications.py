@@ -56,7 +56,11 @@ class Truth:
 
         delay = self.delay_us * math.prod(self.delay.get(value, 1.0) for value in _values(cell))
         sent = int(cell.rate * trial.duration_s * cell.publishers)
+        used = noisy(self.cpu_percent(cell))
         metrics: dict[str, Any] = {
+            "nodes_cpu": {
+                f"node{number}": {"participants": used, "shared": 0.1 * used} for number in range(cell.node_count)
+            },
             "publisher_cpu_percent": noisy(self.cpu_percent(cell)),
             "subscriber_cpu_percent": noisy(self.cpu_percent(cell)),
             "achieved_rate_percent": 100.0, "sent": sent, "received": sent * cell.subscribers, "lost": 0,

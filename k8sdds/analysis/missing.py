@@ -11,7 +11,8 @@ from k8sdds.results.metrics import METRICS
 
 def reasons(trial: Row) -> dict[str, str]:
     """Return why percentiles of a trial are null by metric, such as `84 values, 100 are needed`."""
-    parsed: dict[str, str] = json.loads(trial.get("missing") or "{}")
+    missing = trial.get("missing") or {}
+    parsed: dict[str, str] = json.loads(missing) if isinstance(missing, str) else missing
     return {metric: reason for metric, reason in parsed.items() if metric in METRICS}
 
 

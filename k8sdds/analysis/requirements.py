@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from k8sdds.analysis import missing
+from k8sdds.analysis import missing, node_budget
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE, t_interval, t_quantile
 from k8sdds.model.application import Requirement
@@ -95,8 +95,13 @@ def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = C
 def judge_flows(
     requirements: Iterable[Requirement], trials: Mapping[str, Sequence[Row]], confidence: float = CONFIDENCE
 ) -> list[Judgement]:
-    """Judge all requirements of a configuration by the valid trials of each flow."""
-    return [judge(requirement, trials.get(requirement.flow, ()), confidence) for requirement in requirements]
+    """Judge all requirements of a configuration by the valid trials of each flow, which have a BLOCK."""
+    return [judge(requirement, rows_of(requirement, trials), confidence) for requirement in requirements]
+
+
+def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:
+    """Return what a requirement is judged by: the trials of its flow, or a row for each block with all flows."""
+    return trials.get(requirement.flow, ()) if requirement.flow else node_budget.rows(trials)
 
 
 def overall(judgements: Iterable[Judgement]) -> Verdict:

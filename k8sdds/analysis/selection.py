@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.requirements import rows_of
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Application, Flow, Optimize
-
-BLOCK = "block_key"
-"""Key of a trial with its block: trials are compared only within one."""
 
 Scores = Mapping[Any, float]
 """Score of a configuration by block."""
@@ -52,7 +51,7 @@ def violations(application: Application, trials: Trials) -> dict[Any, float]:
     """
     worst: dict[Any, float] = {}
     for requirement in application.requirements:
-        for row in trials.get(requirement.flow, ()):
+        for row in rows_of(requirement, trials):
             value = row.get(requirement.metric)
             if value is None:
                 continue

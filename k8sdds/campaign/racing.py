@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from k8sdds.analysis import race
+from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.race import Measured
 from k8sdds.analysis.requirements import NOT_MET, judge_flows, overall
-from k8sdds.analysis.selection import BLOCK, scores, violations
+from k8sdds.analysis.selection import scores, violations
 from k8sdds.campaign import applications
 from k8sdds.campaign.applications import Candidates
 from k8sdds.campaign.planner import Planner

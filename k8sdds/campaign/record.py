@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
-from k8sdds.campaign import background, execution, trial_outputs, validity
+from k8sdds.campaign import background, execution, node_cpu, trial_outputs, validity
 from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
@@ -225,6 +225,8 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.subscriber_cpu_percent = _cpu_percent(subscribers)
     record.subscriber_cpu_interval_s = _interval_s(subscribers)
     record.subscriber_rss_bytes = _memory_bytes(subscribers)
+    record.nodes_cpu = node_cpu.by_node(outputs)
+    record.node_cpu_percent = node_cpu.busiest(record.nodes_cpu)
     first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
     cpus = machine.get("cpus") or 1

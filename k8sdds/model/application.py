@@ -46,9 +46,10 @@ OneOrMore = BeforeValidator(as_list)
 
 @dataclass(frozen=True)
 class Requirement:
-    """A limit of a metric of one flow."""
+    """A limit of a metric of one flow, or of all flows together."""
 
     flow: str
+    """Name of the flow; empty: all flows."""
     metric: str
     """Column of the record."""
     limit: float
@@ -60,7 +61,12 @@ class Requirement:
 
     def describe(self) -> str:
         """Describe the requirement with its flow."""
-        return f"{self.flow}: {self.text}"
+        return f"{self.where}: {self.text}"
+
+    @property
+    def where(self) -> str:
+        """What the requirement is about."""
+        return self.flow or "all flows"
 
 
 def parse_bound(text: str) -> tuple[str, float]:
@@ -116,12 +122,6 @@ class Flow(Strict):
         le=100,
         description="largest share of the samples that may be lost; for no loss at all: `reliability: reliable`",
     )
-    cpu_percent: float | None = Field(
-        default=None,
-        gt=0,
-        description="CPU budget of a node for this flow: what a publisher or a subscriber, each on a node of its own,"
-        " may use, in percent of one core",
-    )
 
     @property
     def requirements(self) -> list[Requirement]:
@@ -135,8 +135,6 @@ class Flow(Strict):
         shares = (
             ("deadline_missed_percent", self.missed_percent, "missed deadlines"),
             ("lost_percent", self.loss_percent, "loss"),
-            ("publisher_cpu_percent", self.cpu_percent, "publisher CPU"),
-            ("subscriber_cpu_percent", self.cpu_percent, "subscriber CPU"),
         )
         return found + [
             Requirement(self.name, metric, limit, text=f"{title} <= {limit:g} %")
@@ -220,6 +218,12 @@ class Application(Strict):
     title: str = Field(default="", max_length=MAX_TITLE, description="what the application does")
     description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
     flows: list[Flow] = Field(min_length=1, max_length=MAX_FLOWS, description="what the application sends")
+    cpu_percent: float | None = Field(
+        default=None,
+        gt=0,
+        description="CPU budget of each node, in percent of one core: what all participants of all flows on a node may"
+        " use, with their part of the softirqs of its machine",
+    )
     security: Need = Field(
         default="none",
         description="what samples need on the wire: `signed` (a receiver detects changes), `encrypted` (nobody else can"
@@ -267,9 +271,12 @@ class Application(Strict):
 
     @property
     def requirements(self) -> Iterator[Requirement]:
-        """All requirements of all flows."""
+        """All requirements of all flows, then those of all together."""
         for flow in self.flows:
             yield from flow.requirements
+        if self.cpu_percent is not None:
+            text = f"CPU of each node (participants of all flows + softirqs) <= {self.cpu_percent:g} %"
+            yield Requirement("", "node_cpu_percent", self.cpu_percent, text=text)
 
 
 class Search(Strict):

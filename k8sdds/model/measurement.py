@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -152,6 +153,8 @@ class Measurement:
     """Requests to the cluster's API server since the previous trial, or since the block was prepared."""
     elsewhere: frozenset[str] = frozenset()
     """Participants on another machine than pub0; the meters of pub0's machine do not cover them."""
+    nodes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The node of each participant, and the machine of this node."""
     cpu_mhz: float | None = None
     """Mean core frequency right after the attempt, if the kernel reports it."""
     conntrack_entries: int | None = None

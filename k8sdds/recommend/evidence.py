@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds.analysis import overhead
+from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.selection import BLOCK
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.applications import AXES, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow

@@ -206,7 +206,7 @@ def _requirement_row(judgement: Judgement) -> list[dict[str, str]]:
         more = f"; {formats.count(judgement.further, 'more repetition')}" if judgement.further else ""
         verdict += f" ({judgement.why}{more})"
     return [
-        {"text": judgement.requirement.flow},
+        {"text": judgement.requirement.where},
         {"text": judgement.requirement.text},
         {"text": "–" if judgement.value is None else f"{_number(judgement.value)} {unit}"},
         {"text": _interval(judgement)},
@@ -286,7 +286,7 @@ def _csv_rows(answer: Answer) -> list[dict[str, Any]]:
         for judgement in each.judgements:
             rows.append({
                 "place": place, "configuration": each.option.describe(), "verdict": each.verdict,
-                "flow": judgement.requirement.flow, "requirement": judgement.requirement.text,
+                "flow": judgement.requirement.where, "requirement": judgement.requirement.text,
                 "requirement_verdict": judgement.verdict, "value": judgement.value, "ci_low": judgement.low,
                 "ci_high": judgement.high, "n": judgement.n, "further_repetitions": judgement.further,
                 "why": judgement.why, "score": each.cost,

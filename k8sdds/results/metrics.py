@@ -317,6 +317,14 @@ class Metrics(BaseModel):
     publisher_cpu_interval_s: float | None = column("CPU", "supervisor",
         "Time between the two readings of a publisher's CPU time, at the start and the end of its measured interval; mean"
         " over publishers. A deviation of more than 2 % from the interval of the samples is a warning")
+    node_cpu_percent: float | None = metric("CPU of the busiest node", "% of one core", "CPU", "derived",
+        "CPU time of the node that used most, in the measured interval: the sum of the parts in `nodes_cpu`, in percent of one"
+        " core")
+    nodes_cpu: dict[str, Any] | None = column("CPU", "supervisor",
+        "CPU time by node, in percent of one core: `participants` (the sum over its publishers and subscribers) and `shared`"
+        " (softirqs of its machine and daemons of the network; nodes that share a machine have parts in proportion to their"
+        " participants). Kernels that charge softirqs to the interrupted process count a part of them twice. Missing if a"
+        " participant has no meters")
     publisher_rss_bytes: int | None = metric("publisher memory", "bytes", "memory", "supervisor",
         "Peak resident memory of a publisher's process since its start (VmHWM); mean over publishers")
     subscriber_cpu_percent: float | None = metric("subscriber CPU", "% of one core", "CPU", "supervisor",

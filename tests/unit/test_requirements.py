@@ -41,6 +41,12 @@ def test_one_repetition_and_missing_values_are_undecided() -> None:
     assert judge(LIMIT, missing).why == "84 values, 100 are needed"
 
 
+@pytest.mark.parametrize("missing", [{"delay_p90_us": "3 values"}, '{"delay_p90_us": "3 values"}'])
+def test_the_reason_of_a_missing_percentile_is_named(missing: object) -> None:
+    """It is an object in the records of a running search, and text in the tidy table."""
+    assert judge(LIMIT, [{"missing": missing}]).why == "3 values"
+
+
 def test_no_loss_in_few_samples_is_no_proof() -> None:
     assert judge(LOSS, rows("lost_percent", [0, 0, 0])).verdict == "met"
     few = judge(LOSS, rows("lost_percent", [0, 0, 0], sent=20))

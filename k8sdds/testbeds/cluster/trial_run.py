@@ -135,6 +135,7 @@ def measurement(
         received_bytes=received_bytes,
         includes_scheduling=layout.includes_scheduling,
         start_skew_s=skew_s,
+        nodes={name: (ready_pods[name].node, ready_pods[name].machine) for name in outcomes},
         elsewhere=frozenset(name for name, pod in ready_pods.items() if pod.machine != first_machine),
         warnings=tuple(warnings),
     )

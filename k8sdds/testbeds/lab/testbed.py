@@ -366,6 +366,7 @@ class Lab:
                 else ()
             ),
             includes_scheduling=layout.includes_scheduling,
+            nodes={name: (lab_network.node_of(name), NAME) for name in outcomes},
             conntrack_entries=sum(max(delta[node, "conntrack"], 0) for node in senders) if tracks else None,
             service_connections=sum(delta[node, "service"] for node in senders) if key.services else None,
             cpu_mhz=facts.cpu_mhz(),

@@ -1,0 +1,117 @@
+"""The CPU time of nodes: of a trial, and of all flows of an application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.analysis import node_budget
+from k8sdds.analysis.node_budget import BLOCK
+from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, judge_flows
+from k8sdds.campaign import applications, node_cpu
+from k8sdds.model.measurement import Measurement, Outcome
+from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.recommend import evidence
+from k8sdds.recommend.answer import answer
+from k8sdds.results.record import TrialRecord
+from k8sdds.workloads import TrialOutputs
+from tests.applications import Truth, application, folder
+
+
+def outputs(
+    places: dict[str, tuple[str, str]],
+    used_s: dict[str, float | None],
+    softirq_s: float = 0.0,
+    daemons: float | None = None,
+) -> TrialOutputs:
+    """Return the outputs of a trial with meters over 2 s."""
+    outcomes = {
+        name: Outcome(
+            Participant.named(name),
+            0,
+            {"interval": {"duration_s": 2.0}, "cpu_s": used, "machine": {"cpus": 4, "softirq_s": softirq_s}},
+        )
+        for name, used in used_s.items()
+    }
+    subscribers = sum(name.startswith("sub") for name in used_s)
+    cell = Cell(network="host", test="paced", payload_bytes=1024, subscribers=subscribers)
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=2, warmup_s=0)
+    measurement = Measurement(outcomes, None, {}, nodes=places, daemons_cpu_percent=daemons)
+    return TrialOutputs(trial, measurement, Path(), {})
+
+
+def test_participants_of_a_node_are_added() -> None:
+    places = {"pub0": ("a", "m1"), "sub0": ("b", "m2"), "sub1": ("b", "m2")}
+    found = node_cpu.by_node(outputs(places, {"pub0": 0.2, "sub0": 0.4, "sub1": 0.6}, softirq_s=0.1))
+    assert found == {"a": {"participants": 10.0, "shared": 5.0}, "b": {"participants": 50.0, "shared": 5.0}}
+    assert node_cpu.busiest(found) == 55.0
+
+
+def test_nodes_of_one_machine_share_its_softirqs() -> None:
+    places = {"pub0": ("a", "m"), "sub0": ("b", "m"), "sub1": ("b", "m")}
+    found = node_cpu.by_node(
+        outputs(places, {"pub0": 0.5, "sub0": 0.5, "sub1": 1.0}, softirq_s=0.4, daemons=4.0)
+    )
+    assert found == {"a": {"participants": 25.0, "shared": 6.0}, "b": {"participants": 75.0, "shared": 18.0}}
+
+
+@pytest.mark.parametrize("missing", ["meters", "place"])
+def test_a_part_of_the_participants_is_no_sum(missing: str) -> None:
+    places = {"pub0": ("a", "m"), "sub0": ("b", "m")}
+    if missing == "place":
+        del places["sub0"]
+    found = node_cpu.by_node(outputs(places, {"pub0": 0.5, "sub0": None if missing == "meters" else 0.1}))
+    assert found is None and node_cpu.busiest(found) is None
+
+
+def row(block: int, background: bool = False, **nodes: tuple[float, float]) -> dict[str, Any]:
+    parts = {node: {"participants": used, "shared": shared} for node, (used, shared) in nodes.items()}
+    return {BLOCK: block, "nodes_cpu": parts, "background": {"flows": 1} if background else None}
+
+
+def test_flows_are_added_on_each_node_in_each_block() -> None:
+    camera = [row(0, a=(10, 2), b=(30, 4)), row(1, a=(11, 2), b=(31, 4)), row(2, a=(10, 2))]
+    commands = [row(0, a=(40, 1), b=(5, 1)), row(1, a=(1, 1), c=(60, 1))]
+    found = node_budget.rows({"camera": camera, "commands": commands})
+    # In block 0, node a has the most; in block 1, node c. Block 2 does not have both flows.
+    assert [(each[BLOCK], each["node_cpu_percent"]) for each in found] == [(0, 53), (1, 61)]
+
+
+def test_softirqs_of_flows_that_were_measured_together_count_once() -> None:
+    flows = {"camera": [row(0, True, a=(10, 8))], "commands": [row(0, True, a=(20, 6))]}
+    assert [each["node_cpu_percent"] for each in node_budget.rows(flows)] == [38]
+
+
+def budget(cpu_percent: float) -> Any:
+    flow = {"payload_bytes": 1024, "rate": 100, "subscribers": 2}
+    return application(
+        flows=[{"name": "camera", **flow}, {"name": "commands", **flow}],
+        cpu_percent=cpu_percent,
+        together=False,
+    )
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(25, MET), (15, NOT_MET)])
+def test_the_budget_of_a_node_is_judged_by_the_sum_of_all_flows(
+    limit: float, verdict: str, tmp_path: Path
+) -> None:
+    """Each participant uses 10 %: each alone is within 15 %, both flows together are not."""
+    experiment = applications.experiment(budget(limit))
+    run = folder(tmp_path / "run", experiment, Truth(cpu={}, noise=0.01, drift=0.01))
+    found = answer(evidence.of_own_run(run, experiment))
+    assert found.recommended is not None
+    judged = found.recommended.judgements[-1]
+    assert judged.requirement.describe() == (
+        f"all flows: CPU of each node (participants of all flows + softirqs) <= {limit:g} %"
+    )
+    assert judged.verdict == verdict and judged.n == 5
+    assert judged.value == pytest.approx(22, rel=0.05)  # 2 × 10 % and 2 × 1 % of softirqs
+
+
+def test_a_record_without_nodes_leaves_the_budget_undecided() -> None:
+    old = [vars(TrialRecord(subscribers=1)) | {BLOCK: block} for block in range(3)]
+    requirements = [each for each in budget(50).requirements if not each.flow]
+    (judged,) = judge_flows(requirements, {"camera": old, "commands": old})
+    assert (judged.verdict, judged.why) == (UNDECIDED, "not measured")
