@@ -76,6 +76,15 @@ def is_cached(program: Program, arch: str, sources: Mapping[str, Path] = reposit
     return _built(program, arch, sources=sources).is_file()
 
 
+def cached(program: Program, arch: str) -> Path | None:
+    """Return a program that was built for an architecture, or None if it is not in the cache."""
+    built = _built(program, arch)
+    with contextlib.suppress(FileNotFoundError):
+        cache.mark_used(built)
+        return built
+    return None
+
+
 def _folder(program: Program, modules: Path | None) -> Path:
     return (modules or shared("deploy") / "bundle") / program.folder
 

@@ -151,6 +151,17 @@ def _is_built(release: official.Release, arch: str) -> bool:
     return all(golang.is_cached(contents.PROGRAMS[name], arch) for name in release.programs)
 
 
+def cached_program(name: str) -> Path | None:
+    """Return a program for this machine from the cache, where it was built or downloaded; None: it is not there."""
+    arch = contents.HOST_ARCH
+    if official.selected_source() != official.MODULES:
+        downloader = download.Downloader(official.checksums(), lambda _: None)
+        for release in official.RELEASES:
+            if name in release.programs and (found := downloader.cached(release, arch)):
+                return found.program(name)
+    return golang.cached(contents.PROGRAMS[name], arch)
+
+
 def path_of(part: Path | Official) -> Path:
     """Return the file of a built program, or the folder of a download."""
     return part.folder if isinstance(part, Official) else part

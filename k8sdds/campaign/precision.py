@@ -84,7 +84,11 @@ class Precision(Planner):
         baselines = {_condition(cell): cell for cell in self._expansion.cells if self._is_baseline(cell)}
         for cell in self._expansion.cells:
             base = baselines.get(_condition(cell))
-            metric = METRICS[workloads.find(cell.test).metrics[0]]
+            names = workloads.find(cell.test).headlines
+            measured = (
+                name for name in names if any(row.get(name) is not None for row in rows[cell.cell_id])
+            )
+            metric = METRICS[next(measured, names[0])]
             if self._is_baseline(cell) or base is None or not metric.log:
                 continue
             ratio, _ = overhead.paired(rows[cell.cell_id], rows[base.cell_id], metric, STOPPED_CONFIDENCE)

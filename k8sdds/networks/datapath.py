@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from k8sdds.model.ip_families import IpFamily, Subnet
 from k8sdds.model.link import STANDARD_MTU
@@ -241,3 +241,19 @@ def dual_stack(first: Datapath, second: Datapath) -> Datapath:
 
 def _each_once(*settings: Sequence[tuple[str, str, str]]) -> tuple[tuple[str, str, str], ...]:
     return tuple(dict.fromkeys(setting for group in settings for setting in group))
+
+
+@dataclass(frozen=True)
+class CniPlugins:
+    """What a container runtime on a node calls for each pod, as on a cluster where the network's agent has run."""
+
+    programs: tuple[str, ...]
+    """Names of the plugins' programs (`k8sdds.bundle.contents`)."""
+    configuration: Mapping[str, Any]
+    """The list of plugins."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of the agent that the plugins read: path to text."""
+
+
+NodePlugins = Callable[[Sequence[LabNode], int], CniPlugins]
+"""(the node, once for each IP family; MTU of pods) → its CNI plugins."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from k8sdds.model.trial import IP_FAMILIES, MTU_OF_LINKS
 from k8sdds.networks.cluster_install import ClusterInstall
-from k8sdds.networks.datapath import LINK_MTU, Datapath, Topology
+from k8sdds.networks.datapath import LINK_MTU, Datapath, NodePlugins, Topology
 from k8sdds.system.kernel_features import Feature
 
 Fidelity = Literal["real", "equivalent", "modelled"]
@@ -118,6 +118,10 @@ class Network:
     """How much smaller the MTU of pods must be if nodes exchange packets by IPv6."""
     lab_policies: tuple[Feature, ...] = ()
     """What the lab needs for the rules that the plugin creates for policies; empty: the lab does not have them."""
+    cni_plugins: NodePlugins | None = None
+    """The real CNI plugins with which the lab can add pods to its nodes; None: it cannot."""
+    no_cni_plugins: str = ""
+    """Why the lab cannot run its CNI plugins."""
     aliases: tuple[str, ...] = ()
     """Other names in folder and file names of published results."""
 

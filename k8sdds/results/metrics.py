@@ -184,8 +184,8 @@ class Metrics(BaseModel):
         "First step of a start: from the request until the condition `PodScheduled`; mean over the pods", only=POD_STARTS)
     pod_network_s: float | None = metric("sandbox and network of a pod", "s", "pod start", "testbed",
         "Second step: until the condition `PodReadyToStartContainers`, which a kubelet reports when it has mounted the volumes,"
-        " the sandbox runs and the CNI plugin has set up its network; mean over the pods. Null where nodes do not report it",
-        only=POD_STARTS)
+        " the sandbox runs and the CNI plugin has set up its network; mean over the pods. Null where nodes do not report it. In the"
+        " lab: the time in which the CNI plugins add a pod to a node", only=POD_STARTS)
     pod_containers_s: float | None = metric("containers of a pod", "s", "pod start", "testbed",
         "Third step: until the condition `Ready`; mean over the pods", only=POD_STARTS)
     conntrack_entries: int | None = metric("new conntrack entries", "entries", "throughput", "testbed",

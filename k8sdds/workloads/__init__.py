@@ -59,8 +59,8 @@ WORKLOADS: dict[str, Workload] = {
 }
 """Workloads by name, in the order used in reports. If several workloads yield a metric, the first one reports it."""
 
-HEADLINES = tuple(dict.fromkeys(workload.metrics[0] for workload in WORKLOADS.values()))
-"""The main metric of each workload: a trial has a value for one of these metrics."""
+HEADLINES = tuple(dict.fromkeys(name for workload in WORKLOADS.values() for name in workload.headlines))
+"""The main metrics of all workloads: a trial has a value for at least one of them."""
 
 OPTIONS = tuple(
     dict.fromkeys(name for workload in WORKLOADS.values() for name in workload.options.model_fields)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
-from k8sdds.system.errors import Problem
 from k8sdds.system.shapes import Number, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
@@ -50,6 +50,8 @@ class Starts(Shape):
     pods: dict[str, OneStart] = Field(default_factory=dict)
     all_ready_s: Number | None = None
     failure: str = ""
+    last_step: Literal["ready_s", "network_ready_s"] = "ready_s"
+    """The step that a pod has to reach. In the lab, CNI plugins set up a network, and no container is started."""
 
 
 def read(folder: Path) -> Starts | None:
@@ -60,33 +62,23 @@ def read(folder: Path) -> Starts | None:
         return None
 
 
-class PathCheck(Transactions):
-    """The participants' work after the pods were timed: requests over UDP, which prove the path of the network."""
-
-    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return that a lab has no pods that a kubelet starts."""
-        if testbed != "lab":
-            return []
-        return [
-            Problem(
-                f"test {trials[0].cell.test}: the lab has no scheduler, kubelet and container runtime to time",
-                "measure it on a cluster: --testbed cluster",
-                input=True,
-            )
-        ]
-
-
 class PodStart(Exchange):
     """Starts of pods that only wait, from their creation until they are ready."""
 
     name = "pod-start"
     options: type[Strict] = PodStartOptions
-    program = PathCheck("--udp")
+    program = Transactions("--udp")
+    """What the participants do after the pods were timed, which proves the path of the network."""
     histograms: tuple[str, ...] = ()
     metrics: tuple[str, ...] = (
         "pods_ready_s", "pod_start_mean_s", "pod_start_p50_s", "pod_start_p90_s", "pod_scheduling_s", "pod_network_s",
         "pod_containers_s",
     )  # fmt: skip
+
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """The time until all pods are ready; in the lab, the time that CNI plugins need."""
+        return "pods_ready_s", "pod_network_s"
 
     def started_pods(self, cell: Cell) -> int:
         """Return the number of pods of the cell."""
@@ -97,29 +89,11 @@ class PodStart(Exchange):
         starts = read(outputs.folder)
         if starts is None or not starts.pods:
             return
-        pods = starts.pods.values()
-        record.pods_ready_s = starts.all_ready_s
-        ready = sorted(pod.ready_s for pod in pods if pod.ready_s is not None)
-        record.pod_start_mean_s = fmean(ready) if ready else None
-        missing = {}
-        for quantity, percent in (("p50", 50), ("p90", 90)):
-            key, needed = f"pod_start_{quantity}_s", histograms.needed(quantity)
-            if len(ready) < needed:
-                missing[key] = f"{len(ready)} values, {needed} are needed"
-            else:
-                setattr(record, key, quantiles(ready, n=100, method="inclusive")[percent - 1])
-        record.pod_scheduling_s = _mean(pod.scheduled_s for pod in pods)
-        record.pod_network_s = _mean(_step(pod.scheduled_s, pod.network_ready_s) for pod in pods)
-        record.pod_containers_s = _mean(_step(pod.network_ready_s, pod.ready_s) for pod in pods)
-        for key, steps in (
-            ("pod_scheduling_s", ("scheduled_s",)),
-            ("pod_network_s", ("scheduled_s", "network_ready_s")),
-            ("pod_containers_s", ("network_ready_s", "ready_s")),
-        ):
-            if getattr(record, key) is None:
-                missing[key] = _unreported(starts.pods, steps)
-        if missing:
-            record.missing = (record.missing or {}) | missing
+        record.pod_network_s = _mean(
+            _step(pod.scheduled_s, pod.network_ready_s) for pod in starts.pods.values()
+        )
+        if starts.last_step == "ready_s":
+            _set_starts(record, starts)
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if not all pods got ready, or a step was not seen when it happened, or None."""
@@ -128,20 +102,48 @@ class PodStart(Exchange):
             return "no-pods: the times of the pods are missing"
         if starts.failure:
             return f"no-pods: {starts.failure}"
-        ready = {name: pod for name, pod in starts.pods.items() if pod.ready_s is not None}
+        ready = {name: pod for name, pod in starts.pods.items() if getattr(pod, starts.last_step) is not None}
         if coarse := [name for name, pod in ready.items() if pod.coarse]:
             return f"coarse: several steps of {_named(coarse)} were reported at once, in whole seconds"
         if len(ready) != wanted:
             late = [name for name in starts.pods if name not in ready]
-            unseen = f": {CONDITIONS['ready_s']} of {_named(late)} was not reported" if late else ""
+            unseen = f": {CONDITIONS[starts.last_step]} of {_named(late)} was not reported" if late else ""
             return f"no-pods: {len(ready)} of {wanted} pods got ready{unseen}"
         return super().invalid(outputs)
 
     def describe(self, record: Metrics) -> str:
-        """Return when all pods were ready, and the mean of each pod."""
+        """Return when all pods were ready, and the mean of each pod; for the lab, the mean of the plugins' work."""
+        if record.pods_ready_s is None and record.pod_network_s is not None:
+            return f"CNI plugins need {record.pod_network_s * 1e3:.0f} ms for a pod"
         if record.pods_ready_s is None or record.pod_start_mean_s is None:
             return "time until pods are ready unknown"
         return f"all pods ready after {record.pods_ready_s:.2f} s, mean {record.pod_start_mean_s:.2f} s"
+
+
+def _set_starts(record: Metrics, starts: Starts) -> None:
+    """Set the times of pods that containers were started in."""
+    pods = starts.pods.values()
+    record.pods_ready_s = starts.all_ready_s
+    ready = sorted(pod.ready_s for pod in pods if pod.ready_s is not None)
+    record.pod_start_mean_s = fmean(ready) if ready else None
+    missing = {}
+    for quantity, percent in (("p50", 50), ("p90", 90)):
+        key, needed = f"pod_start_{quantity}_s", histograms.needed(quantity)
+        if len(ready) < needed:
+            missing[key] = f"{len(ready)} values, {needed} are needed"
+        else:
+            setattr(record, key, quantiles(ready, n=100, method="inclusive")[percent - 1])
+    record.pod_scheduling_s = _mean(pod.scheduled_s for pod in pods)
+    record.pod_containers_s = _mean(_step(pod.network_ready_s, pod.ready_s) for pod in pods)
+    for key, steps in (
+        ("pod_scheduling_s", ("scheduled_s",)),
+        ("pod_network_s", ("scheduled_s", "network_ready_s")),
+        ("pod_containers_s", ("network_ready_s", "ready_s")),
+    ):
+        if getattr(record, key) is None:
+            missing[key] = _unreported(starts.pods, steps)
+    if missing:
+        record.missing = (record.missing or {}) | missing
 
 
 def _unreported(pods: Mapping[str, OneStart], steps: Sequence[str]) -> str:

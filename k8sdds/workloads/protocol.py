@@ -63,6 +63,12 @@ class Workload(Protocol):
 
     metrics: tuple[str, ...]
     """The metrics of this workload, the main metric first. Names of results.metrics."""
+
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """The main metrics, of which a trial has at least one: the first it has stands for the trial."""
+        return self.metrics[:1]
+
     measured_by: Role
     """The participants that report the main metric."""
     histograms: tuple[str, ...] = ()

@@ -11,13 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds import middleware, versions
+from k8sdds import versions
+from k8sdds.bundle import contents, golang
 from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.networks import NETWORKS
+from k8sdds.networks.datapath import LabNode
 from k8sdds.results.metrics import Metrics
-from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.testbeds.cluster import pod_starts, pods
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.lab import pod_starts as lab_pod_starts
 from k8sdds.workloads import TrialOutputs, find, pod_start
 
 NUMBERS = itertools.count()
@@ -199,9 +203,70 @@ def test_incomplete_times_are_not_valid(tmp_path: Path, document: dict[str, Any]
     assert (find("pod-start").invalid(outputs(tmp_path, 1)) or "").startswith(reason)
 
 
-def test_a_lab_refuses_to_start_pods() -> None:
-    trial = Trial(cell=cell(1), testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-    program = middleware.program_of(trial.cell)
-    (problem,) = program.problems([trial], "lab")
-    assert problem.what.startswith("test pod-start: the lab has no scheduler")
-    assert program.problems([trial], "cluster") == []
+def problems(network: str, **values: Any) -> list[Problem]:
+    return lab_pod_starts.problems([cell(20, network=network, **values)])
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        ("host", "its pods use the network of their node"),
+        ("calico-vxlan", "its plugin reserves addresses through the API server"),
+        ("cilium-vxlan", "its plugin calls the agent of the node"),
+        ("weavenet-encrypt", "its plugin calls the router of the node"),
+    ],
+)
+def test_a_lab_refuses_networks_whose_plugins_need_a_daemon(network: str, reason: str) -> None:
+    (problem,) = problems(network)
+    assert problem.what == f"{network}: test pod-start times CNI plugins in the lab, but {reason}"
+    assert "(flannel-vxlan, flannel-hostgw, " in problem.remedy and problem.input
+
+
+def test_every_network_of_the_lab_has_plugins_or_a_reason() -> None:
+    assert all((network.cni_plugins is None) == bool(network.no_cni_plugins) for network in NETWORKS.values())
+
+
+def test_a_lab_names_the_plugins_that_are_not_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path))
+    (problem,) = problems("flannel-vxlan")
+    assert "needs the CNI plugins flannel, bridge, host-local, portmap, which are not" in problem.what
+    assert "k8sdds bundle create" in problem.remedy and not problem.input
+    (tmp_path / "programs").mkdir()
+    for name in ("bridge", "host-local", "portmap"):
+        golang._built(contents.PROGRAMS[name], contents.HOST_ARCH).write_bytes(b"")
+    (problem,) = problems("flannel-vxlan")
+    assert "needs the CNI plugins flannel, which are not" in problem.what
+    assert problems("kube-router") == []
+    (problem,) = problems("kube-router", policies=2)
+    assert "policies" in problem.what and problem.input
+    assert problems("host", test="ping") == []
+
+
+def test_plugins_get_the_ranges_of_their_node() -> None:
+    nodes = [LabNode(1), LabNode(1, "ipv6")]
+    plugins = {
+        name: network.cni_plugins(nodes, 1400) for name, network in NETWORKS.items() if network.cni_plugins
+    }
+    (text,) = plugins["flannel-vxlan"].files.values()
+    assert "FLANNEL_SUBNET=10.244.1.1/24\n" in text and "FLANNEL_MTU=1400\n" in text
+    assert "FLANNEL_IPV6_SUBNET=fd00:10:244:1::1/64\n" in text
+    bridge, _ = plugins["kube-router"].configuration["plugins"]
+    assert bridge["mtu"] == 1400 and bridge["bridge"] == "kube-bridge"
+    assert bridge["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}], [{"subnet": "fd00:10:244:1::/64"}]]
+    (macvlan,) = plugins["macvlan"].configuration["plugins"]
+    first, _ = macvlan["ipam"]["ranges"]
+    assert first == [{"subnet": "10.245.0.0/16", "rangeStart": "10.245.1.2", "rangeEnd": "10.245.1.254"}]
+
+
+def test_the_lab_reports_the_work_of_the_plugins_alone(tmp_path: Path) -> None:
+    pods = {f"start-{i}": {"scheduled_s": 0.1, "network_ready_s": 0.3 + i / 10} for i in range(3)}
+    (tmp_path / pod_start.FILE).write_text(json.dumps({"last_step": "network_ready_s", "pods": pods}))
+    record = Metrics()
+    find("pod-start").measure(record, outputs(tmp_path, 3))
+    assert record.pod_network_s == pytest.approx(0.3)
+    assert record.pods_ready_s is None and record.pod_start_mean_s is None and record.missing is None
+    assert find("pod-start").describe(record) == "CNI plugins need 300 ms for a pod"
+    reason = find("pod-start").invalid(outputs(tmp_path, 4))
+    assert reason == "no-pods: 3 of 4 pods got ready"

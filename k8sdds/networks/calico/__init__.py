@@ -38,6 +38,7 @@ BGP = Network(
     max_mtu=LINK_MTU,
     requires=_REQUIRES,
     lab=lab.bgp,
+    no_cni_plugins="its plugin reserves addresses through the API server",
     color=NetworkColor("#c77700", "#ffb84d", "p"),
     agent_pods=("calico-system/calico-node-*", "kube-system/calico-node-*"),
     cluster=cluster.BGP,

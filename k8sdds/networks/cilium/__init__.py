@@ -36,6 +36,7 @@ NATIVE = Network(
     max_mtu=LINK_MTU,
     requires=(CLANG, TC_BPF),
     lab=lab.native,
+    no_cni_plugins="its plugin calls the agent of the node",
     ipv4_only="the lab's BPF programs process IPv4",
     color=NetworkColor("#5c7a00", "#b8e05a", ">"),
     cluster=cluster.NATIVE,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from typing import Any
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import Attachment, Batch, CniPlugins, Datapath, LabNode, Topology
+
+BRIDGE, HOST_LOCAL, PORTMAP = "bridge", "host-local", "portmap"
+"""Names of CNI plugins."""
 
 Interface = IPv4Interface | IPv6Interface
 """An address with the length of its prefix."""
@@ -49,7 +53,8 @@ def bridge_pods(
     """
     broadcast = " broadcast +" if bridge.address.version == 4 else ""
     node_lines = [
-        f"link add {bridge.name} mtu {bridge.mtu} type bridge mcast_snooping 1",
+        # As the plugin does, so that its MAC address does not change with the pods on it.
+        f"link add {bridge.name} address 02:b0:00:00:00:{node.index:02x} mtu {bridge.mtu} type bridge mcast_snooping 1",
         f"addr add {bridge.address}{broadcast} dev {bridge.name}",
         f"link set {bridge.name} up",
     ]
@@ -106,6 +111,14 @@ def pod_datapath(
             (node.name, key, value) for node in topology.nodes for key, value in sysctls.get(node.family, ())
         ),
     )
+
+
+def bridge_plugins(configuration: Mapping[str, Any], nodes: Sequence[LabNode]) -> CniPlugins:
+    """Return the CNI plugins of a node: of this configuration, with the ranges of pods that the agent adds to it."""
+    bridge, *others = configuration["plugins"]
+    ranges = [[{"subnet": str(node.pod_subnet)}] for node in nodes]
+    completed = {**bridge, "ipam": {**bridge["ipam"], "ranges": ranges}}
+    return CniPlugins((BRIDGE, HOST_LOCAL, PORTMAP), {**configuration, "plugins": [completed, *others]})
 
 
 FORWARDING: dict[IpFamily, tuple[str, str]] = {

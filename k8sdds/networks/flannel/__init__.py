@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.flannel import cluster, ipsec, lab, wireguard
+from k8sdds.networks.flannel import cluster, ipsec, lab, plugins, wireguard
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
@@ -37,6 +37,7 @@ VXLAN = Network(
     color=NetworkColor("#0072b2", "#4ba6e8", "s"),
     cluster=cluster.VXLAN,
     agent_pods=_AGENT_PODS,
+    cni_plugins=plugins.plugins,
     aliases=("vxlan",),
 )
 
@@ -59,6 +60,7 @@ HOSTGW = Network(
     color=NetworkColor("#3a9bd9", "#8fd0fb", "^"),
     cluster=cluster.HOSTGW,
     agent_pods=_AGENT_PODS,
+    cni_plugins=plugins.plugins,
     aliases=("flannel-host-gw", "hostgw", "host-gw"),
 )
 
@@ -86,6 +88,7 @@ IPSEC = Network(
     unencrypted="flannel-hostgw",
     engines=ipsec.ENGINES,
     agent_pods=_AGENT_PODS,
+    cni_plugins=plugins.plugins,
 )
 
 WIREGUARD = Network(
@@ -111,4 +114,5 @@ WIREGUARD = Network(
     unencrypted="flannel-hostgw",
     engines=wireguard.ENGINES,
     agent_pods=_AGENT_PODS,
+    cni_plugins=plugins.plugins,
 )

@@ -51,16 +51,16 @@ _FOOTPRINT = Footprint(
 )  # fmt: skip
 
 
-def _cni_config(options: InstallOptions, ipv6_mtu: int | None) -> str:
+def cni_config(mtu_bytes: int | None) -> dict[str, Any]:
+    """Return the CNI configuration. `mtu_bytes` is the MTU of pods; None: that of the backend."""
     delegate: dict[str, Any] = {"hairpinMode": True, "isDefaultGateway": True}
-    mtu_bytes = options.mtu_bytes or (ipv6_mtu if "ipv6" in options.pods_by_family else None)
     if mtu_bytes is not None:
         delegate["mtu"] = mtu_bytes
     plugins = [
         {"type": "flannel", "delegate": delegate},
         {"type": "portmap", "capabilities": {"portMappings": True}},
     ]
-    return json.dumps({"cniVersion": "0.3.1", "name": CNI_NAME, "plugins": plugins}, indent=1)
+    return {"cniVersion": "0.3.1", "name": CNI_NAME, "plugins": plugins}
 
 
 def _ranges(options: InstallOptions) -> dict[str, Any]:
@@ -96,7 +96,9 @@ def _cluster_install(
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         net = {**_ranges(options), "EnableNFTables": False, "Backend": backend(options)}
-        find(manifests, "ConfigMap", "flannel-cni")["data"][CNI_FILE] = _cni_config(options, ipv6_mtu)
+        mtu_bytes = options.mtu_bytes or (ipv6_mtu if "ipv6" in options.pods_by_family else None)
+        cni = json.dumps(cni_config(mtu_bytes), indent=1)
+        find(manifests, "ConfigMap", "flannel-cni")["data"][CNI_FILE] = cni
         find(manifests, "Secret", "flannel-net")["stringData"]["net-conf.json"] = json.dumps(net, indent=1)
         daemonset = find(manifests, "DaemonSet", "flannel")
         agent = container(daemonset, "flanneld")

@@ -26,6 +26,7 @@ HOST = Network(
     max_mtu=LINK_MTU,
     requires=(BRIDGE, NFTABLES, IPTABLES),
     lab=lab.host,
+    no_cni_plugins="its pods use the network of their node",
     color=NetworkColor("#4d4d4d", "#c9c9cf", "o"),
     cluster=cluster.CLUSTER_INSTALL,
     aliases=("hostnetwork", "hostmode", "host-network", "host-mode"),

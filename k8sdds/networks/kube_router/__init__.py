@@ -31,6 +31,7 @@ KUBE_ROUTER = Network(
     lab_policies=(IPSET,),
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.datapath,
+    cni_plugins=lab.plugins,
     color=NetworkColor("#008f68", "#3ecf9f", "v"),
     cluster=cluster.CLUSTER_INSTALL,
     agent_pods=("kube-system/kube-router-*",),

@@ -17,9 +17,8 @@ from k8sdds.networks.cluster_install import (
     container,
     find,
 )
-from k8sdds.networks.kube_router.lab import BGP_PROTOCOL
+from k8sdds.networks.kube_router.lab import BGP_PROTOCOL, BRIDGE, CNI_NAME
 
-CNI_NAME = "kube-router"
 BGP_PORT = 179
 TUNNELS = "tun-" + "[0-9a-f]" * 11
 """Pattern of the names of its tunnels, which a VPN of the user does not match."""
@@ -40,7 +39,7 @@ def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest
         agent["args"].append("--router-id=generate")
     if options.mtu_bytes is not None:
         agent["args"].append("--auto-mtu=false")
-    cni = bridge_cni_config(CNI_NAME, "kube-bridge", options.mtu_bytes)
+    cni = bridge_cni_config(CNI_NAME, BRIDGE, options.mtu_bytes)
     find(manifests, "ConfigMap", "kube-router-cni")["data"]["10-kuberouter.conflist"] = json.dumps(
         cni, indent=1
     )
@@ -51,7 +50,7 @@ CLUSTER_INSTALL = ClusterInstall(
     manifest_folder="kube-router",
     render=_render,
     footprint=Footprint(
-        links=("kube-bridge", "kube-dummy-if", TUNNELS),
+        links=(BRIDGE, "kube-dummy-if", TUNNELS),
         files=(
             "/etc/cni/net.d/10-kuberouter.conf*", "/var/lib/kube-router", f"/var/lib/cni/networks/{CNI_NAME}",
             f"/var/lib/cni/results/{CNI_NAME}-*",
@@ -67,10 +66,10 @@ CLUSTER_INSTALL = ClusterInstall(
         listen_ports=(BGP_PORT,),
     ),
     # A graceful restart keeps routes without a session, so that both are required.
-    ready=ReadyCondition(links=("kube-bridge",), routes_to_peers=True, sessions_to_peers=BGP_PORT),
+    ready=ReadyCondition(links=(BRIDGE,), routes_to_peers=True, sessions_to_peers=BGP_PORT),
     daemonset="kube-router",
     # It creates tunnels between nodes of different subnets.
-    path=PathEvidence(bridge="kube-bridge", optional_tunnels=(TUNNELS,)),
+    path=PathEvidence(bridge=BRIDGE, optional_tunnels=(TUNNELS,)),
     node_features=(BRIDGE_FEATURE,),
     bundle_images=("*/kube-router:*",),
 )  # fmt: skip

@@ -7,23 +7,37 @@ other rule, and every forwarded packet is compared with the addresses of all pod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_network
 
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.networks.cluster_install import bridge_cni_config
 from k8sdds.networks.common import iptables
 from k8sdds.networks.common.bridge_cni import (
     NODE_SYSCTLS,
     Bridge,
     NodePlan,
+    bridge_plugins,
     bridge_pods,
     first_address,
     pod_datapath,
 )
 from k8sdds.networks.common.iptables import comment
-from k8sdds.networks.datapath import NODE_SUBNETS, POD_CIDRS, Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import (
+    NODE_SUBNETS,
+    POD_CIDRS,
+    Attachment,
+    Batch,
+    CniPlugins,
+    Datapath,
+    LabNode,
+    Topology,
+)
 from k8sdds.networks.kube_router import policies
 from k8sdds.networks.network import Engine
 
+CNI_NAME = "kube-router"
+BRIDGE = "kube-bridge"
 BGP_PROTOCOL = 17
 """Routing protocol number of the routes that kube-router adds."""
 POLICY_TABLE = 77
@@ -81,7 +95,12 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 
 def _bridge(node: LabNode, mtu: int) -> Bridge:
-    return Bridge("kube-bridge", mtu, first_address(node))
+    return Bridge(BRIDGE, mtu, first_address(node))
+
+
+def plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
+    """Return the CNI plugins of a node."""
+    return bridge_plugins(bridge_cni_config(CNI_NAME, BRIDGE, mtu), nodes)
 
 
 def _masquerade(pods: str, nodes: str) -> str:

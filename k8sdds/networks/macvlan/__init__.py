@@ -33,6 +33,7 @@ MACVLAN = Network(
     max_mtu=LINK_MTU,
     requires=(BRIDGE, MACVLAN_FEATURE),
     lab=lab.datapath,
+    cni_plugins=lab.plugins,
     color=NetworkColor("#d4267d", "#ff85bd", "*"),
     cluster=cluster.CLUSTER_INSTALL,
     pod_interface=SECOND_INTERFACE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import IPv4Network
-from typing import Any
 
 from k8sdds.model.ip_families import Subnet
 from k8sdds.networks.cluster_install import (
@@ -20,6 +19,7 @@ from k8sdds.networks.cluster_install import (
     PathEvidence,
 )
 from k8sdds.networks.host import cluster as host
+from k8sdds.networks.macvlan import lab
 from k8sdds.networks.network import SECOND_INTERFACE
 
 
@@ -35,9 +35,7 @@ def subnet(pods: Subnet, services: Subnet) -> IPv4Network:
 
 def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
     # The agent adds the node's part of the subnet, and the link with the node's address unless the profile names one.
-    delegate: dict[str, Any] = {"type": "macvlan", "mode": "bridge", "ipam": {"type": "host-local"}}
-    if options.mtu_bytes is not None:
-        delegate["mtu"] = options.mtu_bytes
+    delegate = lab.plugin(options.mtu_bytes)
     if options.interface:
         delegate["master"] = options.interface
     cni = host.cni_config(None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import ip_network
+from typing import Any
 
 from k8sdds.model.ip_families import IpFamily, Subnet
-from k8sdds.networks.common.bridge_cni import NodePlan, pod_datapath
-from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.common.bridge_cni import HOST_LOCAL, NodePlan, pod_datapath
+from k8sdds.networks.datapath import Attachment, Batch, CniPlugins, Datapath, LabNode, Topology
 from k8sdds.networks.network import SECOND_INTERFACE, Engine
 
 SUBNETS: dict[IpFamily, Subnet] = {
@@ -14,6 +16,8 @@ SUBNETS: dict[IpFamily, Subnet] = {
     "ipv6": ip_network("fd00:10:245::/64"),
 }
 """One subnet for the pods of all nodes, because the network has no routers."""
+NODE_ADDRESSES = 256
+"""How many of its addresses are of one node."""
 
 
 def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
@@ -28,7 +32,7 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
                 f"link add link eth0 name {SECOND_INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
             )
             subnet = SUBNETS[node.family]
-            address = subnet[node.index * 256 + 2 + pod.slot]
+            address = subnet[node.index * NODE_ADDRESSES + 2 + pod.slot]
             lines = (
                 "link set lo up",
                 f"addr add {address}/{subnet.prefixlen} dev {SECOND_INTERFACE}",
@@ -39,3 +43,21 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
         return [Batch(node.name, "ip", tuple(links)), *pod_batches], attachments
 
     return pod_datapath(topology, mtu, plan_node, {})
+
+
+def plugin(mtu_bytes: int | None) -> dict[str, Any]:
+    """Return the configuration of the CNI plugin macvlan, without addresses and the node's link."""
+    mtu = {} if mtu_bytes is None else {"mtu": mtu_bytes}
+    return {"type": "macvlan", "mode": "bridge", "ipam": {"type": HOST_LOCAL}, **mtu}
+
+
+def plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
+    """Return the CNI plugins of a node, whose pods have this interface alone."""
+    ranges = []
+    for node in nodes:
+        subnet, first = SUBNETS[node.family], node.index * NODE_ADDRESSES
+        own = {"rangeStart": str(subnet[first + 2]), "rangeEnd": str(subnet[first + NODE_ADDRESSES - 2])}
+        ranges.append([{"subnet": str(subnet), **own}])
+    own_plugin = {**plugin(mtu), "master": "eth0", "ipam": {"type": HOST_LOCAL, "ranges": ranges}}
+    configuration = {"cniVersion": "0.4.0", "name": "macvlan", "plugins": [own_plugin]}
+    return CniPlugins(("macvlan", HOST_LOCAL), configuration)

@@ -34,6 +34,7 @@ WEAVENET = Network(
     max_mtu=LINK_MTU - overhead.VXLAN,
     requires=(BRIDGE, VXLAN, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.fast_datapath,
+    no_cni_plugins="its plugin calls the router of the node",
     ipv4_only="WeaveNet has no IPv6",
     color=NetworkColor("#d55e00", "#ff9248", "D"),
     cluster=cluster.cluster_install(lab.PAPER_MTU),

@@ -18,6 +18,7 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
 from k8sdds.system.sandbox import unprivileged_remedy
+from k8sdds.testbeds.lab import pod_starts
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, services_of, topology_of
 
@@ -29,7 +30,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
         return [Problem(f"namespaces cannot be created here: {reason}", unprivileged_remedy())]
     labs = {LabNetworkKey.of(cell): cell for cell in cells}
     contradictions = [problem for problem in map(_contradiction, labs.values()) if problem]
-    if contradictions:
+    if contradictions := contradictions or pod_starts.problems(cells):
         return contradictions
     cell_of = {feature: cell for cell in labs.values() for feature in needed_features(cell)}
     cell_of |= {feature: cell for cell in cells for feature in _process_features(cell)}

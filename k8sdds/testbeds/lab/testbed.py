@@ -37,7 +37,7 @@ from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, core_layout, fingerprint, interface_bytes, repetitions
-from k8sdds.testbeds.lab import capture, facts, places, preflight, records, runner, services
+from k8sdds.testbeds.lab import capture, facts, places, pod_starts, preflight, records, runner, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, ports
@@ -285,6 +285,7 @@ class Lab:
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         key = LabNetworkKey.of(trial.cell)
         lab_network, layout = self.networks[key], self._layout(trial.cell)
+        pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
         lab_network.write_private_files(launches)
         not_steered = lab_network.apply_core_layout(layout, steer_packets=trial.cell.layout == "split")
         participants = [launch.participant for launch in launches]
