@@ -102,6 +102,7 @@ class Summary(Shape):
     schedule: Schedule | None = None
     arrivals: Arrivals | None = None
     handshake_s: Number = None
+    matched_at_ns: Count = None
     discovery_s: Number = None
     measured_s: Number = None
     samples_per_s: Number = None

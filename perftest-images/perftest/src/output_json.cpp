@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "clock.h"
 #include "json.h"
 #include "output.h"
 
@@ -186,6 +187,7 @@ private:
 
     Json k8sdds(const Report& report) const {
         const Results& r = report.results;
+        const int64_t matched_at = r.handshake_s > 0 ? report.state.matched_ns.load() + realtime_offset_ns() : 0;
         const double rate = rate_of(report);
         const std::string measured = latency_name(report);
         const auto latencies = [&](const char* name) {
@@ -202,6 +204,7 @@ private:
                 {"transport", transport(report)},
                 {"qos", qos(report)},
                 {"handshake_s", r.handshake_s > 0 ? json_rounded(r.handshake_s, 6) : Json(nullptr)},
+                {"matched_at_ns", null_if_zero(matched_at)},
                 {"discovery_s", json_rounded(r.discovery_s, 6)},
                 {"warmup_s", json_rounded(r.warm_up_s, 6)},
                 {"measured_s", json_rounded(report.state.measured_s(), 9)},

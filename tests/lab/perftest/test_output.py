@@ -94,6 +94,7 @@ KEYS = [
     "transport",
     "qos",
     "handshake_s",
+    "matched_at_ns",
     "discovery_s",
     "warmup_s",
     "measured_s",
