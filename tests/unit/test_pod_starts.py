@@ -18,7 +18,8 @@ from k8sdds.networks import NETWORKS
 from k8sdds.networks.datapath import LabNode
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
-from k8sdds.testbeds.cluster import pod_starts, pods
+from k8sdds.testbeds.cluster import pod_room, pod_starts, pods
+from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.lab import pod_starts as lab_pod_starts
@@ -270,3 +271,76 @@ def test_the_lab_reports_the_work_of_the_plugins_alone(tmp_path: Path) -> None:
     assert find("pod-start").describe(record) == "CNI plugins need 300 ms for a pod"
     reason = find("pod-start").invalid(outputs(tmp_path, 4))
     assert reason == "no-pods: 3 of 4 pods got ready"
+
+
+def cluster_node(name: str, pods: str, ranges: tuple[str, ...]) -> NodeInfo:
+    ready = [{"type": "Ready", "status": "True"}]
+    status = {"conditions": ready, "nodeInfo": {"architecture": "amd64"}, "allocatable": {"pods": pods}}
+    return NodeInfo.parse({"metadata": {"name": name}, "spec": {"podCIDRs": list(ranges)}, "status": status})
+
+
+class Api:
+    """An API server with running pods, which this user may list or not."""
+
+    def __init__(self, running: dict[str, int], may_list: bool = True) -> None:
+        self.items = [{"spec": {"nodeName": node}} for node, count in running.items() for _ in range(count)]
+        self.may_list = may_list
+
+    def is_allowed(self, *_: str) -> bool:
+        return self.may_list
+
+    def get(self, path: str, fieldSelector: str) -> dict[str, Any]:
+        assert self.may_list and path == "/api/v1/pods" and "Succeeded" in fieldSelector
+        return {"items": self.items}
+
+
+@pytest.mark.parametrize(
+    ("network", "pods", "ranges", "running", "named"),
+    [
+        ("flannel-vxlan", "110", ("10.244.0.0/24",), {"a": 5, "b": 3}, ""),
+        (
+            "flannel-vxlan",
+            "110",
+            ("10.244.0.0/24",),
+            {"a": 70, "b": 60},
+            "a has room for 36: its kubelet runs at most",
+        ),
+        (
+            "flannel-vxlan",
+            "30",
+            ("10.244.0.0/24",),
+            {},
+            "a has room for 26: its kubelet runs at most 30, and 4 are",
+        ),
+        (
+            "flannel-vxlan",
+            "110",
+            ("10.244.0.0/27",),
+            {},
+            "its range 10.244.0.0/27 has 29 addresses, and 4 are used",
+        ),
+        (
+            "flannel-vxlan",
+            "110",
+            ("10.244.0.0/24", "fd00::/123"),
+            {},
+            "its range fd00::/123 has 29 addresses",
+        ),
+        # Its pods have the address of their node, and Calico has ranges of its own.
+        ("host", "110", ("10.244.0.0/27",), {}, ""),
+        ("calico-vxlan", "110", ("10.244.0.0/27",), {}, ""),
+        ("host", "", (), {"a": 500}, ""),
+    ],
+)
+def test_pods_that_do_not_fit_are_refused(
+    network: str, pods: str, ranges: tuple[str, ...], running: dict[str, int], named: str
+) -> None:
+    nodes = [cluster_node(name, pods, ranges) for name in ("a", "b")]
+    cells = [cell(100, network=network), cell(1, network=network)]
+    found = pod_room.problems(cells, nodes, cast(Any, Api(running)))
+    assert [named in problem.what for problem in found] == ([True] if named else [])
+    for problem in found:
+        assert "its 100 pods do not fit" in problem.what and "start at most" in problem.remedy
+    unknown = cast(Any, Api(running, may_list=False))
+    assert bool(pod_room.problems(cells, nodes, unknown)) == bool(named and not running)
+    assert pod_room.problems(cells, [], unknown) == []

@@ -40,6 +40,10 @@ class NodeInfo:
     """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
     address: str
     """Its first internal address; empty: unknown."""
+    max_pods: int | None
+    """How many pods its kubelet runs; None: unknown."""
+    pod_ranges: tuple[str, ...]
+    """Ranges of addresses of its pods that Kubernetes has assigned."""
     unusable: str
     """Why participants cannot run on the node; empty: they can."""
 
@@ -63,6 +67,10 @@ class NodeInfo:
             network_reason=_network_reason(status),
             own_taints=own_taints,
             address=next(iter(_internal_addresses(status)), ""),
+            max_pods=int(pods)
+            if (pods := str(status.get("allocatable", {}).get("pods", ""))).isdigit()
+            else None,
+            pod_ranges=_pod_ranges(spec),
             unusable=_unusable(spec, status, own_taints),
         )
 
@@ -79,8 +87,12 @@ def _internal_addresses(status: dict[str, Any]) -> list[str]:
 
 def _ip_families(spec: dict[str, Any], status: dict[str, Any]) -> frozenset[IpFamily]:
     """Return the families of the node's ranges of pods; without ranges, those of its addresses."""
-    ranges = [text.partition("/")[0] for text in spec.get("podCIDRs") or [spec.get("podCIDR")] if text]
+    ranges = [text.partition("/")[0] for text in _pod_ranges(spec)]
     return frozenset(map(family_of, ranges or _internal_addresses(status)))
+
+
+def _pod_ranges(spec: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(filter(None, spec.get("podCIDRs") or [spec.get("podCIDR")]))
 
 
 def _unusable(spec: dict[str, Any], status: dict[str, Any], tolerated: frozenset[str]) -> str:

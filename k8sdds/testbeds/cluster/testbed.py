@@ -21,6 +21,7 @@ from k8sdds.testbeds.cluster import (
     facts,
     namespace,
     permissions,
+    pod_room,
     policies,
     preflight,
     profiled_pods,
@@ -144,6 +145,7 @@ class ClusterTestbed:
             *(profiled_pods.problems(self.nodes) if any(cell.profile for cell in cells) else []),
             *preflight.attachment_problems(cells, self.client),
             *preflight.family_problems(cells, self.nodes),
+            *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name).problems(cells),
             *policies.rights_problems(self.client, self.selected.namespace, cells),
             *preflight.placement_problems(

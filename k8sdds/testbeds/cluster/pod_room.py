@@ -1,0 +1,100 @@
+"""Check that the nodes of a cluster have room for the pods of pod-start tests. Makes no changes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from k8sdds import versions, workloads
+from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.model.trial import Cell
+from k8sdds.networks import find
+from k8sdds.system.errors import InputError, Problem
+from k8sdds.testbeds.cluster import placement
+from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
+from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.workloads.pod_start import MAX_PODS
+
+OWN_PODS = 3
+"""Pods of a campaign on a node that are not participants: probe, meter, discovery server."""
+UNASSIGNED = 3
+"""Addresses of a range that no pod gets: that of the network, the gateway, and the broadcast address."""
+
+
+def problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], client: KubernetesClient) -> list[Problem]:
+    """Return the cells whose pods do not fit on the nodes of their participants.
+
+    Nothing is checked if this user may not list nodes. Running pods count if this user may list pods.
+    """
+    starting = [cell for cell in cells if workloads.find(cell.test).started_pods(cell)]
+    if not starting or not nodes:
+        return []
+    candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
+    running, own = _running(client), _own_pods(cells, candidates)
+    found: dict[str, Problem] = {}
+    for cell in starting:
+        try:
+            places = dict.fromkeys(slot.node for slot in placement.slots(cell, candidates).values())
+        except InputError:
+            continue  # reported by `preflight.placement_problems`
+        room = {node.name: _room(node, cell, running[node.name] + own[node.name])
+                for node in candidates if node.name in places}  # fmt: skip
+        if problem := shortage(cell, room):
+            found.setdefault(problem.what, problem)
+    return list(found.values())
+
+
+def shortage(cell: Cell, room: Mapping[str, tuple[int, str]]) -> Problem | None:
+    """Return that the pods of a cell do not fit, or None.
+
+    Args:
+        cell: The cell.
+        room: Number of pods that fit on each node, and what limits it.
+    """
+    wanted, free = workloads.find(cell.test).started_pods(cell), sum(count for count, _ in room.values())
+    if wanted <= free:
+        return None
+    limits = "; ".join(f"{node} has room for {count}: {why}" for node, (count, why) in room.items())
+    return Problem(
+        f"{cell.describe()}: its {wanted} pods do not fit on the nodes of its participants ({limits})",
+        f"start at most {free} (set pods of the test), place participants on other nodes, end other pods, or raise"
+        " maxPods of the kubelets and the size of their ranges (--node-cidr-mask-size of kube-controller-manager)",
+        input=True,
+    )
+
+
+def _room(node: NodeInfo, cell: Cell, used: int) -> tuple[int, str]:
+    """Return how many pods fit on a node next to those that use it, and what limits the number."""
+    limits = [(node.max_pods, f"its kubelet runs at most {node.max_pods}")] if node.max_pods else []
+    # The plugins of other networks assign addresses from ranges of their own.
+    if find(cell.network).cni_plugins is not None:
+        limits += [
+            (_addresses(text), f"its range {text} has {_addresses(text)} addresses")
+            for text in node.pod_ranges
+        ]
+    most, why = min(limits, default=(MAX_PODS + used, "no limit is known"))
+    return max(most - used, 0), f"{why}, and {used} are used"
+
+
+def _addresses(text: str) -> int:
+    return ipaddress.ip_network(text, strict=False).num_addresses - UNASSIGNED
+
+
+def _own_pods(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> Counter[str]:
+    """Return how many pods a campaign keeps on each node."""
+    slots: dict[Slot, None] = {}
+    for cell in cells:
+        try:
+            slots |= dict.fromkeys(placement.slots(cell, nodes).values())
+        except InputError:
+            continue
+    return Counter({node.name: OWN_PODS for node in nodes}) + Counter(slot.node for slot in slots)
+
+
+def _running(client: KubernetesClient) -> Counter[str]:
+    """Return how many pods each node runs; empty if this user may not list them."""
+    if not client.is_allowed("list", "", "pods"):
+        return Counter()
+    listed = client.get(f"{CORE}/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")["items"]
+    return Counter(pod["spec"].get("nodeName", "") for pod in listed)
