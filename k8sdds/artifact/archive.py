@@ -21,6 +21,7 @@ from k8sdds import __version__
 from k8sdds import claims as claims_
 from k8sdds.artifact import checksums, environment, files, readme, ro_crate, zip_format
 from k8sdds.artifact.contents import Description, PackedRun
+from k8sdds.artifact.recommended import recommendation
 from k8sdds.artifact.secrets import PART_BYTES, Search
 from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
@@ -105,9 +106,9 @@ def _packed_run(folder: RunFolder) -> PackedRun:
     testbed = campaign.get("testbed")
     testbed = testbed if isinstance(testbed, dict) else {"name": testbed}
     facts = testbed.get("facts") if isinstance(testbed.get("facts"), dict) else {}
-    planned = campaign.get("trials")
     valid = {str(attempt.get("trial_id")) for attempt in attempts if attempt.get("valid") is True}
-    trials = len(planned) if isinstance(planned, dict) else len({str(a.get("trial_id")) for a in attempts})
+    # Also those that a search planned while it ran.
+    trials = len(folder.planned) or len({str(attempt.get("trial_id")) for attempt in attempts})
     command = campaign.get("command")
     times = sorted(str(event["at"]) for event in events if event.get("at"))
     times += sorted(str(attempt["started_at"]) for attempt in attempts[-1:] if attempt.get("started_at"))
@@ -149,6 +150,9 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
         for path, content in _tables(run.folder):
             add(f"expected/{run.name}/{path}", content)
             run.tables.append(path)
+        for path, content in recommendation(run):
+            add(f"recommendations/{run.name}/{path}", content)
+            run.recommendation.append(path)
         add(f"locks/{run.name}.json", environment.of_run(run.folder).encode())
     judged = verdicts(runs, claims)
     add("locks/python.txt", environment.of_python().encode())
@@ -167,6 +171,11 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
             f"expected/{run.name}/{path}": f"expected output of `k8sdds report` for runs/{run.name}"
             for run in runs
             for path in run.tables
+        },
+        **{
+            f"recommendations/{run.name}/{path}": f"recommendation of `k8sdds recommend` from runs/{run.name}"
+            for run in runs
+            for path in run.recommendation
         },
     }
     newest = max((run.ended_at or run.started_at or "" for run in runs), default="")
@@ -252,7 +261,7 @@ def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
                 "testbed": run.testbed, "command": run.command, "k8sdds_version": run.version,
                 "started_at": run.started_at, "trials": run.trials, "valid_trials": run.valid,
                 "minutes": round(run.minutes, 1), "disk_bytes": run.size_bytes, "files": len(run.sums),
-                "expected_tables": run.tables,
+                "expected_tables": run.tables, "recommendation": run.recommendation,
                 "left_out": [{"path": path, "reason": reason} for path, reason in run.left_out],
             }
             for run in runs

@@ -44,3 +44,5 @@ class PackedRun:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """Excluded paths, with the reason."""
     tables: list[str] = field(default_factory=list)
+    recommendation: list[str] = field(default_factory=list)
+    """Files in recommendations/NAME/; empty: the run did not measure an application."""

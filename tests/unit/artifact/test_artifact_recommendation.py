@@ -1,0 +1,79 @@
+"""Test that an artifact has the recommendation of an application, which follows from the packed run again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from k8sdds import artifact
+from k8sdds.artifact import verification
+from k8sdds.campaign import applications
+from k8sdds.cli.app import app
+from k8sdds.results.run_folder import RunFolder
+from tests.applications import application, folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return folder(tmp_path / "robot", applications.experiment(application()))
+
+
+def test_the_recommendation_is_packed_and_can_be_derived_again(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = artifact.pack([run.path], tmp_path / "a.zip").path
+    unpacked = tmp_path / "unpacked"
+    with zipfile.ZipFile(packed) as archive:
+        archive.extractall(unpacked)
+    own = unpacked / "recommendations" / "robot"
+    for name in ("application.yaml", "recommendation.html", "recommendation.json", "configuration/README.md"):
+        assert (own / name).is_file(), name
+    (summary,) = json.loads((unpacked / "artifact.json").read_text())["runs"]
+    files = {path.relative_to(own).as_posix() for path in own.rglob("*") if path.is_file()}
+    assert set(summary["recommendation"]) == files
+    # The commands of the README, in the unpacked folder.
+    monkeypatch.chdir(unpacked)
+    commands = re.findall(
+        r"^(?:k8sdds recommend|diff .*recommendation).*$", (unpacked / "README.md").read_text(), re.M
+    )
+    recommend, diff = map(shlex.split, commands)
+    done = CliRunner().invoke(app, recommend[1:])
+    assert done.exit_code == 0, done.output
+    compared = subprocess.run(diff, capture_output=True, text=True, check=False)
+    assert compared.returncode == 0, compared.stdout
+
+
+def test_a_changed_recommendation_is_found(run: RunFolder, tmp_path: Path) -> None:
+    packed = artifact.pack([run.path], tmp_path / "a.zip").path
+    name = "recommendations/robot/configuration/qos-camera.xml"
+    assert not verification.verify(packed).findings
+    with zipfile.ZipFile(packed) as source, zipfile.ZipFile(tmp_path / "b.zip", "w") as changed:
+        for entry in source.infolist():
+            content = source.read(entry)
+            changed.writestr(
+                entry, content.replace(b"RELIABLE", b"BEST_EF_") if entry.filename == name else content
+            )
+    assert [finding.path for finding in verification.verify(tmp_path / "b.zip").findings] == [name]
+
+
+def test_other_runs_have_no_recommendation(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as packed:
+        assert not [name for name in packed.namelist() if name.startswith("recommendations/")]
+        assert b"k8sdds recommend" not in packed.read("README.md")
+
+
+def test_trials_that_a_search_added_are_planned(run: RunFolder, tmp_path: Path) -> None:
+    trials = dict(list(run.planned.items())[:1])
+    added = {"of-a-later-round": trials.popitem()[1]}
+    run.append_plan(added, [list(added)], {})
+    artifact.pack([run.path], tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as packed:
+        (summary,) = json.loads(packed.read("artifact.json"))["runs"]
+    assert summary["trials"] == summary["valid_trials"] + 1
