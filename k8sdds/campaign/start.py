@@ -13,9 +13,10 @@ from k8sdds.campaign import planners
 from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.launches import create_keyring
-from k8sdds.campaign.preflight import every_trial, refuse
+from k8sdds.campaign.preflight import refuse
 from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare
 from k8sdds.middleware import config
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
@@ -43,11 +44,12 @@ def start(
     session = prepare(testbed, blocks[0], observer)
     # The keyring reports renewed credentials to the campaign, which is created last.
     created: list[Campaign] = []
-    # A search can add cells with DDS Security after its first round.
+    # A search can add cells with DDS Security, or with other programs, after its first round.
     every = expansion.repetition(0, testbed.name)
     secured = any(protection_of(trial.cell) for trial in every)
     keyring = create_keyring(every, lambda facts: created[0].credentials_renewed(facts)) if secured else None
     data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
+    data |= _program_facts(every, testbed.name)
     data |= _security_facts(every, keyring) if keyring else {}
     copied = _with_copies(expansion)
     run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
@@ -94,7 +96,7 @@ def resume(
         ) from error
     if original != testbed.name:
         raise InputError(f"{run.path} was measured on the testbed {original!r}")
-    refuse(testbed.check(trials + every_trial(expand(experiment), testbed.name)))
+    refuse(testbed.check(trials + _later(experiment, testbed.name)))
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)
     for key in COMPARED_FACTS:
@@ -104,6 +106,13 @@ def resume(
     return Campaign(
         run, testbed, blocks, observer, planners.of(experiment), experiment.repeat_disturbed, retry_failed
     )
+
+
+def _later(experiment: Experiment, testbed: str) -> list[Trial]:
+    """Return a trial for each cell that a search may add."""
+    if isinstance(experiment, ApplicationExperiment) and experiment.search:
+        return expand(experiment).repetition(0, testbed)
+    return []
 
 
 def _planned(run: RunFolder) -> tuple[list[Trial], list[Block]]:
@@ -128,11 +137,11 @@ def _campaign_json(
     name: str,
     seed: int,
 ) -> dict[str, Any]:
-    """Return the content of campaign.json, without DDS Security."""
+    """Return the content of campaign.json, without programs and DDS Security."""
     networks = network_facts(trials)
     for label, trial in {trial.cell.network_label: trial for trial in reversed(trials)}.items():
         networks[label] |= session.network_facts(trial) | session.link_facts(trial)
-    data = {
+    return {
         "schema": SCHEMA,
         "campaign": name,
         "k8sdds_version": __version__,
@@ -151,10 +160,12 @@ def _campaign_json(
         **plan_json(blocks),
         "networks": networks,
     }
+
+
+def _program_facts(trials: Sequence[Trial], testbed: str) -> dict[str, Any]:
+    """Return what is recorded of the programs of trials, such as their versions."""
     programs = {program.name: program for program in (middleware.program_of(trial.cell) for trial in trials)}
-    for program in programs.values():
-        data |= program.facts(testbed.name)
-    return data
+    return {key: value for program in programs.values() for key, value in program.facts(testbed).items()}
 
 
 def _security_facts(trials: Sequence[Trial], keyring: Keyring) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from k8sdds.campaign import planner, planners, start
+from k8sdds.campaign import experiments, planner, planners, start
+from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, plan_json
+from k8sdds.middleware.connext import settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
@@ -41,6 +43,9 @@ class LabLikeTestbed(ScriptedTestbed):
         return []
 
     def facts(self) -> dict[str, Any]:
+        return {}
+
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
         return {}
 
 
@@ -85,3 +90,20 @@ def test_an_interrupted_campaign_continues_its_plan(run_folder: RunFolder, attem
     start.resume(run_folder, Experiment.model_construct(), testbed, Notes()).execute()
     assert valid(run_folder) == IDS
     assert [plan["blocks"] for plan in run_folder.plan()] == [[[trial_id]] for trial_id in IDS]
+
+
+def test_programs_that_only_later_rounds_run_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(settings.PROGRAM, "/bin/true")
+    monkeypatch.setenv(settings.VERSION, "4.2.0")
+    changes = ["networks=host", "baseline=host", "middleware=[cyclonedds, connext]", "test=throughput"]
+    experiment = experiments.changed(
+        experiments.load("quickstart"), settings=[*changes, "payload_bytes=1024"]
+    )
+    cells = expand(experiment).cells
+    first = tuple(cell for cell in cells if cell.middleware == "cyclonedds")
+    assert 0 < len(first) < len(cells)
+    testbed = LabLikeTestbed(repeat(VALID))
+    run = start.start(Expansion(experiment, cells, first), testbed, tmp_path / "run", "later", 1, Notes()).run
+    assert run.campaign["connext"]["version"] == "4.2"
