@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import get_args
 
 from k8sdds import versions
 from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.model.services import IPTABLES, ProxyMode
 from k8sdds.networks import detection
 from k8sdds.networks.cluster_install import Manifest
 from k8sdds.networks.detection import DetectedNetwork, Signs
+from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 
 APPS = "/apis/apps/v1"
+PROXY_CONFIG = f"{versions.KUBE_SYSTEM_NAMESPACE}/kube-proxy"
+"""ConfigMap of kube-proxy, as kubeadm creates it."""
 
 
 def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwork:
@@ -27,6 +32,20 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
     return detection.detect(signs)
+
+
+def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
+    """Return the mode of kube-proxy; None: unknown, because another program runs or this user may not read it."""
+    found = _config_maps(client, [PROXY_CONFIG]).get(PROXY_CONFIG, {})
+    try:
+        config = yaml_text.plain(yaml_text.load(found.get("config.conf", ""), PROXY_CONFIG))
+    except reading.UnreadableError:
+        return None
+    mode = config.get("mode") if isinstance(config, dict) else None
+    # On Linux, the default is iptables.
+    return next(
+        (known for known in get_args(ProxyMode) if mode is not None and (mode or IPTABLES) == known), None
+    )
 
 
 def _daemonsets(client: KubernetesClient) -> Mapping[str, Manifest] | None:

@@ -11,6 +11,7 @@ from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
@@ -79,6 +80,11 @@ class ClusterTestbed:
 
             self._switch = NetworkSwitch(self.selected.name)
         return self._switch
+
+    @cached_property
+    def proxy_mode(self) -> ProxyMode | None:
+        """The mode of kube-proxy; None: unknown."""
+        return detection.proxy_mode(self.client)
 
     @property
     def installed(self) -> DetectedNetwork:
@@ -190,7 +196,8 @@ class ClusterTestbed:
     def facts(self) -> dict[str, Any]:
         """Return the provenance: the cluster's version and facts of each node."""
         ready_pods = self._session.ready_pods() if self._session else []
-        return facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
+        found = facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
+        return found | {"kube_proxy": self.proxy_mode}
 
     def close(self) -> None:
         """Delete the campaign's objects and restore the original network. Safe to call in any state."""
