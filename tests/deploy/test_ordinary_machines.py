@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need roo
 NAME = "ordinary"
 DISK_MIB = 6144
 """Size of a separate disk: the kubelet would evict pods because this machine's disk is too full."""
-TIMEOUT_S = 900
 
 # Prints everything that a deploy may change on a machine, one line each, without logs, caches, the lock of iptables,
 # and the bookkeeping of packages, systemd and logins.
@@ -64,7 +63,7 @@ class Site:
 
     def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command that must succeed."""
-        done = run(self.state, *args, timeout_s=TIMEOUT_S)
+        done = run(self.state, *args)
         assert done.returncode == 0, done.stdout + done.stderr
         return done
 
@@ -170,7 +169,7 @@ def check_commands_with_a_worker_down(site: Site) -> None:
             ("network", "switch", profile, "host", "--yes"),
             ("destroy", profile, "--yes"),
         ):
-            done = run(site.state, *args, timeout_s=TIMEOUT_S)
+            done = run(site.state, *args)
             assert done.returncode == 3, done.stdout + done.stderr
             assert "work: cannot be reached" in done.stderr and "→" in done.stderr, done.stderr
         done = site.k8sdds("deploy", profile, "--yes", "--limit", "head")

@@ -133,7 +133,7 @@ def without_pods(lines_by_node: dict[str, list[str]]) -> dict[str, list[str]]:
 def switched(cluster: Deployed, name: str) -> dict[str, Any]:
     planned = cluster.k8sdds("network", "switch", cluster.name, name, "--dry-run", "--json")
     assert planned.returncode == 0, planned.stderr
-    done = cluster.k8sdds("network", "switch", cluster.name, name, "--yes", "--json", timeout_s=900)
+    done = cluster.k8sdds("network", "switch", cluster.name, name, "--yes", "--json")
     assert done.returncode == 0, done.stderr
     assert "exchange datagrams" in done.stderr  # the smoke test, which must pass
     answer: dict[str, Any] = json.loads(done.stdout)
