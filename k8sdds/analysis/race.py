@@ -17,7 +17,7 @@ total, because each test is one-sided at that probability divided by the number 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +52,10 @@ def round_target(number: int, max_trials: int) -> int:
     return math.ceil(max_trials * max(FIRST_SHARE * 0.5**number, LAST_SHARE))
 
 
-def first_round(designs: Sequence[Sequence[str]]) -> list[int]:
-    """Return the configurations in the order in which they reduce the uncertainty about all of them most.
+def first_round(designs: Sequence[Sequence[str]]) -> Iterator[int]:
+    """Yield the configurations in the order in which they reduce the uncertainty about all of them most.
+
+    Each takes time and memory in proportion to the number of configurations and of those before it.
 
     Args:
         designs: The value of each choice, for each configuration.
@@ -61,17 +63,20 @@ def first_round(designs: Sequence[Sequence[str]]) -> list[int]:
     import numpy as np
 
     codes = _codes(designs)
-    kernel = _kernel(codes, np.ones(codes.shape[1]))
-    variance, rows = kernel.diagonal().copy(), np.zeros((0, len(designs)))
-    order: list[int] = []
-    for _ in designs:
-        left = np.where(np.isin(np.arange(len(designs)), order), -1.0, variance)
+    weights, everything = np.ones(codes.shape[1]), np.arange(len(designs))
+    variance, rows = np.ones(len(designs)), np.zeros((16, len(designs)))
+    left = np.ones(len(designs), dtype=bool)
+    for number in range(len(designs)):
         # Almost equal variances must not depend on the rounding of a machine.
-        pick = int(np.argmax(np.round(left, 9)))
-        order.append(pick)
-        row = (kernel[pick] - rows[:, pick] @ rows) / math.sqrt(max(variance[pick], 1e-9) + 0.05)
-        rows, variance = np.vstack([rows, row]), np.maximum(variance - row**2, 0.0)
-    return order
+        pick = int(np.argmax(np.round(np.where(left, variance, -1.0), 9)))
+        yield pick
+        left[pick] = False
+        if number == len(rows):
+            rows = np.vstack([rows, np.zeros_like(rows)])
+        before = rows[:number]
+        prior = _kernel(codes, weights, np.array([pick]), everything)[0]
+        rows[number] = (prior - before[:, pick] @ before) / math.sqrt(max(variance[pick], 1e-9) + 0.05)
+        variance = np.maximum(variance - rows[number] ** 2, 0.0)
 
 
 def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -> tuple[list[int], float]:
@@ -98,7 +103,7 @@ def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -
 
 
 def fill(
-    order: Sequence[int], cells_of: Callable[[int], Sequence[str]], target: int, least: int = 2
+    order: Iterable[int], cells_of: Callable[[int], Sequence[str]], target: int, least: int = 2
 ) -> list[int]:
     """Return the first configurations of an order whose different cells are at most `target`, but at least `least`."""
     chosen: list[int] = []
@@ -160,6 +165,7 @@ class _Prediction:
 
     def __init__(self, codes: Any, values: Sequence[Scores], center: bool = True) -> None:
         import numpy as np
+        from scipy import linalg
 
         entries = [(index, block, value) for index, own in enumerate(values) for block, value in own.items()]
         self.mean, self.spread = np.zeros(len(codes)), np.ones(len(codes))
@@ -176,23 +182,26 @@ class _Prediction:
         self._targets = targets - offset
         self._codes = codes
         weights, noise, block = self._fitted(codes.shape[1])
-        kernel = _kernel(codes, weights)
-        factor, scale = self._factor(kernel, noise, block)
-        across = kernel[:, self._at]
-        solved = np.linalg.solve(factor, across.T)
-        self.mean = offset + solved.T @ np.linalg.solve(factor, self._targets)
-        variance = np.maximum(kernel.diagonal() - (solved**2).sum(axis=0), 1e-12)
+        factor, scale = self._factor(self._observed(weights), noise, block)
+        # Of all pairs of configurations, only those with a measured one are needed.
+        across = _kernel(codes, weights, self._at, np.arange(len(codes)))
+        solved = linalg.solve_triangular(factor, across, lower=True)
+        self.mean = offset + solved.T @ linalg.solve_triangular(factor, self._targets, lower=True)
+        variance = np.maximum(1.0 - (solved**2).sum(axis=0), 1e-12)
         self.spread = np.sqrt(variance * scale)
+
+    def _observed(self, weights: Any) -> Any:
+        """Return the prior covariance of the observed configurations."""
+        return _kernel(self._codes, weights, self._at, self._at)
 
     def _factor(self, kernel: Any, noise: float, block: float) -> tuple[Any, float]:
         """Return the Cholesky factor of the observations' covariance, and the scale of all variances."""
         import numpy as np
+        from scipy import linalg
 
-        covariance = (
-            kernel[np.ix_(self._at, self._at)] + block * self._same_block + noise * np.eye(len(self._at))
-        )
+        covariance = kernel + block * self._same_block + noise * np.eye(len(self._at))
         factor = np.linalg.cholesky(covariance)
-        whitened = np.linalg.solve(factor, self._targets)
+        whitened = linalg.solve_triangular(factor, self._targets, lower=True)
         # A prior of one observation keeps the scale above 0 if all values are equal.
         return factor, float((whitened @ whitened + 1e-4) / (len(self._at) + 1))
 
@@ -207,7 +216,7 @@ class _Prediction:
         import numpy as np
 
         weights = np.ones(axes)
-        kernel = _kernel(self._codes, weights)
+        kernel = self._observed(weights)
         choices = [
             (noise, block) for noise in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0) for block in (0.003, 0.03, 0.3)
         ]
@@ -217,10 +226,10 @@ class _Prediction:
             for factor in (0.1, 4.0):
                 changed = weights.copy()
                 changed[axis] *= factor
-                likelihood = self._likelihood(_kernel(self._codes, changed), noise, block)
+                likelihood = self._likelihood(self._observed(changed), noise, block)
                 if likelihood > best + 0.1:
                     weights, best = changed, likelihood
-        kernel = _kernel(self._codes, weights)
+        kernel = self._observed(weights)
         noise, block = max(choices, key=lambda choice: self._likelihood(kernel, *choice))
         return weights, noise, block
 
@@ -240,14 +249,16 @@ def _codes(designs: Sequence[Sequence[str]]) -> Any:
     )
 
 
-def _kernel(codes: Any, weights: Any) -> Any:
-    """Return the prior covariance of all configurations."""
+def _kernel(codes: Any, weights: Any, rows: Any, columns: Any) -> Any:
+    """Return the prior covariance of some configurations with others, by index; that of each with itself is 1."""
     import numpy as np
 
     weights = weights[: codes.shape[1]] / weights[: codes.shape[1]].sum()
-    same = (codes[:, None, :] == codes[None, :, :]).astype(float) * weights
-    single = same.sum(axis=2)
-    pairs = single**2 - (same**2).sum(axis=2)
+    single, squares = np.zeros((2, len(rows), len(columns)))
+    for axis, weight in enumerate(weights):
+        same = codes[rows, axis][:, None] == codes[columns, axis][None, :]
+        single[same] += weight
+        squares[same] += weight**2
     most = 1 - float((weights**2).sum())
-    pairs = pairs / most if most > 1e-9 else single
-    return _SHARES[0] * single + _SHARES[1] * pairs + _SHARES[2] * np.eye(len(codes))
+    pairs = (single**2 - squares) / most if most > 1e-9 else single
+    return _SHARES[0] * single + _SHARES[1] * pairs + _SHARES[2] * (rows[:, None] == columns[None, :])

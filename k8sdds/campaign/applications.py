@@ -7,6 +7,7 @@ subscribers are sent by multicast, and only samples that do not fit in the usual
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -210,6 +211,8 @@ def default_networks(application: Application) -> tuple[str, ...]:
 SEARCHED_SHARE = 0.2
 """Trials of a search relative to those of all configurations."""
 MIN_SEARCH_TRIALS = 12
+MAX_SEARCH_TRIALS = 1000
+"""Limits of this number, unless the user sets one. With more trials, a round would take minutes to plan."""
 
 
 def search(application: Application, max_trials: int | None = None) -> ApplicationExperiment:
@@ -230,7 +233,7 @@ def search(application: Application, max_trials: int | None = None) -> Applicati
         )
     whole = experiment(application)
     trials = len(candidates(whole).cells) * application.repetitions
-    usual = min(trials, max(MIN_SEARCH_TRIALS, least, math.floor(SEARCHED_SHARE * trials)))
+    usual = min(trials, max(MIN_SEARCH_TRIALS, least, math.floor(SEARCHED_SHARE * trials)), MAX_SEARCH_TRIALS)
     return experiment(application, Search(max_trials=max(1, max_trials or usual)))
 
 
@@ -280,7 +283,12 @@ def cells(experiment: ApplicationExperiment) -> tuple[tuple[Cell, ...], tuple[Ce
     if experiment.search is None:
         return known.cells, ()
     target = race.round_target(0, experiment.search.max_trials)
-    order = race.fill(race.first_round(known.designs), lambda index: known.measurable[index].cell_ids, target)
+    # Of the configurations that fill the round, some may share cells.
+    order = race.fill(
+        itertools.islice(race.first_round(known.designs), 2 * target),
+        lambda index: known.measurable[index].cell_ids,
+        target,
+    )
     first = {cell.cell_id: cell for index in order for cell in known.measurable[index].cells}
     return known.cells, tuple(first.values())
 

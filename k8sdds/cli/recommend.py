@@ -57,7 +57,8 @@ def recommend(
             "--max-trials",
             metavar="N",
             min=4,
-            help="Most trials of the search. Default: a fifth of those that would measure all configurations.",
+            help="Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
+            " 1,000.",
             rich_help_panel=SELECTION,
         ),
     ] = None,

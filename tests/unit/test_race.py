@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from k8sdds.analysis import race
+from k8sdds.analysis.race import Measured
 from k8sdds.campaign import applications, planners
 from k8sdds.campaign.racing import Racing
 from k8sdds.model.application import ApplicationExperiment, Search
@@ -133,3 +136,22 @@ def test_a_search_avoids_configurations_that_do_not_meet_the_requirements() -> N
     for seed in range(3):
         found = found_by(search, run(search, truth, seed))
         assert found["networks"] != "flannel-hostgw" and found["transport"] == "unicast"
+
+
+def test_thousands_of_configurations_need_little_memory() -> None:
+    """Only pairs with a measured configuration are held: all 5,000 × 5,000 would need 200 MB for each number."""
+    designs = [list(values) for values in itertools.product("abcde", "abcde", "abcde", "abcde", "abcdefgh")]
+    chance = random.Random(1)
+    tracemalloc.start()
+    try:
+        order = list(itertools.islice(race.first_round(designs), 100))
+        measured = [Measured() for _ in designs]
+        for index in order:
+            measured[index] = Measured({0: chance.gauss(0, 1)}, {0: -0.5})
+        following, improvement = race.next_round(designs, measured)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(designs) == 5000 and len(set(order)) == 100
+    assert sorted(following) == list(range(5000)) and improvement > 0
+    assert peak_bytes < 100e6
