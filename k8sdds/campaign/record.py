@@ -54,6 +54,7 @@ def record(
     record, invalid_facts = _validated(identity | description(trial) | facts)
     record.includes_scheduling = measurement.includes_scheduling
     record.cpu_mhz = measurement.cpu_mhz
+    record.proxy = record.proxy or measurement.proxy_mode
     record.start_skew_s = measurement.start_skew_s
     record.api_calls = measurement.api_calls
     record.network_cpu_percent = measurement.daemons_cpu_percent

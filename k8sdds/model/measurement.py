@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Participant
 
 
@@ -160,7 +161,13 @@ class Measurement:
     conntrack_entries: int | None = None
     """Entries that the connection tracking of the publisher's node gained; None: not read, or it tracks nothing."""
     service_connections: int | None = None
-    """Connections that the rule of the measured Service translated on the publisher's node; None: there is none."""
+    """Connections that the rule of the measured Service translated on the publisher's node; None: not counted."""
+    service_tracked: int | None = None
+    """Tracked connections to the measured Service on this node that the server answers; None: not read."""
+    proxy_mode: ProxyMode | None = None
+    """Mode of kube-proxy, which translates the addresses of Services; None: unknown, or there are no Services."""
+    service_unobserved: str = ""
+    """Why it is unknown what was translated; empty: it is known, or there are no Services."""
     clock_error: ClockError | None = None
     """For one-way delays between machines; None: they are not measured, or all participants share one clock."""
     warnings: tuple[str, ...] = ()

@@ -171,6 +171,10 @@ class Metrics(BaseModel):
         "Number of connections that the rule of the measured Service translated on the client's node, the warm-up included;"
         " for a headless Service, of which none may be translated, those that any rule translated",
         only=SERVICES)
+    service_tracked: int | None = column("evidence", "testbed",
+        "Number of connections to the Service in the connection tracking of the client's node, after the attempt, whose replies come"
+        " from the server (clusters); the only evidence if kube-proxy uses nftables or ipvs, whose rules count nothing. Null if"
+        " it was not read", only=SERVICES)
     pods_ready_s: float | None = metric("all pods ready", "s", "pod start", "testbed",
         "Time from the request to create the first pod until the last pod was ready", only=POD_STARTS)
     pod_start_mean_s: float | None = metric("mean pod start", "s", "pod start", "testbed",

@@ -77,7 +77,7 @@ class Description(BaseModel):
     services: int | None = column("cell", "experiment", "Number of Services, of which the client connected to one", only=SERVICES)
     via: str | None = column("cell", "experiment", "Kind of address of the Service that the client connected to", only=SERVICES)
     proxy: str | None = column("cell", "experiment",
-        "Requested mode of kube-proxy; missing: that of the testbed, which is `iptables` in the lab", only=SERVICES)
+        "Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown", only=SERVICES)
     pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=POD_STARTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
 from k8sdds.model.services import CLUSTER_IP, HEADLESS, MAX_SERVICES, ProxyMode, ServiceSet, Via
-from k8sdds.model.trial import PUBLISHER, Cell, Trial
+from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.results.metrics import Metrics
-from k8sdds.system.errors import Problem
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.tools import round_trips
 from k8sdds.workloads.tools.transactions import ConnectionOptions, Exchange, Transactions
 
-
-class ServiceClient(Transactions):
-    """The program of tcp-crr, whose client connects to the Service instead of the server's pod."""
-
-    def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return that only the lab has this test, or that the program is not built for it."""
-        if testbed == "lab":
-            return super().problems(trials, testbed)
-        return [
-            Problem(
-                f"test {trials[0].cell.test}: k8sdds creates no Services on a cluster",
-                "measure it in the lab: --testbed lab",
-                input=True,
-            )
-        ]
+UNOBSERVED = "translation not observed"
+"""Begins the warning on trials whose client may have reached the server in another way than by the Service."""
 
 
 class ServiceOptions(ConnectionOptions):
@@ -57,7 +41,7 @@ class Service(Exchange):
 
     name = "service"
     options: type[Strict] = ServiceOptions
-    program = ServiceClient("--new-connections")
+    program = Transactions("--new-connections")
     tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
 
@@ -77,18 +61,26 @@ class Service(Exchange):
         super().measure(record, outputs)
         record.conntrack_entries = outputs.measurement.conntrack_entries
         record.service_connections = outputs.measurement.service_connections
+        record.service_tracked = outputs.measurement.service_tracked
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if a rule did not translate each connection to the Service, or any if it is headless."""
-        translated, cell = outputs.measurement.service_connections, outputs.trial.cell
-        if self.services(cell).via == HEADLESS:
-            if translated != 0:
-                return f"translated: rules translated {translated} connections to the pod's own address"
-            return super().invalid(outputs)
-        for client in outputs.summaries_of(PUBLISHER).values():
-            opened = (client["delivered_bytes"] + client["warmup_delivered_bytes"]) // cell.payload_bytes
-            if translated is None or translated < opened:
-                return (
-                    f"not-translated: the rule of the Service translated {translated} of {opened} connections"
+        seen, cell = outputs.measurement, outputs.trial.cell
+        if not seen.service_unobserved:
+            translated = seen.service_connections
+            if self.services(cell).via == HEADLESS:
+                if translated != 0:
+                    return f"translated: rules translated {translated} connections to the pod's own address"
+            elif not (translated is None and seen.service_tracked):
+                opened = sum(
+                    (client["delivered_bytes"] + client["warmup_delivered_bytes"]) // cell.payload_bytes
+                    for client in outputs.summaries_of(PUBLISHER).values()
                 )
+                if translated is None or translated < opened:
+                    return f"not-translated: the rule of the Service translated {translated} of {opened} connections"
         return super().invalid(outputs)
+
+    def warnings(self, outputs: TrialOutputs) -> list[str]:
+        """Return that it is unknown what was translated."""
+        reason = outputs.measurement.service_unobserved
+        return [*super().warnings(outputs), *([f"{UNOBSERVED}: {reason}"] if reason else [])]

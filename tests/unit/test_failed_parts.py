@@ -397,7 +397,7 @@ def test_a_pod_that_exceeds_its_memory_limit_is_not_one_that_was_killed(
 def test_a_lost_right_is_not_a_failed_part() -> None:
     session = object.__new__(ClusterSession)
     session._pods = SimpleNamespace(invalidate=lambda: None, failed_part=lambda _: "")  # type: ignore[assignment]
-    session._services = SimpleNamespace(restarted=lambda: "")  # type: ignore[assignment]
+    session._needed_pods = SimpleNamespace(restarted=lambda: "")  # type: ignore[assignment]
     with pytest.raises(PartFailed), session._detecting_failures(worked=True):
         raise ApiError(404, 'pods "sub0" not found')
     with pytest.raises(PrerequisiteError), session._detecting_failures(worked=True):

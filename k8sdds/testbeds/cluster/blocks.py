@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from k8sdds import workloads
+from k8sdds.model.services import Via
 from k8sdds.model.trial import IP_FAMILIES, Cell, NetworkMode, Trial
 from k8sdds.networks import find
 from k8sdds.testbeds import Block, repetitions
@@ -35,8 +37,14 @@ def on_host(cell: Cell) -> bool:
     return cell.network == HOST and cell.uses_network
 
 
+def services(cell: Cell) -> tuple[int, Via] | None:
+    """Return the number of Services and the kind of the measured one that a cell needs; None: it needs none."""
+    wanted = workloads.find(cell.test).services(cell)
+    return (wanted.count, wanted.via) if wanted else None
+
+
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:
-    """Group trials into blocks in random order. The nodes of a block have one tuning.
+    """Group trials into blocks in random order. The nodes of a block have one tuning, and it has one set of Services.
 
     Pod networks replace each other on a cluster. With several of them, every repetition has one block per network; with
     one, every repetition is one block. Of its pod networks, a repetition begins with the one that is still installed
@@ -48,7 +56,11 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
         one_network: Always use blocks of one network, so that metrics read around a block belong to it.
     """
     several_networks = len({pod_network(trial.cell) for trial in trials} - {None}) > 1
-    if not one_network and not several_networks and len({trial.cell.tuning for trial in trials}) < 2:
+    # Services belong to one pod, so that trials on the nodes' own network need others.
+    one_set = len({trial.cell.tuning for trial in trials}) < 2 and not any(
+        services(trial.cell) for trial in trials
+    )
+    if not one_network and not several_networks and one_set:
         return repetitions(trials, seed)
     order = random.Random(seed)
     blocks: list[Block] = []
@@ -65,7 +77,19 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
             other = shuffled.index(installed)
             shuffled[first], shuffled[other] = shuffled[other], shuffled[first]
         for group in shuffled:
-            order.shuffle(groups[group])
-            blocks.append(Block(len(blocks), tuple(groups[group])))
+            for part in _by_services(groups[group], order):
+                blocks.append(Block(len(blocks), part))
             installed = group if group[0] else installed
     return blocks
+
+
+def _by_services(trials: Sequence[Trial], order: random.Random) -> Iterator[tuple[Trial, ...]]:
+    """Yield the trials with each set of Services, in random order."""
+    sets: dict[tuple[int, Via] | None, list[Trial]] = {}
+    for trial in trials:
+        sets.setdefault(services(trial.cell), []).append(trial)
+    shuffled = list(sets)
+    order.shuffle(shuffled)
+    for wanted in shuffled:
+        order.shuffle(sets[wanted])
+        yield tuple(sets[wanted])

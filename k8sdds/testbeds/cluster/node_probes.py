@@ -1,7 +1,8 @@
 """Read link counters and routes of nodes with probe pods on the nodes' own network.
 
 A node probe has no rights: any process in a node's network namespace may read links, counters and routes. Only
-while the fingerprint of a network is taken, one has the rights to capture packets and to read packet filters. If
+while the fingerprint of a network is taken, one has the rights to capture packets and to read packet filters. Trials
+with Services need another one, which reads the packet filters and the connection tracking of the client's node. If
 the campaign's namespace does not allow such pods, they get a second namespace. If they are not allowed at
 all, the path of packets between nodes cannot be verified, and every trial records why.
 """
@@ -22,7 +23,7 @@ from k8sdds.testbeds.cluster.pods import Slot
 
 NAME, ROLE = "node-probe", "probe"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
-OBSERVER = "observer"
+OBSERVER, COUNTER = "observer", "counter"
 CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 """Of the pod that takes a fingerprint: to read packet filters, and to capture packets. It changes nothing."""
 
@@ -89,6 +90,16 @@ class NodeProbes:
             yield PodPlace(pool, observer)
         finally:
             pool.delete_unless(keep=lambda slot: slot.participant != OBSERVER)
+
+    def counting(self, node: str) -> PodPlace:
+        """Return a pod on a node's own network that can read packet filters and tracked connections. It is kept.
+
+        Raises:
+            PrerequisiteError: No such pod can be created.
+        """
+        pool, counter = self._pool(), Slot(COUNTER, ROLE, node, True, None, ("NET_ADMIN",))
+        pool.ensure([counter])
+        return PodPlace(pool, counter)
 
     def _pool(self) -> PodPool:
         if self._pods is None:

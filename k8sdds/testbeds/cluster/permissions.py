@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system.errors import Problem
 
@@ -46,6 +48,22 @@ def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Prob
         )
         where = "on this cluster"
     return [Problem(f"not allowed {where}: {', '.join(missing)}", remedy)] if missing else []
+
+
+def missing_in_campaign(
+    client: KubernetesClient, namespace: str | None, rights: Iterable[tuple[str, str, str]]
+) -> list[str]:
+    """Return which rights in the campaign's namespace this user does not have. The campaign role includes all of them.
+
+    Args:
+        client: The cluster and the user.
+        namespace: A prepared namespace; None: the campaign creates its own.
+        rights: (verb, API group, resource).
+    """
+    if namespace is None and _may_bind_campaign_role(client):
+        return []
+    where = {"namespace": namespace} if namespace else {}
+    return [_describe(right) for right in rights if not client.is_allowed(*right, **where)]
 
 
 def _may_bind_campaign_role(client: KubernetesClient) -> bool:

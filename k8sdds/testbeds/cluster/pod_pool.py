@@ -285,4 +285,9 @@ def parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
     if not items:
         return []
     with ThreadPoolExecutor(min(WORKERS, len(items))) as executor:
-        return list(executor.map(function, items))
+        try:
+            return list(executor.map(function, items))
+        except BaseException:
+            # After Ctrl-C too, what has not begun never does.
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -15,6 +15,7 @@ from k8sdds.model.trial import FIRST_PUBLISHER, Cell
 from k8sdds.networks.policies import API_GROUP, manifest, policy_name
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.testbeds import packet_handling, policies
+from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.places import PodPlace
@@ -32,13 +33,13 @@ def rights_problems(client: KubernetesClient, namespace: str | None, cells: Iter
     """Return problems if the cells need policies, and this user may not create and delete them."""
     if not any(cell.policies for cell in cells):
         return []
-    where = {"namespace": namespace} if namespace else {}
-    missing = [verb for verb in VERBS if not client.is_allowed(verb, API_GROUP, "networkpolicies", **where)]
+    rights = [(verb, API_GROUP, "networkpolicies") for verb in VERBS]
+    missing = permissions.missing_in_campaign(client, namespace, rights)
     if not missing:
         return []
     return [
         Problem(
-            f"policies: this user may not {' and '.join(missing)} NetworkPolicies",
+            f"policies: this user may not {' and '.join(missing)}",
             "let an administrator grant it (deploy/rights), or set policies to 0",
         )
     ]

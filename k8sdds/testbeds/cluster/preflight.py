@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from ipaddress import ip_network
 
-from k8sdds import discovery, middleware, versions
+from k8sdds import discovery, middleware, versions, workloads
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import SAME_NODE, Experiment, NetworkChoice
 from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.placement import same_node
+from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
+from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import NodeInfo, assign, usable
 
 BAREMETAL = "baremetal"
+SERVICE_RIGHTS = (
+    ("create", "", "services"), ("delete", "", "services"), ("create", "discovery.k8s.io", "endpointslices"),
+)  # fmt: skip
+SERVICE_CIDR_RESOURCE = ("networking.k8s.io", "servicecidrs")
+SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
 ATTACHMENTS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 """API group and resource of Multus' definitions of networks."""
 
@@ -178,6 +186,63 @@ def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Pr
                 what, f"{remedy}; or deploy a profile with these kubernetes.ip_families", True
             )
     return list(problems.values())
+
+
+def service_problems(
+    cells: Sequence[Cell], client: KubernetesClient, namespace: str | None, mode: ProxyMode | None
+) -> list[Problem]:
+    """Return problems of cells that need Services: the mode of kube-proxy, missing rights, too few addresses.
+
+    Args:
+        cells: The cells of the campaign.
+        client: The cluster and the user.
+        namespace: A prepared namespace; None: the campaign creates its own.
+        mode: Mode of the cluster's kube-proxy; None: unknown.
+    """
+    needed: dict[IpFamily, int] = {}
+    modes = set()
+    for cell in cells:
+        if wanted := workloads.find(cell.test).services(cell):
+            needed[cell.ip_family] = max(wanted.count, needed.get(cell.ip_family, 0))
+            modes.add(wanted.proxy)
+    if not needed:
+        return []
+    problems = [
+        _other_mode(requested, mode) for requested in sorted(modes - {None, mode}, key=str) if requested
+    ]
+    if missing := permissions.missing_in_campaign(client, namespace, SERVICE_RIGHTS):
+        what = f"test service: not allowed: {', '.join(missing)}"
+        problems.append(Problem(what, "let an administrator grant it (deploy/rights)"))
+    ranges = client.find(SERVICE_CIDRS) if client.is_allowed("list", *SERVICE_CIDR_RESOURCE) else None
+    cidrs = [ip_network(cidr) for one in (ranges or {}).get("items", ()) for cidr in one["spec"]["cidrs"]]
+    for family, count in needed.items():
+        own = [cidr for cidr in cidrs if TITLES[family] == f"IPv{cidr.version}"]
+        available = sum(cidr.num_addresses for cidr in own)
+        if own and count > available:
+            problems.append(
+                Problem(
+                    f"test service: {count} Services need as many addresses, but {', '.join(map(str, own))} has"
+                    f" {available}",
+                    "use fewer `services`, or deploy a profile with a larger kubernetes.service_cidr",
+                    input=True,
+                )
+            )
+    return problems
+
+
+def _other_mode(requested: ProxyMode, mode: ProxyMode | None) -> Problem:
+    if mode is None:
+        return Problem(
+            f"test service: proxy {requested}: the mode of the cluster's kube-proxy is unknown: there is no ConfigMap"
+            " kube-system/kube-proxy, or this user may not read it",
+            "leave out proxy, to measure what the cluster has",
+            input=True,
+        )
+    return Problem(
+        f"test service: proxy {requested}: kube-proxy of this cluster runs in {mode} mode",
+        f"leave out proxy, or deploy a profile with kube_proxy: {requested}",
+        input=True,
+    )
 
 
 def placement_problems(

@@ -26,6 +26,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
 from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
+from k8sdds.testbeds.cluster.cluster_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
@@ -112,7 +113,8 @@ class ClusterSession:
         """Name of the cluster; empty: k8sdds did not deploy it."""
         self._tuning = NodeTuning(selected.name)
         self._policies = Policies(client, namespace, self._pods, self._probes)
-        self._services = ServicePods(client)
+        self._services = Services(client, namespace, self._pods, self._probes)
+        self._needed_pods = ServicePods(client)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
         self._files_to_delete: dict[tuple[str, str], str] = {}
@@ -160,7 +162,7 @@ class ClusterSession:
             raise PartFailed(f"a connection through the API server broke: {error}") from error
         except PrerequisiteError as error:
             self._pods.invalidate()
-            failed = self._pods.failed_part(END_VISIBLE_S) or self._services.restarted()
+            failed = self._pods.failed_part(END_VISIBLE_S) or self._needed_pods.restarted()
             if failed or (worked and not causes.is_refusal(error)) or causes.is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
@@ -186,7 +188,8 @@ class ClusterSession:
         if self._metrics is not None:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
-        self._services.remember([*agents, *self._discovery.pod_patterns(cells)])
+        self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
+        self._services.provide(cells[0], self._slots(cells[0]))
         self._calls = self._client.calls.total()
 
     def _require_realtime(self, cells: Iterable[Cell]) -> None:
@@ -313,10 +316,12 @@ class ClusterSession:
             self._verifier.verify(trial.cell, slots)
         pods = self._cell_pods(trial.cell)
         layout = placement.pin_cores(trial.cell, pods)
-        return {
+        endpoints = {
             name: Endpoint(pod.address, pod.interface, layout.cpus[name], pod.mtu_bytes)
             for name, pod in pods.items()
         }
+        with self._detecting_failures(worked=True):
+            return self._services.through_service(trial.cell, slots, endpoints)
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """Return `HOST:PORT` of the discovery servers for the trial's participants."""
@@ -347,7 +352,7 @@ class ClusterSession:
 
         Lost pods of participants are part of the measurement.
         """
-        return self._services.restarted()
+        return self._needed_pods.restarted()
 
     def discard(self, trial: Trial) -> None:
         """Let `prepare` replace the trial's pods, and verify their path again."""
@@ -374,6 +379,7 @@ class ClusterSession:
         slots = self._slots(trial.cell)
         raw_files = launches[0].directory.parent
         pod_starts.measure(self._pods, trial.cell, slots.values(), raw_files)
+        counted = self._services.counters(trial.cell, slots)
         profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
         with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
             results = trial_run.run_participants(
@@ -396,6 +402,7 @@ class ClusterSession:
             error = clocks.clock_error(trial.cell.participants, pods, readings)
             measurement = replace(measurement, clock_error=error)
         counters, unproven = self._verifier.counters(trial.cell, slots)
+        counters |= self._services.evidence(trial.cell, slots, counted)
         no_profile = (
             profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
         )
@@ -407,7 +414,7 @@ class ClusterSession:
         """Return what profiles an attempt of the participants in these pods."""
         running = filter(None, (self._pods.watch.pod(pod.name) for pod in pods.values()))
         participants = [pod["metadata"]["uid"] for pod in running]
-        owners = dict.fromkeys(self._services.pod_ids(), components.NETWORK)
+        owners = dict.fromkeys(self._needed_pods.pod_ids(), components.NETWORK)
         return Profiler(
             folder, profiled_pods.owner(owners | dict.fromkeys(participants, components.PARTICIPANT))
         )
@@ -430,12 +437,14 @@ class ClusterSession:
         return list(self._pods.ready_pods().values())
 
     def close(self) -> None:
-        """Delete policies, restore the nodes' settings, stop watching pods, and delete the node probes' namespace."""
+        """Delete policies and Services, restore the nodes' settings, stop watching, delete the second namespace."""
         with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
             steps.callback(self._probes.close)
             steps.callback(self._pods.close)
             steps.callback(self._tuning.provide, NO_TUNING)
             steps.callback(self._policies.remove)
+            if not self._namespace.owned:
+                steps.callback(self._services.remove)
 
 
 def _observed(cell: Cell) -> tuple[str, str, IpFamily]:

@@ -154,6 +154,7 @@ class ClusterTestbed:
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name).problems(cells),
             *policies.rights_problems(self.client, self.selected.namespace, cells),
+            *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *preflight.placement_problems(
                 cells, self.nodes, self._image(trials), *([self.switch.images] if self.switch else [])
             ),

@@ -370,6 +370,7 @@ class Lab:
             nodes={name: (lab_network.node_of(name), NAME) for name in outcomes},
             conntrack_entries=sum(max(delta[node, "conntrack"], 0) for node in senders) if tracks else None,
             service_connections=sum(delta[node, "service"] for node in senders) if key.services else None,
+            proxy_mode=key.services.proxy if key.services else None,
             cpu_mhz=facts.cpu_mhz(),
             warnings=(*filter(None, (not_steered, no_profile)), *facts.throttling()),
         )

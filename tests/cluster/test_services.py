@@ -1,0 +1,142 @@
+"""Services on a cluster: kube-proxy translates every connection to them, and none is left, also after Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.testbeds.cluster import namespace
+from k8sdds.testbeds.cluster.permissions import NAMESPACES
+from tests.cluster.conftest import Command, User
+from tests.clusters import Deployed
+from tests.conftest import K8SDDS, environment
+
+SERVICES = """\
+name: {name}
+baseline: flannel-vxlan
+repetitions: 1
+duration_s: 1
+warmup_s: 0.2
+sweeps:
+  - networks: flannel-vxlan
+    test: [{tests}]
+    payload_bytes: 1
+"""
+EACH_KIND = (
+    "service",
+    *(f"{{name: service, via: {via}, services: 200}}" for via in ("cluster-ip", "node-port", "headless")),
+)
+
+
+def left(admin: KubernetesClient) -> list[str]:
+    """Return the Services and slices of tests on the cluster."""
+    paths = (f"{CORE}/services", "/apis/discovery.k8s.io/v1/endpointslices")
+    listed = [one["metadata"] for path in paths for one in admin.get(path)["items"]]
+    return [one["name"] for one in listed if one["name"].startswith("service-")]
+
+
+def wait_gone(admin: KubernetesClient) -> None:
+    """Wait until the namespaces of campaigns were deleted, with all that they contain."""
+    for one in admin.get(NAMESPACES, labelSelector=namespace.SELECTOR)["items"]:
+        namespace.wait_deleted(admin, one["metadata"]["name"])
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """Return the last attempt of each trial."""
+    return list({record["trial_id"]: record for record in RunFolder.open(folder).attempts()}.values())
+
+
+@pytest.mark.long
+def test_kube_proxy_translates_every_connection(
+    user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
+) -> None:
+    (tmp_path / "services.yaml").write_text(SERVICES.format(name="services", tests=", ".join(EACH_KIND)))
+    done = k8sdds("run", "services.yaml", *user.options, "-o", "out", timeout_s=500)
+    measured = records(tmp_path / "out")
+    assert {record["via"]: record["reason"] for record in measured if not record["valid"]} == {}, done.stderr
+    assert done.returncode == 0, done.stderr
+    assert sorted(record["services"] for record in measured) == [1, 200, 200, 200]
+    for record in measured:
+        opened = record["connections_per_s"] * record["measured_s"]
+        assert not any("translation not observed" in warning for warning in record["warnings"])
+        if record["via"] == "headless":
+            assert record["service_connections"] == 0 < opened
+        else:
+            assert record["service_connections"] >= opened > 0
+            assert record["service_tracked"] > 0
+    wait_gone(admin)
+    assert left(admin) == []
+
+
+def set_mode(cluster: Deployed, mode: str) -> None:
+    """Restart kube-proxy on all nodes in another mode, in which it removes the rules of the one before."""
+    proxy = ("--namespace", "kube-system")
+    config = json.loads(cluster.kubectl(*proxy, "get", "configmap", "kube-proxy", "-o", "json"))["data"]
+    changed = re.sub(r"^mode: .*$", f"mode: {mode}", config["config.conf"], flags=re.MULTILINE)
+    patch = json.dumps({"data": {"config.conf": changed}})
+    cluster.kubectl(*proxy, "patch", "configmap", "kube-proxy", "--patch", patch)
+    cluster.kubectl(*proxy, "rollout", "restart", "daemonset/kube-proxy")
+    cluster.kubectl(*proxy, "rollout", "status", "daemonset/kube-proxy", "--timeout=100s")
+
+
+@pytest.fixture
+def nftables(one_machine: Deployed) -> Iterator[None]:
+    """Let kube-proxy run in nftables mode."""
+    set_mode(one_machine, "nftables")
+    yield
+    set_mode(one_machine, "iptables")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("nftables")
+def test_kube_proxy_in_nftables_mode(user: User, k8sdds: Command, tmp_path: Path) -> None:
+    tests = ", ".join(
+        f"{{name: service, via: {via}, services: 50}}" for via in ("cluster-ip", "node-port", "headless")
+    )
+    (tmp_path / "maps.yaml").write_text(SERVICES.format(name="maps", tests=tests))
+    refused = k8sdds(
+        "run", "maps.yaml", *user.options, "-o", "no", "--set", "test={name: service, proxy: ipvs}"
+    )
+    assert refused.returncode == 2 and "runs in nftables mode" in refused.stderr
+    done = k8sdds("run", "maps.yaml", *user.options, "-o", "out", timeout_s=500)
+    measured = records(tmp_path / "out")
+    assert {record["via"]: record["reason"] for record in measured if not record["valid"]} == {}, done.stderr
+    assert {record["proxy"] for record in measured} == {"nftables"}
+    for record in measured:
+        assert not any("translation not observed" in warning for warning in record["warnings"])
+        headless = record["via"] == "headless"
+        assert record["service_connections"] == (0 if headless else None)
+        assert headless or record["service_tracked"] > 0
+
+
+@pytest.mark.long
+def test_nothing_is_left_after_ctrl_c(
+    user: User, one_machine: Deployed, admin: KubernetesClient, tmp_path: Path
+) -> None:
+    many = "{name: service, services: 2000}"
+    (tmp_path / "many.yaml").write_text(SERVICES.format(name="many", tests=many))
+    argv = [str(K8SDDS), "run", "many.yaml", *user.options, "-o", "out"]
+    running = subprocess.Popen(
+        argv, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 240
+    while len(left(admin)) < 50:
+        assert running.poll() is None and time.monotonic() < deadline, (
+            running.stderr and running.stderr.read()
+        )
+        time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    _, message = running.communicate(timeout=60)
+    assert running.returncode == 130, message
+    wait_gone(admin)
+    assert left(admin) == []

@@ -1,0 +1,239 @@
+"""Services of a cluster's trials: what is created, what a node shows of them, and which rights they need."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.perftest.output import Summary
+from k8sdds.testbeds.cluster import preflight, service_objects, service_rules
+from k8sdds.testbeds.cluster.blocks import make_blocks
+from k8sdds.testbeds.cluster.service_rules import Connection, Counters
+from k8sdds.workloads import TrialOutputs, find
+
+POD = {"metadata": {"name": "sub0-pod-2-abc", "uid": "0a1b2c3d-1"}}
+
+
+def cell(services: int = 1, via: str = "cluster-ip", network: str = "flannel-vxlan", **values: Any) -> Cell:
+    options = {"services": services, "via": via}
+    return Cell(
+        **({"network": network, "test": "service", "payload_bytes": 1, "test_options": options} | values)
+    )
+
+
+def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
+    return [
+        Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0.1)
+        for number in range(repetitions)
+        for one in cells
+    ]
+
+
+def test_each_set_of_services_has_blocks_of_its_own() -> None:
+    cells = [
+        cell(test="tcp-crr", test_options={}),
+        cell(test="tcp-rr", test_options={}),
+        cell(),
+        cell(5),
+        cell(5, "headless"),
+        cell(5, payload_bytes=64),
+    ]
+    blocks = make_blocks(trials(*cells, repetitions=2), seed=1, one_network=False)
+    shown = sorted(tuple(sorted(str(t.cell.test_options) for t in block.trials)) for block in blocks)
+    assert len(blocks) == 8 and [block.index for block in blocks] == list(range(8))
+    assert {len(options) for options in shown} == {1, 2}
+    assert all(len(set(options)) == 1 for options in shown)
+
+
+def test_services_do_not_add_switches_of_the_network() -> None:
+    cells = [
+        cell(count, network=network) for network in ("flannel-vxlan", "kube-router") for count in (1, 2, 3)
+    ]
+    for seed in range(20):
+        blocks = make_blocks(trials(*cells), seed=seed, one_network=False)
+        order = [block.trials[0].cell.network for block in blocks]
+        assert sum(first != second for first, second in pairwise(order)) == 1
+
+
+@pytest.mark.parametrize(
+    ("via", "kind", "address"),
+    [("cluster-ip", "ClusterIP", None), ("node-port", "NodePort", None), ("headless", "ClusterIP", "None")],
+)
+def test_a_service_belongs_to_the_pod_of_the_server(via: Any, kind: str, address: str | None) -> None:
+    body = service_objects.service("service-1", "ns", via, POD, "10.244.1.2", {"a": "b"})
+    assert (body["spec"]["type"], body["spec"].get("clusterIP")) == (kind, address)
+    assert body["spec"]["ipFamilies"] == ["IPv4"] and "selector" not in body["spec"]
+    (owner,) = body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Pod", "0a1b2c3d-1")
+
+
+def test_its_slice_has_the_endpoint_and_belongs_to_the_service() -> None:
+    created = {"metadata": {"name": "service-1", "namespace": "ns", "uid": "77", "labels": {"a": "b"}}}
+    body = service_objects.endpoint_slice(created, "worker1", "fd00::2")
+    assert body["addressType"] == "IPv6"
+    assert body["metadata"]["labels"]["kubernetes.io/service-name"] == "service-1"
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "77"
+    assert body["endpoints"] == [
+        {"addresses": ["fd00::2"], "nodeName": "worker1", "conditions": {"ready": True}}
+    ]
+    assert body["ports"][0]["port"] == 5202
+
+
+IPTABLES = """\
+-N KUBE-SERVICES
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m comment --comment "kube-system/kube-dns:metrics cluster IP" -m tcp \\
+--dport 9153 -j KUBE-SVC-JD5MR3NA4I4DYORP
+-A KUBE-SERVICES -d 10.101.2.3/32 -p tcp -m comment --comment "ns/service-1-aa cluster IP" -m tcp --dport 5202 -j KUBE-SVC-A
+-A KUBE-SERVICES -d 10.100.2.3/32 -p tcp -m comment --comment "ns/service-2-aa cluster IP" -m tcp --dport 5202 -j KUBE-SVC-B
+-A KUBE-SERVICES -m comment --comment "kubernetes service nodeports" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+"""
+NFTABLES = """\
+table ip kube-proxy {
+    map service-ips {
+        type ipv4_addr . inet_proto . inet_service : verdict
+        elements = { 10.100.2.3 . tcp . 5202 : goto service-AAAAAAAA-ns/service-2-aa/tcp/,
+                     10.96.0.1 . tcp . 443 : goto service-2QRHZV4L-default/kubernetes/tcp/https }
+    }
+}
+"""
+
+
+IPVS = """\
+-N KUBE-SERVICES
+-A KUBE-SERVICES -m comment --comment "Kubernetes service cluster ip + port for masquerade purpose" -m set --match-set \
+KUBE-CLUSTER-IP dst,dst -j KUBE-MARK-MASQ
+"""
+
+
+def test_programmed_services() -> None:
+    own = ["10.100.2.3", "10.101.2.3", "10.96.9.9"]
+    assert service_rules.programmed(IPTABLES, own) == ["10.101.2.3", "10.100.2.3"]
+    assert service_rules.programmed(NFTABLES, own) == ["10.100.2.3"]
+    assert service_rules.programmed("\n", own) is None
+    assert service_rules.programmed(IPVS, own) is None
+
+
+LISTED = """\
+Chain KUBE-SEP-JAGJKHEM3U5KSXIC (1 references)
+    pkts      bytes target     prot opt in     out     source               destination
+       0        0 KUBE-MARK-MASQ  0    --  *      *       10.244.1.2           0.0.0.0/0
+     732    43920 DNAT       6    --  *      *       0.0.0.0/0            0.0.0.0/0            tcp to:10.244.1.2:5202
+tracked 700
+translated 699
+"""
+
+
+def test_counters_of_a_node() -> None:
+    assert service_rules.counters(LISTED) == Counters(732, 700, 699)
+    assert service_rules.counters("tracked 5\ntranslated 5\n") == Counters(None, 5, 5)
+    assert service_rules.counters("") == Counters(None, None, None)
+
+
+SERVICE = Connection("ns/service", "10.244.0.2", "10.101.2.3", 5202, "10.244.1.2", 5202)
+HEADLESS = Connection("ns/service", "10.244.0.2", "10.244.1.2", 5202, "10.244.1.2", 5202)
+
+
+@pytest.mark.parametrize(
+    ("connection", "before", "after", "expected"),
+    [
+        (SERVICE, Counters(10, 0, 0), Counters(120, 90, 90), {"service_connections": 110, "service_tracked": 90}),
+        (SERVICE, Counters(None, 0, 0), Counters(None, 90, 90), {"service_connections": None, "service_tracked": 90}),
+        (SERVICE, Counters(10, None, None), Counters(120, None, None), {"service_connections": 110, "service_tracked": None}),
+        (HEADLESS, Counters(None, 0, 0), Counters(None, 90, 90), {"service_connections": 0}),
+        (HEADLESS, Counters(None, 0, 0), Counters(None, 90, 80), {"service_connections": 10}),
+        (SERVICE, Counters(None, None, None), Counters(None, None, None), {"service_unobserved": "connection tracking: not readable"}),
+        (
+            HEADLESS, Counters(None, 0, 0), Counters(None, 0, 0),
+            {"service_unobserved": "connection tracking: the node tracks no connection to the Service"},
+        ),
+    ],
+)  # fmt: skip
+def test_evidence(
+    connection: Connection, before: Counters, after: Counters, expected: dict[str, Any]
+) -> None:
+    assert service_rules.evidence(connection, before, after) == expected
+
+
+@pytest.mark.parametrize(
+    ("via", "seen", "reason", "warned"),
+    [
+        ("cluster-ip", {"service_connections": 110}, "", False),
+        ("cluster-ip", {"service_connections": 109, "service_tracked": 109}, "not-translated", False),
+        ("cluster-ip", {"service_tracked": 90}, "", False),
+        ("cluster-ip", {"service_tracked": 0}, "not-translated", False),
+        ("node-port", {"service_unobserved": "not allowed"}, "", True),
+        ("headless", {"service_connections": 0}, "", False),
+        ("headless", {"service_connections": 10}, "translated", False),
+        ("headless", {"service_unobserved": "not allowed"}, "", True),
+    ],
+)
+def test_validity(
+    via: str, seen: dict[str, Any], reason: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("k8sdds.workloads.tools.round_trips.incomplete", lambda *_: None)
+    (trial,) = trials(cell(via=via))
+    counts = {"delivered_bytes": 100, "warmup_delivered_bytes": 10, "measured_s": 1.0, "sent": 100}
+    nothing = {"service_connections": None, "service_tracked": None, "service_unobserved": "", "outcomes": {}}
+    measurement = SimpleNamespace(**(nothing | seen))
+    outputs = TrialOutputs(
+        trial, cast(Any, measurement), Path(), {Participant.named("pub0"): Summary(counts)}
+    )
+    assert (find("service").invalid(outputs) or "").partition(":")[0] == reason
+    assert find("service").warnings(outputs) == (["translation not observed: not allowed"] if warned else [])
+
+
+class Api:
+    """An API server with one range of addresses, and a user without some rights."""
+
+    def __init__(self, cidr: str, *refused: str) -> None:
+        self.cidr, self.refused = cidr, refused
+
+    def is_allowed(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        return f"{verb} {resource}" not in self.refused
+
+    def find(self, path: str) -> dict[str, Any]:
+        assert path == "/apis/networking.k8s.io/v1/servicecidrs"
+        return {"items": [{"spec": {"cidrs": [self.cidr]}}]}
+
+
+@pytest.mark.parametrize(
+    ("api", "namespace", "expected"),
+    [
+        (Api("10.96.0.0/12"), None, []),
+        (Api("10.96.0.0/24"), None, ["5000 Services need as many addresses, but 10.96.0.0/24 has 256"]),
+        (Api("10.96.0.0/24", "list servicecidrs"), None, []),
+        (Api("fd00::/120"), None, []),
+        (Api("10.96.0.0/12", "create endpointslices"), "lab", ["not allowed: create endpointslices"]),
+        (Api("10.96.0.0/12", "create endpointslices"), None, []),
+        (Api("10.96.0.0/12", "delete services", "bind clusterroles"), None, ["not allowed: delete services"]),
+    ],
+)
+def test_what_a_cluster_needs(api: Api, namespace: str | None, expected: list[str]) -> None:
+    client = cast(KubernetesClient, api)
+    problems = preflight.service_problems([cell(5000), cell(1, "headless")], client, namespace, "iptables")
+    assert [problem.what for problem in problems] == [f"test service: {what}" for what in expected]
+    assert preflight.service_problems([cell(test="tcp-crr", test_options={})], client, namespace, None) == []
+
+
+@pytest.mark.parametrize(
+    ("proxy", "mode", "expected"),
+    [
+        (None, None, ""),
+        (None, "ipvs", ""),
+        ("nftables", "nftables", ""),
+        ("nftables", "iptables", "runs in iptables mode"),
+        ("iptables", None, "mode of the cluster's kube-proxy is unknown"),
+    ],
+)
+def test_the_mode_of_kube_proxy_is_that_of_the_cluster(proxy: Any, mode: Any, expected: str) -> None:
+    options = {"test_options": {"proxy": proxy} if proxy else {}}
+    client = cast(KubernetesClient, Api("10.96.0.0/12"))
+    problems = preflight.service_problems([cell(**options), cell()], client, None, mode)
+    assert len(problems) == bool(expected)
+    assert all(expected in problem.what and problem.input for problem in problems)
