@@ -71,9 +71,9 @@ class Comparison:
     redefined: tuple[str, ...] = ()
     """Metrics that were not compared, because their definition changed between the sides' records."""
     missing: tuple[Row, ...] = ()
+    """Percentiles that a side has too few values for: `quantity`, `reason` and the number of `cells`."""
     capacities: tuple[Row, ...] = ()
     """Capacities of both sides, as rows from `capacities.changes`."""
-    """Percentiles that a side has too few values for: `quantity`, `reason` and the number of `cells`."""
 
 
 @dataclass(frozen=True)
