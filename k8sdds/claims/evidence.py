@@ -203,8 +203,10 @@ def _has_network(label: Any, network: Any) -> bool:
 
 
 def _variant(part: Part, row: Row) -> Variant:
-    selectors = [selector for selector in (part.of, part.to, part.cells, part.at) if selector]
-    specified = {key for selector in selectors for key in selector}
+    against = (part.against.of, part.against.to) if part.against else ()
+    specified = {
+        key for selector in (part.of, part.to or {}, *against, part.cells, part.at) for key in selector
+    }
     # The QoS profile depends on the reliability.
     specified |= {"qos"} if "reliability" in specified else set()
     parts = {key for key in specified if "." in key}

@@ -302,25 +302,28 @@ def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled
             low, high = point.region
             if any(not low <= count <= high for count in point.counts):
                 return point
-    # A part that holds if any of its points lies in the region is contradicted only if all of its points are.
-    for number, part in enumerate(claim.parts):
-        group = [point for point in tested if point.part == number]
-        if part.over == "any" and group and all(point.p_outside is not None for point in group):
-            worst = max(group, key=lambda point: point.p_outside or 0)
-            if (worst.p_outside or 0) <= level / len(claim.parts) and (with_modeled or not worst.modeled):
-                return worst
     # The correction covers all points, modeled or not, so that testing twice does not raise the error rate.
-    testable = [
-        (point.p_outside, point)
-        for point in tested
-        if point.p_outside is not None and claim.parts[point.part].over != "any"
+    hypotheses = [
+        found for number, part in enumerate(claim.parts) for found in _hypotheses(part, number, tested)
     ]
-    corrected = holm([p for p, _ in testable])
-    pairs = zip(corrected, (point for _, point in testable), strict=True)
-    for p, point in sorted(pairs, key=lambda pair: pair[0]):
-        if p <= level and (with_modeled or not point.modeled):
+    corrected = zip(holm([p for p, _, _ in hypotheses]), hypotheses, strict=True)
+    for p, (_, point, modeled) in sorted(corrected, key=lambda pair: pair[0]):
+        if p <= level and (with_modeled or not modeled):
             return point
     return None
+
+
+def _hypotheses(part: Part, number: int, tested: list[TestedPoint]) -> list[tuple[float, TestedPoint, bool]]:
+    """Return what can contradict a part: p value, point, and whether it includes a modeled network."""
+    group = [point for point in tested if point.part == number]
+    known = [(point.p_outside, point, point.modeled) for point in group if point.p_outside is not None]
+    if part.over != "any":
+        return known
+    if not known or len(known) < len(group):
+        return []
+    # Only all points together contradict a part that one point supports, so the least clear one decides.
+    p, point, _ = max(known, key=lambda found: found[0])
+    return [(p, point, any(point.modeled for point in group))]
 
 
 def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedPoint | None:
@@ -334,12 +337,12 @@ def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedP
         if part.exact:
             continue
         failing = [point for point in group if point.p_inside is None or point.p_inside > level]
+        ps = {id(point): 2 if point.p_inside is None else point.p_inside for point in group}
         if part.over == "any":
-            ps = [1.0 if point.p_inside is None else point.p_inside for point in group]
-            if min(holm(ps), default=1.0) > level:
-                return failing[0]
+            if min(holm(list(ps.values())), default=1.0) > level:
+                return min(group, key=lambda point: ps[id(point)])
         elif failing:
-            return max(failing, key=lambda point: 2 if point.p_inside is None else point.p_inside)
+            return max(failing, key=lambda point: ps[id(point)])
     return None
 
 

@@ -118,6 +118,21 @@ class Part(Strict):
             raise ValueError(f"{len(self.published)} published numbers for {len(self.points)} points")
         return self
 
+    @model_validator(mode="after")
+    def _check_region(self) -> Part:
+        """Refuse combinations whose region is empty, or is not about what the part measures."""
+        if self.to is None and self.is_ != "published":
+            raise ValueError(f"`is: {self.is_}` is about a ratio: it needs `to`")
+        if self.exact and (self.to is not None or self.over != "all"):
+            raise ValueError(f"{self.quantity} is an exact count: it has neither `to` nor `over`")
+        if self.over == "mean" and self.is_ == "published":
+            raise ValueError("`over: mean` has one region for all points, and `is: published` one for each")
+        for index in range(len(self.points)):
+            low, high = self.region(index)
+            if not self.exact and (high <= 0 or low > high):
+                raise ValueError(f"no ratio can be from {low:g} to {high:g}")
+        return self
+
     @property
     def exact(self) -> bool:
         """Whether the quantity is an exact count, compared without statistics."""

@@ -130,6 +130,57 @@ def test_one_point_among_many_contradicts_only_after_holms_correction():
     assert verdict(many, weak, *pair) == judge.NOT_ENOUGH
 
 
+def test_one_point_supports_a_part_about_any_point_and_only_all_together_contradict_it():
+    any_of = claim("lower", part={"at": {"payload_bytes": [1024, 64]}, "over": "any"})
+    small = rows("a", 50, payload_bytes=64), rows("b", 100, payload_bytes=64)
+    faster = rows("a", 100), rows("b", 50)
+    assert verdict(any_of, *small, *faster) == judge.SUPPORTED
+    faster_small = rows("a", 100, payload_bytes=64), rows("b", 50, payload_bytes=64)
+    assert verdict(any_of, *faster, *faster_small) == judge.CONTRADICTED
+    modeled = rows("a", 100, payload_bytes=64, fidelity="modelled"), rows("b", 50, payload_bytes=64)
+    assert verdict(any_of, *faster, *modeled) == judge.NOT_TESTABLE, "a point is only a model's"
+    # Each point alone passes at p = 0.04, which is not enough for one of two.
+    both = []
+    for size in (1024, 64):
+        pair = rows("a", 1, payload_bytes=size), rows("b", 1, payload_bytes=size)
+        for low, high, log in zip(*pair, (-0.01, -0.05, -0.03, 0.005, -0.02), strict=True):
+            low["throughput_mbps"], high["throughput_mbps"] = math.exp(log), 1.0
+        assert verdict(claim("lower", part={"at": {"payload_bytes": [size]}}), *pair) == judge.SUPPORTED
+        both += pair
+    assert verdict(any_of, *both) == judge.NOT_ENOUGH
+
+
+def test_a_part_about_any_point_shares_the_correction_with_the_other_parts():
+    def close(size):
+        pair = rows("a", 1, payload_bytes=size), rows("b", 1, payload_bytes=size)
+        for low, high, log in zip(*pair, (0.01, 0.05, 0.03, -0.005, 0.02), strict=True):
+            low["throughput_mbps"], high["throughput_mbps"] = math.exp(log), 1.0
+        return pair
+
+    one = {"quantity": "throughput_mbps", "of": {"network": "a"}, "to": {"network": "b"}, "is": "lower"}
+    parts = [one | {"at": {"payload_bytes": [size]}, "over": "any"} for size in (64, 128)]
+    known = {"id": "it", "claim": "It.", "paper": "here", "experiment": "quickstart"}
+    alone, with_another = (Claim.model_validate(known | {"parts": parts[:n]}) for n in (1, 2))
+    assert verdict(alone, *close(64)) == judge.CONTRADICTED
+    assert verdict(with_another, *close(64), *close(128)) == judge.NOT_ENOUGH
+
+
+@pytest.mark.parametrize(
+    ("is_", "part", "message"),
+    [
+        ("lower", {"to": None, "published": [5], "published_as": "level"}, "it needs `to`"),
+        ("published", {"over": "mean", "published": [5], "within_percent": 5}, "one region for all points"),
+        ("published", {"published": [100], "within_percent": 5}, "no ratio can be from 0 to 0"),
+        ("between", {"between_percent": [5, -5], "within_percent": 1}, "no ratio can be"),
+        ("lower", {"by_percent": 100}, "no ratio can be from 0 to 0"),
+        ("lower", {"quantity": "ip_fragments_per_sample"}, "it has neither `to` nor `over`"),
+    ],
+)
+def test_a_region_that_is_empty_or_about_something_else_is_refused(is_, part, message):
+    with pytest.raises(ValueError, match=message):
+        claim(is_, part=part)
+
+
 def test_missing_cells_leave_a_claim_undecided():
     two = claim("lower", part={"at": {"payload_bytes": [1024, 64]}})
     assert verdict(two, rows("a", 50), rows("b", 100)) == judge.NOT_ENOUGH
