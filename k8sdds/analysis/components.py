@@ -112,7 +112,8 @@ SCHEDULING = Component(
      "__x64_sys_futex", "sched_yield", "do_sched_yield", "preempt_schedule", "__cond_resched", "irqentry_exit",
      "rcu_", "__rcu", "tick_", "timer_", "__sysvec", "sysvec_", "sched_ttwu", "flush_smp", "__flush_smp",
      "worker_thread", "process_one_work", "smpboot_thread", "wait_woken", "run_timer", "__run_timer",
-     "migration_", "cpu_stopper", "schedule_tail", "ret_from_fork", "sched_balance", "rebalance_", "run_rebalance"),
+     "raw_spin_rq_", "migration_", "cpu_stopper", "schedule_tail", "ret_from_fork", "sched_balance", "rebalance_",
+     "run_rebalance"),
 )  # fmt: skip
 SYSTEM_CALLS = Component(
     "system calls", "entering and leaving the kernel, and finding sockets",

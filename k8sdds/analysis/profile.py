@@ -27,6 +27,8 @@ MAX_STACKS = 100_000
 MIN_SAMPLES = 100
 """Samples below which a profile shows nothing."""
 MIN_ATTRIBUTED_PERCENT = 90
+MAX_MISSING_PERIODS = 20
+"""Sampling periods without any sample at the start or end of an interval that was recorded completely."""
 MAX_PROFILE_BYTES = 64 * 1024 * 1024
 
 Name = Annotated[str, Field(max_length=400)]
@@ -91,10 +93,15 @@ def reduce(
         start_ns: Start of the interval, by CLOCK_MONOTONIC.
         end_ns: Its end.
         owner: Whose process an id belongs to.
+
+    Raises:
+        UnreadableError: The recording does not contain all of the interval.
     """
     stacks: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Weights] = {}
     others_ns = 0
+    first_ns, last_ns = end_ns, start_ns
     for sample in samples:
+        first_ns, last_ns = min(first_ns, sample.monotonic_ns), max(last_ns, sample.monotonic_ns)
         if not start_ns <= sample.monotonic_ns < end_ns:
             continue
         key = _key(sample, owner)
@@ -109,6 +116,13 @@ def reduce(
         else:
             weights.samples += 1
             weights.ns += sample.weight
+    # Idle cores are sampled too. perf ends when its file is full, and does not report it by its exit code.
+    missing_ns = max(first_ns - start_ns, end_ns - last_ns)
+    if missing_ns * hertz > MAX_MISSING_PERIODS * 10**9:
+        raise reading.UnreadableError(
+            f"perf did not record {missing_ns / 1e9:.1f} s of the measured interval",
+            "measure for a shorter time",
+        )
     return Profile(
         events=list(events),
         hertz=hertz,

@@ -378,10 +378,10 @@ def _set_profile(record: TrialRecord, outputs: TrialOutputs) -> None:
     try:
         profile = profiles.read(outputs.folder)
     except (OSError, reading.UnreadableError) as error:
-        record.valid, record.reason = (
-            False,
-            record.reason or f"no-profile: {reading.one_line(str(error), 300)}",
-        )
+        # What prevented the profile is among the warnings of the testbed.
+        missing = isinstance(error, FileNotFoundError)
+        why = "none was written; see the warnings" if missing else reading.one_line(str(error), 300)
+        record.valid, record.reason = False, record.reason or f"no-profile: {why}"
         return
     counters = [
         outputs.pod_bytes(participant, f"{direction}_packets")

@@ -56,7 +56,7 @@ def _table(
             for c in used
         ],
         "totals": [
-            ("attributed", [f"{summary.attributed_percent:.1f} %" for summary in summaries]),
+            ("attributed", [_percent(summary.attributed_percent) for summary in summaries]),
             ("CPU time", [f"{summary.cpu_s:.2f} s" for summary in summaries]),
             ("samples", [f"{summary.samples}" for summary in summaries]),
             ("packets", ["–" if s.packets is None else f"{s.packets}" for s in summaries]),
@@ -64,6 +64,10 @@ def _table(
         "caption": f"{content.testbed} · one trial of each network · {event} · packets: as the publishers' interfaces"
         f" count them, both directions · attributed: all except {OTHER.name}",
     }
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f} %"
 
 
 def _cell(cost: ComponentCost | None) -> tuple[str, str]:

@@ -89,6 +89,13 @@ def test_samples_outside_of_the_measured_interval_are_left_out() -> None:
     assert reduced(end_ns=times[0]).samples == 0
 
 
+def test_a_recording_of_a_part_of_the_interval_is_refused() -> None:
+    times = [sample.monotonic_ns for sample in recorded()]
+    for incomplete in ({"start_ns": min(times) - 10**9}, {"end_ns": max(times) + 10**9}, {"samples": []}):
+        with pytest.raises(UnreadableError, match=r"perf did not record \d+\.\d s of the measured interval"):
+            reduced(**incomplete)
+
+
 @pytest.mark.parametrize(
     ("kernel", "component"),
     [
@@ -104,6 +111,7 @@ def test_samples_outside_of_the_measured_interval_are_left_out() -> None:
         ("udp_queue_rcv_one_skb __udp_enqueue_schedule_skb sock_def_readable __wake_up try_to_wake_up", "socket wake-up"),
         ("udp_recvmsg skb_copy_datagram_iter _copy_to_iter rep_movs_alternative", "copy"),
         ("net_rx_action net_rps_send_ipi generic_exec_single x2apic_send_IPI native_write_msr", "packet steering"),
+        ("__schedule raw_spin_rq_lock_nested", "scheduling"),
         ("asm_exc_page_fault handle_mm_fault", "other"),
     ],
 )  # fmt: skip
