@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from k8sdds.deploy import profiles, tuning
 from k8sdds.model.profile import Profile
@@ -38,9 +39,8 @@ def apply(cluster: str, name: str) -> tuple[dict[str, Lines], dict[str, Lines]]:
         _undo(profile, connections)
         before = _gather(profile, connections, [name])
         scripts = {machine: tuning.plan([name], lines, FOLDER).script for machine, lines in before.items()}
-        connections.all(
-            lambda host: _run(host, scripts[host.name]), [name for name in scripts if scripts[name]]
-        )
+        changing = [machine for machine, script in scripts.items() if script]
+        connections.all(lambda host: _run(host, scripts[host.name]), changing)
         after = _gather(profile, connections, [name])
     for machine, lines in after.items():
         if changes := tuning.plan([name], lines, FOLDER).changes:
@@ -68,18 +68,12 @@ def restore(cluster: str, name: str, before: dict[str, Lines]) -> None:
             )
 
 
-class _connected:
-    """A context with the profile of a cluster and connections to its machines."""
-
-    def __init__(self, cluster: str) -> None:
-        self._profile = profiles.deployed(cluster)
-        self._connections = Connections(profiles.targets(self._profile))
-
-    def __enter__(self) -> tuple[Profile, Connections]:
-        return self._profile, self._connections.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        self._connections.__exit__(*error)
+@contextlib.contextmanager
+def _connected(cluster: str) -> Iterator[tuple[Profile, Connections]]:
+    """Provide the profile of a cluster and connections to its machines."""
+    profile = profiles.deployed(cluster)
+    with Connections(profiles.targets(profile)) as connections:
+        yield profile, connections
 
 
 def _undo(profile: Profile, connections: Connections) -> None:
@@ -91,9 +85,9 @@ def _undo(profile: Profile, connections: Connections) -> None:
 def _gather(profile: Profile, connections: Connections, names: Sequence[str]) -> dict[str, Lines]:
     script = tuning.facts_script(names, profile.network.interface, FOLDER)
     outputs = connections.all(lambda host: _run(host, script), [node.name for node in profile.nodes])
-    begin = "tuning\t"
+    prefix = "tuning\t"
     return {
-        machine: tuple(line.removeprefix(begin) for line in output.splitlines() if line.startswith(begin))
+        machine: tuple(line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix))
         for machine, output in outputs.items()
     }
 
@@ -106,5 +100,5 @@ def _run(host: Host, script: str) -> str:
     result = host.run(script)
     if result.code:
         reason = " ".join(result.err.split())[:300] or f"exit code {result.code}"
-        raise PrerequisiteError(f"{host.name}: cannot change its settings: {reason}")
+        raise PrerequisiteError(f"{host.name}: cannot read or change its settings: {reason}")
     return result.out

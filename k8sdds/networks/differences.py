@@ -66,7 +66,7 @@ DIFFERENCES = (
         ON_CLUSTER,
         "the kernel's defaults of three sysctls",
         "values of kube-proxy: `route_localnet`, timeouts of tracked TCP connections",
-        "nothing: they apply to node ports on 127.0.0.1 and to TCP",
+        "nothing: they apply to node ports on 127.0.0.1, and to TCP connections that are idle or half closed",
         lab=(r"^sysctl net/ipv4/conf/all/route_localnet: 0$", r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_"),
         daemon=(r"^sysctl net/ipv4/conf/all/route_localnet: 1$", r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_"),
     ),
