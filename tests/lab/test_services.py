@@ -14,8 +14,8 @@ HEAD = """\
 name: services
 baseline: flannel-vxlan
 repetitions: 1
-duration_s: 0.4
-warmup_s: 0.1
+duration_s: 1
+warmup_s: 0.2
 sweeps:
 """
 EACH_KIND = """\
@@ -32,14 +32,27 @@ EACH_KIND = """\
 NETWORKS = """\
   - networks: [flannel-vxlan, calico-vxlan, kube-router]
     payload_bytes: 1
-    test: [service, {name: service, services: 1000}]
+    test:
+      - service
+      - {name: service, services: 1000}
+      - {name: service, via: node-port}
+      - {name: service, via: node-port, proxy: nftables}
   - networks: flannel-vxlan
     payload_bytes: 1
-    test: {name: service, services: 5000}
+    test:
+      - {name: service, services: 5000}
+      - {name: service, services: 5000, via: headless}
+      - {name: service, services: 5000, proxy: nftables}
+      - {name: service, services: 5000, via: headless, proxy: nftables}
   - networks: flannel-vxlan
     payload_bytes: 1
     ip_families: [ipv6]
-    test: service
+    test:
+      - service
+      - {name: service, via: node-port}
+      - {name: service, proxy: nftables}
+      - {name: service, via: node-port, proxy: nftables}
+      - {name: service, via: headless, proxy: nftables}
 """
 
 
@@ -76,5 +89,5 @@ def test_each_kind_of_address_with_each_kind_of_rules(k8sdds: Command, tmp_path:
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_networks_families_and_many_services(k8sdds: Command, tmp_path: Path) -> None:
-    for record in measured(k8sdds, tmp_path, NETWORKS, 8):
+    for record in measured(k8sdds, tmp_path, NETWORKS, 21):
         check(record)
