@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal
 
 from pydantic import Field, model_validator
 
 from k8sdds import versions
 from k8sdds.model import ip_families as ip
 from k8sdds.model.ip_families import IpFamilies, IpFamily, Subnet
+from k8sdds.model.services import ProxyMode
 from k8sdds.system.strict import Strict
-
-KubeProxyMode = Literal["iptables", "nftables", "ipvs"]
-"""How kube-proxy translates the addresses of Services."""
 
 
 class Kubernetes(Strict):
@@ -29,7 +26,7 @@ class Kubernetes(Strict):
         description="IP versions of nodes, pods and Services: `[ipv4]`, `[ipv6]`, or both (dual stack); Kubernetes"
         " uses the first for its own connections",
     )
-    kube_proxy: KubeProxyMode = Field(
+    kube_proxy: ProxyMode = Field(
         default="iptables",
         description="how kube-proxy translates the addresses of Services: rules in iptables or nftables, or IPVS;"
         " deploy changes it on an existing cluster, but not from or to `ipvs`",

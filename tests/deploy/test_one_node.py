@@ -16,7 +16,7 @@ from k8sdds.deploy.actions import Action
 from k8sdds.deploy.runner import Observer
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.system.ssh import Connections
-from k8sdds.testbeds.cluster.facts import kube_proxy_mode
+from k8sdds.testbeds.cluster.detection import proxy_mode
 from tests.clusters import Deployed, run
 from tests.effects import contradictions
 
@@ -162,11 +162,11 @@ def test_kube_proxy_changes_its_mode(solo: Solo) -> None:
     solo.inside("sh", "-ec", f"{nftables}; ! {iptables}; {by_service}")
     assert solo.deploy_file() == "no changes\n"
     client = KubernetesClient.from_kubeconfig(solo.cluster.kubeconfig, None)
-    assert kube_proxy_mode(client) == "nftables"
+    assert proxy_mode(client) == "nftables"
     solo.write("", False)
     assert "kube-proxy: use the mode iptables" in solo.deploy_file()
     solo.inside("sh", "-ec", f"{iptables}; ! {nftables}; {by_service}")
-    assert kube_proxy_mode(client) == "iptables"
+    assert proxy_mode(client) == "iptables"
 
 
 def test_network_that_the_bundle_cannot_run_is_refused_before_nodes_are_created(solo: Solo) -> None:

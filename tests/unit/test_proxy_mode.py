@@ -17,7 +17,7 @@ from k8sdds.testbeds.cluster import detection
         ("kind: KubeProxyConfiguration\nmode: nftables\n", "nftables"),
         ('mode: ""\n', "iptables"),
         ("mode: userspace\n", None),
-        ("metricsBindAddress: ''\n", None),
+        ("metricsBindAddress: ''\n", "iptables"),
         ("[", None),
         (None, None),
     ],

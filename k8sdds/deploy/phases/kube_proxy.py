@@ -6,11 +6,11 @@ from k8sdds.deploy.actions import Action, Effect, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane
 from k8sdds.deploy.phases.phase import ControlPlanePhase
-from k8sdds.model.kubernetes import KubeProxyMode
 from k8sdds.model.profile import Node
+from k8sdds.model.services import ProxyMode
 from k8sdds.networks.cluster_install import NodeFeature
 
-NODE_FEATURES: dict[KubeProxyMode, tuple[NodeFeature, ...]] = {
+NODE_FEATURES: dict[ProxyMode, tuple[NodeFeature, ...]] = {
     "iptables": (),
     "nftables": (NodeFeature("nftables", "use a kernel with nf_tables, or kubernetes.kube_proxy: iptables"),),
     "ipvs": (

@@ -41,11 +41,11 @@ def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
         config = yaml_text.plain(yaml_text.load(found.get("config.conf", ""), PROXY_CONFIG))
     except reading.UnreadableError:
         return None
-    mode = config.get("mode") if isinstance(config, dict) else None
-    # On Linux, the default is iptables.
-    return next(
-        (known for known in get_args(ProxyMode) if mode is not None and (mode or IPTABLES) == known), None
-    )
+    if not isinstance(config, dict):
+        return None
+    # Without a mode, kube-proxy uses iptables on Linux.
+    mode = config.get("mode") or IPTABLES
+    return next((known for known in get_args(ProxyMode) if known == mode), None)
 
 
 def _daemonsets(client: KubernetesClient) -> Mapping[str, Manifest] | None:

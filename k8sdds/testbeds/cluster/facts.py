@@ -9,9 +9,8 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.networks.detection import DetectedNetwork
-from k8sdds.system import yaml_text
-from k8sdds.system.errors import InputError, PrerequisiteError
-from k8sdds.testbeds.cluster import permissions
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.cluster import detection, permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.selection import SelectedTestbed
@@ -56,7 +55,7 @@ def facts(
         "server_version": client.get("/version").get("gitVersion"),
         "nodes": node_facts,
         "one_kernel": one_kernel(nodes),
-        "kube_proxy": kube_proxy_mode(client),
+        "kube_proxy": detection.proxy_mode(client),
         "kernel": kernels.pop() if len(kernels) == 1 else None,
         "cpu_model": models.pop() if len(models) == 1 else None,
         "installed_network": installed.name,
@@ -80,16 +79,3 @@ def _cluster_uid(client: KubernetesClient) -> str | None:
     except PrerequisiteError:
         return None
     return namespace["metadata"]["uid"] if namespace else None
-
-
-def kube_proxy_mode(client: KubernetesClient) -> str | None:
-    """Return the mode of kube-proxy; None: the cluster does not run it, or this user may not read its configuration."""
-    path = f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}/configmaps/kube-proxy"
-    try:
-        config_map = client.find(path)
-        text = (config_map or {}).get("data", {}).get("config.conf")
-        config = yaml_text.load(text, "kube-proxy's configuration") if text else None
-    except (PrerequisiteError, InputError, AttributeError):
-        return None
-    # Without a mode, kube-proxy uses iptables on Linux.
-    return str(config.get("mode") or "iptables") if isinstance(config, dict) else None

@@ -240,7 +240,7 @@ def _other_mode(requested: ProxyMode, mode: ProxyMode | None) -> Problem:
         )
     return Problem(
         f"test service: proxy {requested}: kube-proxy of this cluster runs in {mode} mode",
-        f"leave out proxy, or deploy a profile with kube_proxy: {requested}",
+        f"leave out proxy, or deploy a profile with kubernetes.kube_proxy: {requested}",
         input=True,
     )
 

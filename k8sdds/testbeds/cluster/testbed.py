@@ -197,8 +197,7 @@ class ClusterTestbed:
     def facts(self) -> dict[str, Any]:
         """Return the provenance: the cluster's version and facts of each node."""
         ready_pods = self._session.ready_pods() if self._session else []
-        found = facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
-        return found | {"kube_proxy": self.proxy_mode}
+        return facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
 
     def close(self) -> None:
         """Delete the campaign's objects and restore the original network. Safe to call in any state."""
