@@ -19,6 +19,12 @@ from tests.lab.vm import machine
 
 ARCH = "arm64"
 MODULES = ("virtio_mmio", "virtio_net")
+COMPUTER = (
+    # A CPU as in a Raspberry Pi 4. Emulating newer ones, with pointer authentication, takes longer.
+    "-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi", "-smp", "2",
+    "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
+)  # fmt: skip
+"""Options of qemu."""
 INIT = f"""#!/bin/busybox sh
 busybox=/bin/busybox
 $busybox mkdir -p /proc /sys /dev /tmp
@@ -39,19 +45,16 @@ $busybox poweroff -f
 def run(within: Sandbox, command: str) -> tuple[list[Any], str]:
     """Boot on the tap of a sandbox, run a shell command and power off; return the same as `machine.run`."""
     with tempfile.TemporaryDirectory() as name:
-        kernel, initrd = _files(Path(name), command)
+        linux, initrd = _files(Path(name), command)
         return machine.results(machine.with_tap(within, [
-            # A CPU as in a Raspberry Pi 4. Emulating newer ones, with pointer authentication, takes longer.
-            "qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi",
-            "-smp", "2", "-m", "2000", "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
-            "-kernel", str(kernel), "-initrd", str(initrd),
+            "qemu-system-aarch64", *COMPUTER, "-m", "2000", "-kernel", str(linux), "-initrd", str(initrd),
             "-append", f"console=ttyAMA0 {machine.KERNEL_OPTIONS}",
         ], "virtio-net-device"))  # fmt: skip
 
 
 def _files(folder: Path, command: str) -> tuple[Path, Path]:
     """Return (kernel image, initial RAM disk with perftest's image, the kernel's modules and the command)."""
-    kernel, modules = _kernel(folder / "kernel")
+    linux, modules = kernel(folder / "kernel")
     root = folder / "root"
     bundle = cached_bundle((ARCH,), print, only_k8sdds=True)
     (image,) = images.select(bundle, ARCH, ["perftest"])
@@ -63,10 +66,10 @@ def _files(folder: Path, command: str) -> tuple[Path, Path]:
     (root / "init").chmod(0o755)
     (root / "command").write_text(command)
     machine.pack(root, folder / "initrd.gz")
-    return kernel, folder / "initrd.gz"
+    return linux, folder / "initrd.gz"
 
 
-def _kernel(folder: Path) -> tuple[Path, Path]:
+def kernel(folder: Path) -> tuple[Path, Path]:
     """Unpack Debian's kernel package for arm64; return (kernel image, folder with its modules)."""
     release = debian_release.running("an arm64 machine")
     _unpack(
