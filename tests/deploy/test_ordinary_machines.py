@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
+from k8sdds.deploy.local_nodes import INOTIFY_INSTANCES
 from k8sdds.model.ip_families import IpFamily
 from tests import sources
 from tests.clusters import run
@@ -85,7 +86,13 @@ def machines(
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     try:
         created = nodes.up(
-            NAME, [nodes.NodeSpec(name, disk_mib=DISK_MIB, ip_families=families) for name in ("head", "work")]
+            NAME,
+            [
+                nodes.NodeSpec(
+                    name, disk_mib=DISK_MIB, ip_families=families, watches=INOTIFY_INSTANCES[is_control_plane]
+                )
+                for name, is_control_plane in (("head", True), ("work", False))
+            ],
         )
         # The machines are behind a jump host, which ssh_config configures.
         config = folder / "ssh_config"
