@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import io
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,22 @@ def kinds(*names: str) -> list[Any]:
 
 
 KINDS = kinds(*folders.KINDS)
+
+
+def check_policy(page: str) -> None:
+    """Check that a page allows exactly its own style sheet and script, and the library that it contains."""
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert "default-src 'none'" in policy and "unsafe-eval" not in policy
+    assert policy.count("'unsafe-inline'") == 1 and "style-src-attr 'unsafe-inline'" in policy
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    packed = re.findall(r'id="vega">(.*?)</script>', page)
+    libraries = [gzip.decompress(base64.b64decode(library)).decode() for library in packed]
+    hashes = [
+        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        for part in (script, *libraries, style)
+    ]
+    assert re.findall(r"'sha256-([^']*)'", policy) == hashes
 
 
 class Reported:

@@ -10,10 +10,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from k8sdds.report.theme import css_variables
+from k8sdds.report import document
+from k8sdds.report.figures import inline_svg
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
-from k8sdds.system.templates import templates
 
 
 def write(
@@ -37,8 +37,8 @@ def write(
     Raises:
         InputError: The files cannot be written.
     """
-    template = templates("k8sdds.report").get_template("page.html.j2")
-    html = template.render(css_variables=css_variables([]), **page)
+    figures, rules = inline_svg.share_styles(page.get("figures", ()))
+    html = document.render("page.html.j2", {**page, "figures": figures}, figure_rules=rules)
     paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from k8sdds.report.theme import themed
+
+if TYPE_CHECKING:
+    from k8sdds.report.figures.canvas import Figure
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -38,11 +43,11 @@ def inline(svg: str, slug: str, alt: str) -> str:
     return themed(f"{head}\n{body}\n</svg>\n").replace("'DejaVu Sans'", _FONTS)
 
 
-def share_styles(svgs: Sequence[str]) -> tuple[list[str], str]:
+def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
     """Replace the styles of all figures of a page by classes, and their ids by short ones.
 
     Returns:
-        The markup, and the rules for the style sheet of the page.
+        The figures, and the rules for the style sheet of the page.
     """
     classes: dict[str, str] = {}
     ids: dict[str, str] = {}
@@ -53,9 +58,12 @@ def share_styles(svgs: Sequence[str]) -> tuple[list[str], str]:
     def id_of(match: re.Match[str]) -> str:
         return match[1] + ids.setdefault(match[2], f"i{len(ids)}")
 
-    shared = [re.sub(r' style="([^"]*)"', class_of, svg) for svg in svgs]
-    # The id of a description has a hyphen, and stays.
-    shared = [re.sub(r'( id="| href="#|url\(#)(\w+)(?=["\)])', id_of, svg) for svg in shared]
+    shared = []
+    for figure in figures:
+        svg = re.sub(r' style="([^"]*)"', class_of, figure.svg)
+        # The id of a description has a hyphen, and stays.
+        svg = re.sub(r'( id="| href="#|url\(#)(\w+)(?=["\)])', id_of, svg)
+        shared.append(replace(figure, svg=svg))
     return shared, "".join(f".{name}{{{style}}}\n" for style, name in classes.items())
 
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import conditions, missing
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
-from k8sdds.report import formats, profiles, run_tables, summary
+from k8sdds.report import document, formats, profiles, run_tables, summary
 from k8sdds.report.content import Content, Row
 from k8sdds.report.figures import inline_svg
 from k8sdds.report.html import explore, tables
-from k8sdds.report.theme import css_variables, network_colors
+from k8sdds.report.theme import network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.files import write_atomically
 from k8sdds.system.shapes import fits
-from k8sdds.system.templates import templates
 from k8sdds.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -65,28 +62,16 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
         figures: The figures to include.
         state: The state of a running campaign. If given, the page asks its server for the current one.
     """
-    environment = templates("k8sdds.report")
-    # A hyphen before a number looks like a dash in print.
-    environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
-    svgs, rules = inline_svg.share_styles([figure.svg for figure in figures])
-    figures = [replace(figure, svg=svg) for figure, svg in zip(figures, svgs, strict=True)]
-    context = _context(content, figures)
-    style = environment.get_template("style.css.j2").render(**context, figure_rules=rules)
-    script, library = explore.script(live=bool(state)), explore.library()
-    policy = _policy(style, script, library) + ("; connect-src 'self'" if state else "")
-    return environment.get_template("report.html.j2").render(
-        **context, style=style, script=script, library=library.packed, state=state,
-        explore_data=explore.packed_data(content), policy=policy,
+    figures, rules = inline_svg.share_styles(figures)
+    library = explore.library()
+    variables = _context(content, figures) | {
+        "state": state, "library": library.packed, "explore_data": explore.packed_data(content),
+    }  # fmt: skip
+    scripts = (document.TABLES, "explore.js", *(["live.js"] if state else []))
+    return document.render(
+        "report.html.j2", variables, scripts, labels=content.networks, figure_rules=rules,
+        allowed=[library.hash], connects=bool(state),
     )  # fmt: skip
-
-
-def _policy(style: str, script: str, library: explore.Library) -> str:
-    """Return the Content-Security-Policy of the page: its own scripts and style sheet, and no addresses."""
-    return (
-        f"default-src 'none'; script-src {explore.source_hash(script)} {library.hash};"
-        f" style-src-elem {explore.source_hash(style)}; style-src-attr 'unsafe-inline'; img-src data:;"
-        " base-uri 'none'; form-action 'none'"
-    )
 
 
 def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
@@ -139,7 +124,6 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
             *([("trials", "All attempts")] if len(content.table) else []),
             ("reading", "How to read this report"),
         ],
-        "css_variables": css_variables(content.networks),
         "name": content.name,
         "campaign": campaign.get("campaign") or content.run.path.name,
         "overview": _overview(content),

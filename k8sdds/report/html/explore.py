@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 import math
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 from k8sdds.analysis.conditions import UNIT, payload
-from k8sdds.report import formats
+from k8sdds.report import document, formats
 from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.html.tables import LEVEL_QUANTITIES
 from k8sdds.report.theme import network_colors
@@ -39,20 +37,8 @@ class Library(NamedTuple):
 @cache
 def library() -> Library:
     """Return Vega and Vega-Lite, compressed, with the hash for the policy of the page."""
-    text = _template("vega.js")
-    return Library(_packed(text.encode()), source_hash(text))
-
-
-@cache
-def script(live: bool = False) -> str:
-    """Return the script of the page; that of a live page also asks for new results."""
-    return "".join(_template(name) for name in ("tables.js", "explore.js", *(["live.js"] if live else [])))
-
-
-def source_hash(text: str) -> str:
-    """Return the source expression of an inline script or style for a Content-Security-Policy."""
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
+    text = document.source("vega.js")
+    return Library(_packed(text.encode()), document.source_hash(text))
 
 
 def packed_data(content: Content) -> str:
@@ -130,10 +116,6 @@ def _number(value: float | None) -> float | None:
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{_DIGITS}g}")
-
-
-def _template(name: str) -> str:
-    return files("k8sdds.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _packed(content: bytes) -> str:

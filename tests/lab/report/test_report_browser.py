@@ -11,7 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from k8sdds.report import live, write_report
+from k8sdds.report import export, live, write_report
 from tests import run_folders as folders
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -168,6 +168,24 @@ def test_tables_are_sorted_and_filtered(browser, reports):
     filtered = shown_rows(browser, table)
     assert 0 < len(filtered) < len(original)
     assert all("host" in row[0] and "latency" in row[1] for row in filtered)
+
+
+def test_tables_of_other_pages_are_sorted_and_filtered(browser, tmp_path):
+    rows = [{"cell": {"text": f"{name}, 1 KiB"}, "change": {"text": change, "mark": "worse"}}
+            for name, change in [("host", "3 [1, 5]"), ("weavenet", "-20 [-30, -10]"), ("flannel", "11 [9, 13]"),
+                                 ("kube-router", "–"), ("macvlan", "2 [0, 4]")]]  # fmt: skip
+    table = {"caption": "Levels", "heads": ["cell", "change %"], "rows": [list(row.values()) for row in rows]}
+    page = {"title": "t", "heading": "h", "sub": "s", "lead": ["one"], "tables": [table], "notes": ["two"]}
+    browser.get(export.write(tmp_path, "compare", {}, [], [], page)[0].as_uri())
+    shown = find(browser, "main table")[0]
+    click(browser, find(browser, "thead th button")[1])
+    assert [row[1].split()[0] for row in shown_rows(browser, shown)] == ["-20", "2", "3", "11", "–"]
+    find(browser, "input[type=search]")[0].send_keys("weave")
+    assert [row[0] for row in shown_rows(browser, shown)] == ["weavenet, 1 KiB"]
+    assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
+    browser.execute_script("document.head.append(Object.assign(document.createElement('script'),"
+                           " {textContent: 'document.title = 2'}))")  # fmt: skip
+    assert browser.title == "t" and browser.get_log("browser")
 
 
 def test_points_of_the_interactive_figure_link_to_their_trials(browser, reports):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import NOBODY, Command, open_for_all
+from tests.reports import check_policy
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))
 
@@ -46,7 +47,8 @@ def test_compare_writes_the_same_as_html_csv_and_json(k8sdds: Command, runs: Pat
         rows = list(csv.DictReader(file))
     assert [float(row["ratio"]) for row in rows] == pytest.approx([row["ratio"] for row in reported["rows"]])
     page = (tmp_path / "out" / "compare.html").read_text()
-    assert page.count(">worse<") == len(throughput) and "<script" not in page
+    assert page.count(">worse<") == len(throughput) and page.count("<script") == 1
+    check_policy(page)
 
 
 def test_compare_exits_with_6_if_the_condition_is_met(k8sdds: Command, runs: Path) -> None:

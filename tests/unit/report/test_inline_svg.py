@@ -56,7 +56,8 @@ def test_lines_of_a_series_are_one_element_and_areas_keep_their_opacity(tmp_path
 
 def test_figures_of_a_page_share_styles_but_no_ids(tmp_path: Path) -> None:
     figures = [drawn(tmp_path, slug) for slug in ("one", "two")]
-    shared, rules = inline_svg.share_styles([figure.svg for figure in figures])
+    shared, rules = inline_svg.share_styles(figures)
+    shared = [figure.svg for figure in shared]
     assert "style=" not in "".join(shared) and rules.count("{") == len(set(rules.splitlines()))
     ids = re.findall(r' id="([^"]*)"', "".join(shared))
     used = re.findall(r'(?:href="#|url\(#)([^")]*)', "".join(shared))
