@@ -191,7 +191,10 @@ def attempt(
         "subscriber_cpu_percent": noisy(70 if throughput else 18),
         "machine_cpu_percent": noisy(48 + overhead / 4), "softirq_percent": noisy(3 + overhead / 5),
         "publisher_rss_bytes": int(noisy(14e6)), "subscriber_rss_bytes": int(noisy(16e6)),
-        "discovery_s": noisy(0.4), "link_bytes": {"pub0": sent * (payload + 90)},
+        "discovery_s": noisy(0.4), "link_bytes": {
+            "sent": sent * (payload + 90),
+            "delivered_samples": {f"sub{index}": sent - index * sent // 50 for index in range(subscribers)},
+        },
         "drops": {"udp_receive_buffer_errors": 0, "udp_send_buffer_errors": 0,
                   "ip_reassembly_fails": 0, "interface_drops": 0},
         "made_p90": 3 * p90 if throughput else p90,

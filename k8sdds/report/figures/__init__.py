@@ -66,11 +66,10 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             partial(overview.trade_off, content, setting, folder),
             partial(fairness.draw, content, setting, folder),
             partial(timeline.draw, content, setting, folder),
-            partial(topology.draw, content, setting, folder),
             partial(cpu_places.draw, content, setting, folder, outside),
         )
         drawings += [partial(_drawn, draw) for draw in one]
-    whole = (partial(draw, content, folder) for draw in (subscribers.draw, protection.draw))
+    whole = (partial(draw, content, folder) for draw in (topology.draw, subscribers.draw, protection.draw))
     return [*drawings, *whole, *alone]
 
 

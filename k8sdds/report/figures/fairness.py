@@ -19,26 +19,26 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     """Draw the samples of each subscriber relative to the mean of its trial, for the most subscribers."""
     point = max(setting.points, key=Point.rank)
     test = setting.tests[0]
-    shares = {
+    by_network = {
         label: [share for row in setting.trials if (row[UNIT], row["test"], Point.of(row)) == (label, test, point)
-                for share in _shares(row)]
+                for share in shares(row)]
         for label in content.networks
     }  # fmt: skip
-    shares = {label: values for label, values in shares.items() if values}
-    if point.subscribers < 2 or not shares:
+    by_network = {label: values for label, values in by_network.items() if values}
+    if point.subscribers < 2 or not by_network:
         return None
-    margin = text_width(list(shares)) + 0.2
-    width, height = min(WIDTH - margin - 0.3, 5.4), _ROW * len(shares) + 0.08
+    margin = text_width(list(by_network)) + 0.2
+    width, height = min(WIDTH - margin - 0.3, 5.4), _ROW * len(by_network) + 0.08
     drawing = new(margin + width + 0.3, _HEAD + height + _FOOT)
     ax = axes(drawing, margin, _HEAD, width, height)
     styles = network_colors(content.networks)
-    for index, (label, values) in enumerate(shares.items()):
+    for index, (label, values) in enumerate(by_network.items()):
         ax.plot(
             values, [index] * len(values), "|", color=styles[label].light, markersize=9, markeredgewidth=1.2
         )
-    ax.set_yticks(range(len(shares)), list(shares))
-    ax.set_ylim(len(shares) - 0.5, -0.5)
-    reach = 1.1 * max(1, *(abs(value - 100) for values in shares.values() for value in values))
+    ax.set_yticks(range(len(by_network)), list(by_network))
+    ax.set_ylim(len(by_network) - 0.5, -0.5)
+    reach = 1.1 * max(1, *(abs(value - 100) for values in by_network.values() for value in values))
     ax.set_xlim(100 - reach, 100 + reach)
     ax.grid(axis="x")
     ax.set_ylabel("")
@@ -47,7 +47,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     title = f"Subscribers of a trial: {setting.title}"
     alt = f"{title}. Samples relative to the mean, lowest to highest in percent. " + "; ".join(
         f"{label} {formats.number(min(values))} to {formats.number(max(values))}"
-        for label, values in shares.items()
+        for label, values in by_network.items()
     )
     caption = (
         f"One line per subscriber and trial: close lines mean equal service. n = {setting.repetitions(test)}."
@@ -56,7 +56,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     return save(drawing, folder, slug, SECTION, title, f"{alt}.", caption)
 
 
-def _shares(row: Row) -> list[float]:
+def shares(row: Row) -> list[float]:
     """Return the samples of each subscriber in percent of their mean; empty if they were not recorded."""
     counters = json.loads(row["link_bytes"] or "null")
     delivered = counters.get("delivered_samples") if isinstance(counters, dict) else None

@@ -24,6 +24,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _NUMBERS = ("d", "x", "y", "width", "height", "transform", "points")
 _FONTS = "'DejaVu Sans',Verdana,Arial,sans-serif"
+_TICK = re.compile(r"[xy]tick_")
 _PIXELS_PER_POINT = 96 / 72 * 1.18
 """Enlarged, because the text of the page is larger than on paper."""
 
@@ -39,7 +40,7 @@ def inline(svg: str, slug: str, alt: str) -> str:
         f'<svg viewBox="{box}" width="{width:.0f}" role="img" aria-labelledby="{slug}-alt">'
         f'<title id="{slug}-alt">{escape(alt)}</title>'
     )
-    body = "\n".join(_markup(_visible(root)))
+    body = "\n".join([*_ticks(root), *_markup(_visible(root))])
     return themed(f"{head}\n{body}\n</svg>\n").replace("'DejaVu Sans'", _FONTS)
 
 
@@ -67,11 +68,33 @@ def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
     return shared, "".join(f".{name}{{{style}}}\n" for style, name in classes.items())
 
 
+def _ticks(root: Element) -> Iterator[str]:
+    """Yield the grid lines and ticks of all axes, which are behind everything else, as one element for each style."""
+    markers = {
+        element.attrib["id"]: element for element in root.iter(f"{_SVG}path") if "id" in element.attrib
+    }
+    lines: dict[str, list[str]] = {}
+    for group in root.iter(f"{_SVG}g"):
+        if not _TICK.match(group.attrib.get("id", "")):
+            continue
+        for element in group.iter():
+            if element.tag == f"{_SVG}path" and "id" not in element.attrib:
+                lines.setdefault(_style(element), []).append(_shape(element.attrib["d"], 1))
+            elif element.tag == f"{_SVG}use":
+                marker = markers[element.attrib[_HREF].removeprefix("#")]
+                at = float(element.attrib["x"]), float(element.attrib["y"])
+                lines.setdefault(_style(marker), []).append(_shape(marker.attrib["d"], 1, at))
+    for style, shapes in lines.items():
+        yield f'<path d="{"".join(shapes)}" style="{style}"/>'
+
+
 def _visible(parent: Element) -> Iterator[Element]:
     """Yield the elements that can be seen or referred to, without groups that only have an id."""
     for element in parent:
-        tag = element.tag.removeprefix(_SVG)
-        if tag == "g" and set(element.attrib) <= {"id"}:
+        tag, name = element.tag.removeprefix(_SVG), element.attrib.get("id", "")
+        if tag == "g" and _TICK.match(name):
+            yield from element.iter(f"{_SVG}text")
+        elif tag == "g" and set(element.attrib) <= {"id"}:
             yield from _visible(element)
         elif tag == "path" and _style(element) == "fill:none":
             continue
@@ -143,8 +166,41 @@ def _minified(style: str) -> str:
     return re.sub(r"\s*([:;,])\s*", r"\1", style).strip(";")
 
 
-def _shape(path: str, digits: int) -> str:
-    return re.sub(r"\s*([A-Za-z])\s*", r"\1", _rounded(path, digits)).replace("\n", " ").strip()
+def _shape(path: str, digits: int, at: tuple[float, float] = (0, 0)) -> str:
+    """Return a path, moved to a position, with the shortest commands. Curves must not be moved."""
+    words = path.split()
+    if not set(filter(str.isalpha, words)) <= {"M", "L", "z"}:
+        return re.sub(r" ?([A-Za-z]) ?", r"\1", _rounded(" ".join(words), digits))
+    parts = []
+    before = (0.0, 0.0)
+    position = 0
+    while position < len(words):
+        command = words[position]
+        if command == "z":
+            parts.append("z")
+            position += 1
+            continue
+        x, y = (round(float(words[position + 1 + axis]) + at[axis], digits) for axis in (0, 1))
+        position += 3
+        dx, dy = round(x - before[0], digits), round(y - before[1], digits)
+        if command == "M":
+            parts.append(f"M{_number(x)}{_next(y)}")
+        elif dx and dy:
+            parts.append(f"l{_number(dx)}{_next(dy)}")
+        elif dx or dy:
+            parts.append(f"h{_number(dx)}" if dx else f"v{_number(dy)}")
+        before = x, y
+    return "".join(parts)
+
+
+def _number(value: float) -> str:
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value + 0.0:g}")
+
+
+def _next(value: float) -> str:
+    """Return a number that follows another one: a sign separates them as well as a space."""
+    text = _number(value)
+    return text if text.startswith("-") else f" {text}"
 
 
 def _rounded(text: str, digits: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Setting
+from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.theme import MUTED, network_colors
 from k8sdds.results import timeline
@@ -80,10 +80,15 @@ def _timelines(content: Content, setting: Setting, test: str, point: Point) -> d
     found: dict[str, list[list[Step]]] = {}
     for row in setting.trials:
         if row["test"] == test and Point.of(row) == point and len(found.get(row[UNIT], ())) < _MAX_LINES:
-            steps = timeline.received(content.run.raw(row["trial_id"], row["attempt"] or 1))
+            steps = of_attempt(content, row)
             if len(steps) >= FEWEST_STEPS:
                 found.setdefault(row[UNIT], []).append(steps)
     return {label: found[label] for label in content.networks if label in found}
+
+
+def of_attempt(content: Content, row: Row) -> list[Step]:
+    """Return what a subscriber of a trial received over time; empty if it was not recorded."""
+    return timeline.received(content.run.raw(row["trial_id"], row["attempt"] or 1))
 
 
 def _extremes(trials: Sequence[Sequence[Step]]) -> str:

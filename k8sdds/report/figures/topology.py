@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.networks.datapath import LINK_MTU
@@ -59,16 +60,29 @@ class _Path:
         ]  # fmt: skip
 
 
-def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Draw the path of each network over which samples crossed a link, with all valid trials of the setting."""
-    paths = {}
-    for label in content.networks:
-        trials = [row for row in setting.trials if row[UNIT] == label and row["transport"] != "shared-memory"]
-        if any(row["drops"] for row in trials):
-            paths[label] = _path(trials)
-    if not paths:
-        return None
-    title = f"Paths, MTUs and dropped packets: {setting.title}"
+def draw(content: Content, folder: Path) -> list[Figure]:
+    """Draw the path of each network over which samples crossed a link, once for all settings with the same paths."""
+    groups: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in content.settings:
+        if paths := _paths(content, [setting]):
+            groups.setdefault(tuple((label, *path.above()) for label, path in paths.items()), []).append(
+                setting
+            )
+    return [_figure(content, settings, folder, index) for index, settings in enumerate(groups.values())]
+
+
+def _paths(content: Content, settings: Sequence[Setting]) -> dict[str, _Path]:
+    crossing = [row for one in settings for row in one.trials if row["transport"] != "shared-memory"]
+    by_network = {label: [row for row in crossing if row[UNIT] == label] for label in content.networks}
+    return {label: _path(rows) for label, rows in by_network.items() if any(row["drops"] for row in rows)}
+
+
+def _figure(content: Content, settings: Sequence[Setting], folder: Path, index: int) -> Figure:
+    paths = _paths(content, settings)
+    title = "Paths, MTUs and dropped packets"
+    if len(settings) < len(content.settings):
+        title += f": {settings[0].title}"
+        title += f", and {len(settings) - 1} more" if len(settings) > 1 else ""
     alt = f"{title}. " + "; ".join(
         f"{label}: "
         + ", ".join(
@@ -81,9 +95,9 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     counts = formats.range_of([path.trials for path in paths.values()])
     caption = (
         "Above: MTU in bytes, and what the network adds. Below: packets dropped there in the measured intervals of"
-        f" {counts} valid trials; – not counted. n = {setting.repetitions()}."
+        f" all valid trials (n = {counts} for each network); – not counted."
     )
-    slug = "-".join(part for part in (SECTION, setting.slug) if part)
+    slug = SECTION + (f"-{index + 1}" if index else "")
     return save(_drawing(content, paths), folder, slug, SECTION, title, f"{alt}.", caption)
 
 

@@ -67,7 +67,7 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
     variables = _context(content, figures) | {
         "state": state, "library": library.packed, "explore_data": explore.packed_data(content),
     }  # fmt: skip
-    scripts = (document.TABLES, "explore.js", *(["live.js"] if state else []))
+    scripts = (document.TABLES, "figures.js", "explore.js", *(["live.js"] if state else []))
     return document.render(
         "report.html.j2", variables, scripts, labels=content.networks, figure_rules=rules,
         allowed=[library.hash], connects=bool(state),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.report import document, formats
 from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.figures import fairness, timeline
 from k8sdds.report.html.tables import LEVEL_QUANTITIES
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
@@ -23,6 +24,9 @@ from k8sdds.workloads import HEADLINES
 
 MAX_TRIALS = 2000
 """Maximum number of trials that the interactive figure shows singly."""
+
+MAX_TIMELINES = 500
+"""Maximum number of trials of a setting that the interactive figure shows over time."""
 
 _DIGITS = 6
 
@@ -67,12 +71,10 @@ def data(content: Content) -> dict[str, Any]:
 
 
 def _setting(content: Content, setting: Setting) -> dict[str, Any]:
-    singly = len(content.best) <= MAX_TRIALS
-    trials: dict[tuple[str, str, Point], list[Row]] = {}
-    for row in setting.trials:
-        trials.setdefault((row["test"], row[UNIT], Point.of(row)), []).append(row)
+    trials = setting.trials if len(content.best) <= MAX_TRIALS else []
     quantities = []
     for test in setting.tests:
+        own = [row for row in trials if row["test"] == test]
         for name in LEVEL_QUANTITIES:
             levels = setting.levels(name, test)
             overheads = setting.all_overheads.get((test, name), {})
@@ -80,19 +82,33 @@ def _setting(content: Content, setting: Setting) -> dict[str, Any]:
                 continue
             metric = METRICS[name]
             quantities.append({
-                "test": test, "name": name, "title": formats.capital(metric.title), "unit": metric.unit,
-                "gain": metric.gain, "headline": name in HEADLINES,
-                "points": [
-                    _point(content, cell, row, overheads.get(cell), trials.get((test, *cell), []) if singly else [])
-                    for cell, row in levels.items()
-                ],
+                "test": test, "title": formats.capital(metric.title), "unit": metric.unit,
+                "headline": name in HEADLINES,
+                "points": [_point(content, cell, row, overheads.get(cell)) for cell, row in levels.items()],
+                "values": [_number(row[name]) for row in own],
             })  # fmt: skip
-    return {"title": setting.title, "quantities": quantities}
+    return {
+        "title": setting.title,
+        "trials": [_trial(content, row, len(trials) <= MAX_TIMELINES) for row in trials],
+        "quantities": quantities,
+    }
 
 
-def _point(
-    content: Content, cell: tuple[str, Point], level: Row, overhead: Row | None, trials: list[Row]
-) -> dict[str, Any]:
+def _trial(content: Content, row: Row, timed: bool) -> dict[str, Any]:
+    """Return what identifies a trial and its point, and what its subscribers received, if that was recorded."""
+    point = Point.of(row)
+    shown: dict[str, Any] = {
+        "id": row["trial_id"], "test": row["test"], "network": content.networks.index(row[UNIT]),
+        "subscribers": point.subscribers, "payload": point.payload_bytes,
+    }  # fmt: skip
+    if shares := fairness.shares(row):
+        shown["shares"] = [_number(share, 4) for share in shares]
+    if timed and len(steps := timeline.of_attempt(content, row)) >= timeline.FEWEST_STEPS:
+        shown["rates"] = [[step.end_s, _number(step.mbps, 4)] for step in steps]
+    return shown
+
+
+def _point(content: Content, cell: tuple[str, Point], level: Row, overhead: Row | None) -> dict[str, Any]:
     label, point = cell
     shown: dict[str, Any] = {
         "network": content.networks.index(label),
@@ -100,8 +116,6 @@ def _point(
         "payload": point.payload_bytes,
         "n": level["n"],
         "level": [_number(level[key]) for key in ("mean", "ci_low", "ci_high")],
-        "trials": [row["trial_id"] for row in trials],
-        "values": [_number(row[level["quantity"]]) for row in trials],
     }
     if overhead is not None:
         keys = ("overhead_percent", "ci_low_percent", "ci_high_percent")
@@ -111,11 +125,11 @@ def _point(
     return shown
 
 
-def _number(value: float | None) -> float | None:
+def _number(value: float | None, digits: int = _DIGITS) -> float | None:
     """Return a number with fewer digits; None if it is not finite, because JSON has no other way to state it."""
     if value is None or not math.isfinite(value):
         return None
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.{digits}g}")
 
 
 def _packed(content: bytes) -> str:

@@ -223,6 +223,33 @@ def test_networks_quantities_and_axes_are_selected(browser, reports):
     assert "log scale" in find(browser, ".chart svg")[0].get_attribute("innerHTML")
 
 
+@pytest.mark.parametrize(("kind", "figure", "marks"), [
+    ("troubled", "networks × payloads or subscribers", "rect mark"),
+    ("troubled", "one quantity against another", "point"),
+    ("troubled", "over the time of a trial", "point"),
+    ("scaling", "subscribers of a trial", "tick"),
+])  # fmt: skip
+def test_every_interactive_figure_shows_values_and_links_to_trials(browser, reports, kind, figure, marks):
+    report = reports(kind)
+    open_at(browser, report, 1280)
+    drawn(browser)
+    choose(browser, "Figure", figure)
+    described = f'.chart svg[aria-label^="{figure}"]'
+    WebDriverWait(browser, 20).until(lambda _: find(browser, described))
+    shown = find(browser, f'.chart [aria-roledescription="{marks}"]')
+    listed = find(browser, ".explorer tbody tr")
+    assert shown and listed
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", shown[0])
+    ActionChains(browser).move_to_element(shown[0]).perform()
+    hint = find(browser, ".tip")[0].text
+    assert "n = " in hint and any(letter.isdigit() for letter in hint.splitlines()[1])
+    network = hint.splitlines()[0].split(",")[0]
+    click(browser, shown[0])
+    rows = shown_rows(browser, find(browser, "section[aria-labelledby=trials] table")[0])
+    trials = {row["trial_id"]: row["network_label"] for row in report.content.best}
+    assert rows and {trials[row[-1]] for row in rows} == {network}
+
+
 def test_the_keyboard_reaches_the_trials_of_a_point(browser, reports):
     open_at(browser, reports("scaling"), 1280)
     drawn(browser)

@@ -40,7 +40,14 @@ def test_texts_and_markers_are_those_of_the_file(tmp_path: Path) -> None:
     figure = drawn(tmp_path, "one")
     file = (tmp_path / "one.svg").read_text()
     assert texts(figure.svg) == texts(file) and "5 < 7 & more" in " ".join(texts(file))
-    assert figure.svg.count("<use") == file.count("<use") > 3
+    # The markers of the line, and the area; ticks are lines.
+    assert figure.svg.count("<use") == 3 + 1
+    (ticks,) = re.findall(r'<path d="([^"]*)"[^>]*stroke:var\(--muted\);stroke-width:0.6', figure.svg)
+    used = re.findall(r'<use [^>]* x="([\d.]+)" y="([\d.]+)"[^>]*stroke: #62626b', file)
+    assert len(used) > 6
+    assert [tuple(map(float, at)) for at in re.findall(r"M([\d.]+) ([\d.]+)[hv]", ticks)] == [
+        (round(float(x), 1), round(float(y), 1)) for x, y in used
+    ]
     assert figure.svg.startswith("<svg viewBox=") and "alt &amp; &lt;more&gt;</title>" in figure.svg
     assert "xlink" not in figure.svg and "<metadata" not in figure.svg and "<style" not in figure.svg
 
@@ -50,7 +57,7 @@ def test_lines_of_a_series_are_one_element_and_areas_keep_their_opacity(tmp_path
     intervals = [
         path for path in re.findall(r'<path d="([^"]*)"[^>]*c-0072b2', markup) if path.count("M") == 3
     ]
-    assert len(intervals) == 1 and intervals[0].count("L") == 3
+    assert len(intervals) == 1 and intervals[0].count("v") == 3
     assert "fill:#009e73;fill-opacity:0.3" in markup
 
 
@@ -69,3 +76,18 @@ def test_figures_of_a_page_share_styles_but_no_ids(tmp_path: Path) -> None:
             for root in (ElementTree.fromstring(figure.svg), resolved(markup, rules))
         )
         assert before == after
+
+
+def test_shapes_end_where_they_end_in_the_file() -> None:
+    assert (
+        inline_svg._shape("M 1.04 2 L 1.04 12.34 L 11.24 12.34 L 12.5 0.31 z", 1) == "M1 2v10.3h10.2l1.3-12z"
+    )
+    assert inline_svg._shape("M 0 0 L 0 2.5", 1, (83.52, 158.44)) == "M83.5 158.4v2.5"
+    assert (
+        inline_svg._shape("M 0 1.22 C 0.32 1.22 0.63 1.09 0.86 0.86 z", 2)
+        == "M0 1.22C0.32 1.22 0.63 1.09 0.86 0.86z"
+    )
+    # Rounded differences would move the end by 0.4.
+    steps = " ".join(f"L {0.04 * step:.2f} {step % 2}" for step in range(1, 11))
+    drawn = inline_svg._shape(f"M 0 0 {steps}", 1)
+    assert sum(float(dx) for dx in re.findall(r"[lh](-?[\d.]+)", drawn)) == 0.4

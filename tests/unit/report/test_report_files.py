@@ -107,7 +107,7 @@ EXPECTED = {
     "scaling": ["subscribers", "overhead-unicast", "throughput-unicast", "throughput-multicast"],
     "single": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
     "camera": ["overhead", "paced", "delay-distribution", "resources", "topology"],
-    "troubled": ["timeline-reliable", "topology-best-effort", "cpu-places-reliable"],
+    "troubled": ["timeline-reliable", "topology", "cpu-places-reliable"],
     "old": ["overhead", "throughput"],
     "empty": [],
     "all_invalid": [],
@@ -403,3 +403,19 @@ def test_throughput_is_drawn_against_latency(tmp_path):
     text = write_report(run, None).read_text()
     assert (run.report / "figures" / "trade-off.svg").exists() and "Throughput against p90 latency" in text
     assert len(list((run.report / "figures").glob("heatmap-*.svg"))) == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plan", [
+    folders.Plan(repetitions=5, details=True),
+    folders.Plan(payloads=(1024,), repetitions=1, details=True, conditions=[
+        {"reliability": reliability, "receive_mode": mode, "rate": rate}
+        for reliability in ("reliable", "best-effort") for mode in ("listener", "waitset", "spin") for rate in (0, 10, 100, 1000)
+    ] + [{"layout": "free"}]),
+], ids=["one-setting", "25-settings"])  # fmt: skip
+def test_the_page_of_250_trials_has_at_most_2_mb(tmp_path, plan):
+    run = folders.make(tmp_path / "run", plan)
+    assert len(run.attempts()) == 250
+    page = write_report(run, None)
+    assert page.read_text().count("<figure ") > 8
+    assert page.stat().st_size <= 2_000_000

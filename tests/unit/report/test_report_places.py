@@ -90,8 +90,7 @@ def test_dropped_packets_are_drawn_where_they_were_counted(changed: Any, tmp_pat
         "udp_receive_buffer_errors": 7, "udp_send_buffer_errors": 0, "ip_reassembly_fails": 3, "interface_drops": None,
     }  # fmt: skip
     made = changed(drops=drops, lost=5, mtu_bytes=1480)
-    figure = topology.draw(made, made.settings[0], tmp_path)
-    assert figure is not None
+    (figure,) = topology.draw(made, tmp_path)
     of_weavenet = figure.alt.partition("weavenet: ")[2]
     assert "pods' interfaces MTU 1480 dropped –" in of_weavenet and "VXLAN +50 B" in of_weavenet
     assert "reassembly dropped 6" in of_weavenet and "receive buffer dropped 14" in of_weavenet
@@ -108,13 +107,13 @@ def test_the_mtu_of_links_is_the_recorded_one(
     changed: Any, tmp_path: Path, values: dict[str, Any], link: str
 ) -> None:
     made = changed(**values)
-    figure = topology.draw(made, made.settings[0], tmp_path)
-    assert figure is not None and figure.alt.count(f"nodes' links {link}") == 2
+    (figure,) = topology.draw(made, tmp_path)
+    assert figure.alt.count(f"nodes' links {link}") == 2
 
 
 def test_samples_that_crossed_no_link_have_no_path(changed: Any, tmp_path: Path) -> None:
     made = changed(transport="shared-memory")
-    assert topology.draw(made, made.settings[0], tmp_path) is None
+    assert topology.draw(made, tmp_path) == []
 
 
 def test_rates_over_time_need_enough_steps(changed: Any, tmp_path: Path) -> None:
