@@ -41,29 +41,40 @@ def inline(svg: str, slug: str, alt: str) -> str:
         f'<title id="{slug}-alt">{escape(alt)}</title>'
     )
     body = "\n".join([*_ticks(root), *_markup(_visible(root))])
-    return themed(f"{head}\n{body}\n</svg>\n").replace("'DejaVu Sans'", _FONTS)
+    shapes = "".join(
+        f"{_element(shape, 2)}\n"
+        for defs in root.iter(f"{_SVG}defs")
+        for shape in defs
+        if f"#{shape.attrib.get('id')}" in body
+    )
+    defined = f"<defs>\n{shapes}</defs>\n" if shapes else ""
+    return themed(f"{head}\n{defined}{body}\n</svg>\n").replace("'DejaVu Sans'", _FONTS)
 
 
 def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
-    """Replace the styles of all figures of a page by classes, and their ids by short ones.
+    """Replace the styles of all figures of a page by classes, and define each marker and clip path once.
 
     Returns:
         The figures, and the rules for the style sheet of the page.
     """
     classes: dict[str, str] = {}
+    shapes: dict[str, str] = {}
     ids: dict[str, str] = {}
 
     def class_of(match: re.Match[str]) -> str:
         return f' class="{classes.setdefault(match[1], f"f{len(classes)}")}"'
 
-    def id_of(match: re.Match[str]) -> str:
-        return match[1] + ids.setdefault(match[2], f"i{len(ids)}")
+    def define(match: re.Match[str]) -> str:
+        tag, own, rest = match.groups()
+        is_new = tag + rest not in shapes
+        ids[own] = shapes.setdefault(tag + rest, f"i{len(shapes)}")
+        return f'<{tag} id="{ids[own]}"{rest}\n' if is_new else ""
 
     shared = []
     for figure in figures:
         svg = re.sub(r' style="([^"]*)"', class_of, figure.svg)
-        # The id of a description has a hyphen, and stays.
-        svg = re.sub(r'( id="| href="#|url\(#)(\w+)(?=["\)])', id_of, svg)
+        svg = re.sub(r'<(path|clipPath) id="(\w+)"(.*)\n', define, svg).replace("<defs>\n</defs>\n", "")
+        svg = re.sub(r'( href="#|url\(#)(\w+)', lambda match: match[1] + ids[match[2]], svg)
         shared.append(replace(figure, svg=svg))
     return shared, "".join(f".{name}{{{style}}}\n" for style, name in classes.items())
 
@@ -98,41 +109,38 @@ def _visible(parent: Element) -> Iterator[Element]:
             yield from _visible(element)
         elif tag == "path" and _style(element) == "fill:none":
             continue
-        elif tag != "metadata" and not (tag == "defs" and element.find(f"{_SVG}style") is not None):
+        elif tag not in ("metadata", "defs"):
             yield element
 
 
-def _markup(elements: Iterable[Element], digits: int = 1) -> Iterator[str]:
-    # Neighbors that differ in their shape only, such as the intervals of a series, become one element.
+def _markup(elements: Iterable[Element]) -> Iterator[str]:
+    # Neighbors that differ in their content only, such as the intervals of a series, become one element.
     for attributes, alike in itertools.groupby(elements, _mergeable):
         group = list(alike)
         if attributes is None:
-            yield from (_element(element, digits) for element in group)
+            yield from (_element(element, 1) for element in group)
+        elif group[0].tag == f"{_SVG}g":
+            content = "".join(part for element in group for part in _markup(_visible(element)))
+            yield f"<g{attributes}>{content}</g>"
         else:
-            shape = "".join(_shape(element.attrib["d"], digits) for element in group)
+            shape = "".join(_shape(element.attrib["d"], 1) for element in group)
             yield f'<path d="{shape}"{attributes}/>'
 
 
 def _mergeable(element: Element) -> str | None:
-    """Return the attributes of a line except its shape; None: it is something else."""
-    style = _style(element)
-    if (
-        element.tag != f"{_SVG}path"
-        or "id" in element.attrib
-        or "fill:none" not in style
-        or "opacity" in style
-    ):
+    """Return the attributes of a line except its shape, or of a group that is only clipped; None: other elements."""
+    style, group = _style(element), element.tag == f"{_SVG}g"
+    line = element.tag == f"{_SVG}path" and "fill:none" in style and "opacity" not in style
+    if not (line or (group and "transform" not in element.attrib and "opacity" not in style)):
         return None
-    return _attributes({name: value for name, value in element.attrib.items() if name != "d"}, 1)
+    return _attributes({name: value for name, value in element.attrib.items() if name not in ("d", "id")}, 1)
 
 
 def _element(element: Element, digits: int) -> str:
     tag = element.tag.removeprefix(_SVG)
-    # Markers and clip paths are small and drawn often.
-    inner = 2 if tag == "defs" else digits
     attributes = {key: value for key, value in element.attrib.items() if not (tag == "g" and key == "id")}
     start = f"<{tag}{_attributes(attributes, digits)}"
-    content = _text(element) if tag == "text" else "".join(_markup(_visible(element), inner))
+    content = _text(element) if tag == "text" else "".join(_markup(_visible(element)))
     return f"{start}>{content}</{tag}>" if content else f"{start}/>"
 
 

@@ -61,7 +61,7 @@ def test_lines_of_a_series_are_one_element_and_areas_keep_their_opacity(tmp_path
     assert "fill:#009e73;fill-opacity:0.3" in markup
 
 
-def test_figures_of_a_page_share_styles_but_no_ids(tmp_path: Path) -> None:
+def test_figures_of_a_page_share_styles_and_markers(tmp_path: Path) -> None:
     figures = [drawn(tmp_path, slug) for slug in ("one", "two")]
     shared, rules = inline_svg.share_styles(figures)
     shared = [figure.svg for figure in shared]
@@ -69,11 +69,16 @@ def test_figures_of_a_page_share_styles_but_no_ids(tmp_path: Path) -> None:
     ids = re.findall(r' id="([^"]*)"', "".join(shared))
     used = re.findall(r'(?:href="#|url\(#)([^")]*)', "".join(shared))
     assert len(ids) == len(set(ids)) and set(used) <= set(ids) and {"one-alt", "two-alt"} <= set(ids)
+    # The markers of the first figure are those of the second.
+    assert "<defs>" in shared[0] and "<defs>" not in shared[1] and "<use" in shared[1]
     for figure, markup in zip(figures, shared, strict=True):
         assert len(markup) < len((tmp_path / f"{figure.slug}.svg").read_text()) / 2
         before, after = (
             [element.get("style") for element in root.iter()]
-            for root in (ElementTree.fromstring(figure.svg), resolved(markup, rules))
+            for root in (
+                ElementTree.fromstring(re.sub(r"<defs>.*?</defs>", "", figure.svg, flags=re.DOTALL)),
+                resolved(re.sub(r"<defs>.*?</defs>", "", markup, flags=re.DOTALL), rules),
+            )
         )
         assert before == after
 
