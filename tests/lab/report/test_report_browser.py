@@ -234,9 +234,9 @@ def test_every_interactive_figure_shows_values_and_links_to_trials(browser, repo
     open_at(browser, report, 1280)
     drawn(browser)
     choose(browser, "Figure", figure)
-    described = f'.chart svg[aria-label^="{figure}"]'
+    described = f'.chart[aria-label^="{figure}"] [aria-roledescription="{marks}"]'
     WebDriverWait(browser, 20).until(lambda _: find(browser, described))
-    shown = find(browser, f'.chart [aria-roledescription="{marks}"]')
+    shown = find(browser, described)
     listed = find(browser, ".explorer tbody tr")
     assert shown and listed
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", shown[0])
