@@ -63,14 +63,14 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
         state: The state of a running campaign. If given, the page asks its server for the current one.
     """
     figures, rules = inline_svg.share_styles(figures)
-    library = explore.library()
+    library, data = explore.library(), explore.packed_data(content)
     variables = _context(content, figures) | {
-        "state": state, "library": library.packed, "explore_data": explore.packed_data(content),
+        "state": state, "library": library.packed, "explore_data": data,
     }  # fmt: skip
     scripts = (document.TABLES, "figures.js", "explore.js", *(["live.js"] if state else []))
     return document.render(
         "report.html.j2", variables, scripts, labels=content.networks, figure_rules=rules,
-        allowed=[library.hash], connects=bool(state),
+        allowed=[library.hash] if data else [], connects=bool(state),
     )  # fmt: skip
 
 
