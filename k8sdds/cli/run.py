@@ -40,7 +40,7 @@ from k8sdds.cli.options import (
 )
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.cli.testbed import open_testbed, select
-from k8sdds.results.run_folder import CAMPAIGN, RunFolder
+from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RunFolder
 from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.testbeds import selection
@@ -215,7 +215,6 @@ def resume_measuring(
     from k8sdds.campaign import experiments
     from k8sdds.campaign import run as steps
     from k8sdds.campaign.start import campaign_name
-    from k8sdds.results.run_folder import EXPERIMENT
 
     run_folder = RunFolder.open(folder)
     with faults.explained(f"cannot write to {folder}"):
@@ -267,10 +266,14 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None
     path = report.write_report(run, None if is_application else console())
     console().print(f"\nReport: {path}")
     if is_application:
+        from k8sdds.campaign import experiments
         from k8sdds.cli.verdict import conclude
         from k8sdds.recommend.evidence import of_own_run
 
-        conclude(of_own_run(run, experiment), run.report, failed=failed)
+        # The run folder's experiment has the choices that the testbed has, with their engines.
+        measured = experiments.load(str(folder / EXPERIMENT))
+        assert isinstance(measured, ApplicationExperiment)
+        conclude(of_own_run(run, measured), run.report, failed=failed)
         return
     if failed:
         raise failed

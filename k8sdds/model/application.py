@@ -298,6 +298,10 @@ class LeftOut(Strict):
     value: str = Field(description="the value")
     why: str = Field(description="what is missing")
 
+    def describe(self) -> str:
+        """Describe the value with the reason, which may name it."""
+        return self.why if self.value in self.why else f"{self.value}: {self.why}"
+
 
 class ApplicationExperiment(Experiment):
     """An experiment that measures the configurations of an application; `k8sdds run --application` writes it."""

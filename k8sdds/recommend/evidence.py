@@ -170,7 +170,7 @@ def of_trials(
         tuple(unmeasured),
         (
             *((_renamed(choices), why) for choices, why in known.excluded),
-            *(({each.choice: each.value}, f"{each.value}: {each.why}") for each in experiment.left_out),
+            *(({each.choice: each.value}, each.describe()) for each in experiment.left_out),
         ),
         folders=(source,),
         trials=len(best),

@@ -270,7 +270,7 @@ def _option(each: Ranked | None) -> dict[str, Any] | None:
         "tied": each.tied, "repetitions": each.option.repetitions, "failed": dict(each.option.failed),
         "requirements": [
             {
-                "flow": j.requirement.flow, "metric": j.requirement.metric, "limit": j.requirement.limit,
+                "flow": j.requirement.flow or None, "metric": j.requirement.metric, "limit": j.requirement.limit,
                 "text": j.requirement.text, "verdict": j.verdict, "value": j.value, "ci_low": j.low, "ci_high": j.high,
                 "n": j.n, "further_repetitions": j.further, "why": j.why,
             }

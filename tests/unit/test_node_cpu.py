@@ -13,7 +13,7 @@ from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, judge_flows
 from k8sdds.campaign import applications, node_cpu
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Cell, Participant, Trial
-from k8sdds.recommend import evidence
+from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads import TrialOutputs
@@ -107,6 +107,11 @@ def test_the_budget_of_a_node_is_judged_by_the_sum_of_all_flows(
         f"all flows: CPU of each node (participants of all flows + softirqs) <= {limit:g} %"
     )
     assert judged.verdict == verdict and judged.n == 5
+    # In JSON, a requirement of all flows has no flow.
+    assert [each["flow"] for each in results.data(found)["recommended"]["requirements"]][-2:] == [
+        "commands",
+        None,
+    ]
     assert judged.value == pytest.approx(22, rel=0.05)  # 2 × 10 % and 2 × 1 % of softirqs
 
 

@@ -84,7 +84,8 @@ def test_the_answer_names_what_the_testbed_does_not_have(tmp_path: Path) -> None
         (next(iter(choices.items())), why) for choices, why in evidence.of_own_run(run, own).excluded
     )
     assert "does not have the network" in excluded["network", "flannel-vxlan"]
-    assert ("tuning", "rt") in excluded
+    # A reason that names the value is not preceded by it.
+    assert excluded["tuning", "rt"] == "tuning rt: no access"
 
 
 def test_networks_that_the_user_requests_are_not_left_out() -> None:
