@@ -13,12 +13,12 @@ namespace {
 constexpr int64_t interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 5'000'000'000;
 constexpr int blocked_checks = 3;                          // 15 s within one round of tasks
 constexpr double stop_s = 5;
+constexpr int wake_signal = SIGUSR1;                       // ends a wait of the housekeeping thread, which may take 1 s
 
-sigset_t end_signals() {
+sigset_t handled_signals() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    for (const int number : {SIGINT, SIGTERM, wake_signal}) sigaddset(&set, number);
     return set;
 }
 
@@ -28,7 +28,7 @@ void Housekeeping::block_signals() {
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
-    const sigset_t set = end_signals();
+    const sigset_t set = handled_signals();
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
@@ -55,7 +55,10 @@ void Housekeeping::finish() {
         finished_.store(true);
     }
     finish_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    if (thread_.joinable()) {
+        pthread_kill(thread_.native_handle(), wake_signal);
+        thread_.join();
+    }
     if (watchdog_.joinable()) watchdog_.join();
 }
 
@@ -75,7 +78,7 @@ void Housekeeping::on_signal(int number) {
 }
 
 void Housekeeping::run() {
-    const sigset_t set = end_signals();
+    const sigset_t set = handled_signals();
     while (!finished_.load()) {
         const int64_t now = now_ns();
         // stop() may notify a thread just before it begins to wait.
@@ -101,7 +104,7 @@ void Housekeeping::run() {
         const int64_t left = std::max<int64_t>(wake - now_ns(), 0);
         const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
         const int number = sigtimedwait(&set, nullptr, &timeout);
-        if (number > 0) on_signal(number);
+        if (number > 0 && number != wake_signal) on_signal(number);
     }
 }
 
