@@ -192,6 +192,11 @@ class Metrics(BaseModel):
         " lab: the time in which the CNI plugins add a pod to a node", only=POD_STARTS)
     pod_containers_s: float | None = metric("containers of a pod", "s", "pod start", "testbed",
         "Third step: until the condition `Ready`; mean over the pods", only=POD_STARTS)
+    pods_matched_s: float | None = metric("two new pods matched over DDS", "s", "pod start", "testbed",
+        "Time from the request to create the first of two pods until the data endpoints of a publisher in one and of a subscriber"
+        " in the other had matched, by the clock of the machine that runs k8sdds. Null without `dds`", only=POD_STARTS)
+    pods_matching_s: float | None = metric("matching of two ready pods", "s", "pod start", "testbed",
+        "Its last part: since both pods were ready. Contains the start of the two programs through the API server", only=POD_STARTS)
     conntrack_entries: int | None = metric("new conntrack entries", "entries", "throughput", "testbed",
         "Entries in the connection tracking of the client's node after the attempt, minus those before it. An entry remains for"
         " up to 2 minutes after its connection was closed. Null if the node tracks no connections", scale="linear",

@@ -79,6 +79,8 @@ class Description(BaseModel):
     proxy: str | None = column("cell", "experiment",
         "Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown", only=SERVICES)
     pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=POD_STARTS)
+    dds: str | None = column("cell", "experiment", "Middleware with which two of these pods found each other; missing: with none",
+        only=POD_STARTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     loss_percent: list[float] | None = column("cell", "experiment",

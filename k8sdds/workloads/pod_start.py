@@ -9,11 +9,11 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from k8sdds.model.trial import Cell
+from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
-from k8sdds.system.shapes import Number, Shape
+from k8sdds.system.shapes import Integer, Number, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.tools.transactions import Exchange, Transactions
@@ -21,6 +21,8 @@ from k8sdds.workloads.tools.transactions import Exchange, Transactions
 FILE = "pod-starts.json"
 """What the testbed writes into the folder of an attempt."""
 MAX_PODS = 100
+PAIR = (FIRST_PUBLISHER, FIRST_SUBSCRIBER)
+"""What two of the pods run if they are to match."""
 CONDITIONS = {
     "scheduled_s": "PodScheduled", "network_ready_s": "PodReadyToStartContainers", "ready_s": "Ready",
 }  # fmt: skip
@@ -32,6 +34,10 @@ class PodStartOptions(Strict):
     """Options of the pod-start test."""
 
     pods: int = Field(default=1, ge=1, le=MAX_PODS, description="number of pods that are created at once")
+    dds: Literal["cyclonedds", "fastdds"] | None = Field(
+        default=None,
+        description="middleware with which two of the pods find each other; null: none (clusters)",
+    )
 
 
 class OneStart(Shape):
@@ -44,6 +50,17 @@ class OneStart(Shape):
     coarse: bool = False
 
 
+class Match(Shape):
+    """How a publisher and a subscriber in two of the pods found each other."""
+
+    pods: list[str] = Field(default_factory=list)
+    since_request_s: Number | None = None
+    since_ready_s: Number | None = None
+    clock_error_s: Number | None = None
+    received: Integer = 0
+    failure: str = ""
+
+
 class Starts(Shape):
     """The file `pod-starts.json`."""
 
@@ -52,6 +69,7 @@ class Starts(Shape):
     failure: str = ""
     last_step: Literal["ready_s", "network_ready_s"] = "ready_s"
     """The step that a pod has to reach. In the lab, CNI plugins set up a network, and no container is started."""
+    match: Match | None = None
 
 
 def read(folder: Path) -> Starts | None:
@@ -72,7 +90,7 @@ class PodStart(Exchange):
     histograms: tuple[str, ...] = ()
     metrics: tuple[str, ...] = (
         "pods_ready_s", "pod_start_mean_s", "pod_start_p50_s", "pod_start_p90_s", "pod_scheduling_s", "pod_network_s",
-        "pod_containers_s",
+        "pod_containers_s", "pods_matched_s", "pods_matching_s",
     )  # fmt: skip
 
     @property
@@ -84,6 +102,15 @@ class PodStart(Exchange):
         """Return the number of pods of the cell."""
         return PodStartOptions(**cell.test_options).pods
 
+    def unsupported(self, cell: Cell) -> str | None:
+        """Return why these pods cannot be started, or None."""
+        options = PodStartOptions(**cell.test_options)
+        if options.dds and options.pods < len(PAIR):
+            return "dds is measured between two of the pods: set pods to 2 or more"
+        if options.dds and cell.policies:
+            return "dds: policies do not admit the packets of the new pods: leave out one of the two"
+        return super().unsupported(cell)
+
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the times of all pods, and the mean of each step."""
         starts = read(outputs.folder)
@@ -94,6 +121,9 @@ class PodStart(Exchange):
         )
         if starts.last_step == "ready_s":
             _set_starts(record, starts)
+        if starts.match is not None:
+            record.pods_matched_s = starts.match.since_request_s
+            record.pods_matching_s = starts.match.since_ready_s
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if not all pods got ready, or a step was not seen when it happened, or None."""
@@ -109,6 +139,8 @@ class PodStart(Exchange):
             late = [name for name in starts.pods if name not in ready]
             unseen = f": {CONDITIONS[starts.last_step]} of {_named(late)} was not reported" if late else ""
             return f"no-pods: {len(ready)} of {wanted} pods got ready{unseen}"
+        if PodStartOptions(**outputs.trial.cell.test_options).dds and (reason := _unmatched(starts.match)):
+            return f"no-match: {reason}"
         return super().invalid(outputs)
 
     def describe(self, record: Metrics) -> str:
@@ -117,7 +149,19 @@ class PodStart(Exchange):
             return f"CNI plugins need {record.pod_network_s * 1e3:.0f} ms for a pod"
         if record.pods_ready_s is None or record.pod_start_mean_s is None:
             return "time until pods are ready unknown"
-        return f"all pods ready after {record.pods_ready_s:.2f} s, mean {record.pod_start_mean_s:.2f} s"
+        matched = f", two matched after {record.pods_matched_s:.2f} s" if record.pods_matched_s else ""
+        return (
+            f"all pods ready after {record.pods_ready_s:.2f} s, mean {record.pod_start_mean_s:.2f} s{matched}"
+        )
+
+
+def _unmatched(match: Match | None) -> str:
+    """Return why two pods are not known to have matched; empty: a sample has passed between them."""
+    if match is None:
+        return "no pods were to match"
+    if match.failure or match.since_request_s is None:
+        return f"pods {' and '.join(match.pods)}: {match.failure or 'the time of the match is missing'}"
+    return "" if match.received else f"no sample passed between pods {' and '.join(match.pods)}"
 
 
 def _set_starts(record: Metrics, starts: Starts) -> None:

@@ -11,19 +11,20 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds import versions
+from k8sdds import middleware, versions
 from k8sdds.bundle import contents, golang
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.datapath import LabNode
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
-from k8sdds.testbeds.cluster import pod_room, pod_starts, pods
+from k8sdds.testbeds.cluster import pod_matching, pod_room, pod_starts, pods
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.lab import pod_starts as lab_pod_starts
 from k8sdds.workloads import TrialOutputs, find, pod_start
+from k8sdds.workloads.pod_start import PodStartOptions
 
 NUMBERS = itertools.count()
 STEPS = ("PodScheduled", "PodReadyToStartContainers", "Ready")
@@ -43,10 +44,16 @@ class Pool:
         self.error = error
         self.steps = steps
         self.listeners: list[Callable[[dict[str, Any], float], None]] = []
-        self.watch = SimpleNamespace(listeners=self.listeners, wait_ready=self.wait_ready, listings=1)
+        self.watch = SimpleNamespace(
+            listeners=self.listeners, wait_ready=self.wait_ready, listings=1, pod=self.state
+        )
 
     def pod(self, slot: Slot) -> Any:
-        return SimpleNamespace(node=slot.node)
+        return SimpleNamespace(node=slot.node, interface="eth0", mtu_bytes=1450)
+
+    def state(self, name: str) -> dict[str, Any]:
+        node = len(self.exists[name]["metadata"]["name"])
+        return {"status": {"podIPs": [{"ip": f"10.244.0.{node}"}, {"ip": "fd00::1"}]}}
 
     def new_name(self, slot: Slot) -> str:
         return f"{slot.participant}-{next(NUMBERS)}"
@@ -81,8 +88,10 @@ def slots(host: bool = False) -> list[Slot]:
     return [Slot.of(Participant.named(name), node, host, cell(1)) for name, node in named.items()]
 
 
-def measure(pool: Pool, folder: Path, count: int, host: bool = False) -> Any:
-    pod_starts.measure(cast(PodPool, pool), cell(count), slots(host), folder)
+def measure(pool: Pool, folder: Path, count: int, host: bool = False, **options: Any) -> Any:
+    own = cell(count)
+    own = own.model_copy(update={"test_options": own.test_options | options})
+    pod_starts.measure(cast(PodPool, pool), own, slots(host), folder, cast(Any, None))
     return json.loads((folder / pod_start.FILE).read_text())
 
 
@@ -117,9 +126,75 @@ def test_pods_start_on_the_nodes_of_the_participants_and_are_deleted(tmp_path: P
     assert pool.posted[-1]["spec"]["hostNetwork"]
 
 
+def test_two_pods_match_on_the_nodes_of_the_participants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def matched(cell: Cell, dds: str, names: Any, endpoints: Any, *_: Any) -> dict[str, Any]:
+        assert dds == "fastdds" and [p.name for p in names] == list(endpoints) == ["pub0", "sub0"]
+        assert all(endpoint.address.startswith("10.244.0.") for endpoint in endpoints.values())
+        return {"matched_s": 1e9 + 20, "received": 7, "clock_error_s": 0.001}
+
+    monkeypatch.setattr(pod_matching, "measure", matched)
+    monkeypatch.setattr("k8sdds.testbeds.cluster.pod_starts.time.monotonic", lambda: 1e9)
+    pool = Pool()
+    found = measure(pool, tmp_path, 4, dds="fastdds")
+    assert len(pool.posted) == len(found["pods"]) == 4 and pool.exists == {}
+    first, second, *others = pool.posted
+    for body, name, node in ((first, "pub0", "n1"), (second, "sub0", "n2")):
+        (container,) = body["spec"]["containers"]
+        assert container["name"] == name and container["resources"]["requests"]["cpu"] == "50m"
+        affinity = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert [term["matchFields"][0]["values"] for term in affinity["nodeSelectorTerms"]] == [[node]]
+    assert all(body["metadata"]["name"].startswith("start-") for body in pool.posted)
+    assert {body["spec"]["containers"][0]["name"] for body in others} == {"start"}
+    assert found["match"]["pods"] == [body["metadata"]["name"] for body in (first, second)]
+    assert found["match"]["since_request_s"] == 20 and found["match"]["since_ready_s"] == 17
+    record = Metrics()
+    find("pod-start").measure(record, outputs(tmp_path, 4))
+    assert (record.pods_matched_s, record.pods_matching_s) == (20, 17)
+
+
+@pytest.mark.parametrize(
+    ("match", "reason"),
+    [
+        (None, "no-match: no pods were to match"),
+        ({"pods": ["a", "b"], "failure": "sub0: no peer"}, "no-match: pods a and b: sub0: no peer"),
+        ({"pods": ["a", "b"], "since_request_s": 1.0}, "no-match: no sample passed between pods a and b"),
+        ({"pods": ["a", "b"], "received": 9}, "no-match: pods a and b: the time of the match is missing"),
+    ],
+)
+def test_a_match_needs_samples(tmp_path: Path, match: dict[str, Any] | None, reason: str) -> None:
+    pods = {name: {"ready_s": 1.0} for name in "ab"}
+    (tmp_path / pod_start.FILE).write_text(json.dumps({"pods": pods, "all_ready_s": 1.0, "match": match}))
+    attempt = outputs(tmp_path, 2)
+    assert not (find("pod-start").invalid(attempt) or "").startswith("no-match")
+    attempt.trial.cell.test_options["dds"] = "cyclonedds"
+    assert find("pod-start").invalid(attempt) == reason
+
+
+def test_a_match_needs_two_pods_and_a_cluster() -> None:
+    def unsupported(count: int, **values: Any) -> str:
+        own = cell(count, network="flannel-vxlan", **values)
+        own.test_options["dds"] = "cyclonedds"
+        return find("pod-start").unsupported(own) or ""
+
+    assert "set pods to 2 or more" in unsupported(1) and "policies" in unsupported(2, policies=1)
+    assert unsupported(2) == ""
+    own = cell(2, network="flannel-vxlan")
+    own.test_options["dds"] = "cyclonedds"
+    (problem,) = lab_pod_starts.problems([own])
+    assert "cannot match over DDS" in problem.what and "--testbed cluster" in problem.remedy
+    assert pod_starts.problems([own]) == []
+    second = own.model_copy(update={"network": "macvlan"})
+    (problem,) = pod_starts.problems([second])
+    assert problem.what.startswith("macvlan: dds: ")
+    chosen = PodStartOptions.model_json_schema()["properties"]["dds"]["anyOf"][0]["enum"]
+    assert all(name in middleware.MIDDLEWARES for name in chosen)
+
+
 def test_no_other_test_starts_pods(tmp_path: Path) -> None:
     pool = Pool()
-    pod_starts.measure(cast(PodPool, pool), cell(1, test="ping"), slots(), tmp_path)
+    pod_starts.measure(cast(PodPool, pool), cell(1, test="ping"), slots(), tmp_path, cast(Any, None))
     assert pool.posted == [] and list(tmp_path.iterdir()) == []
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from k8sdds import versions, workloads
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
-from k8sdds.model.trial import Cell
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.model.ip_families import address_of
+from k8sdds.model.trial import Cell, Endpoint, Participant
+from k8sdds.networks import find
+from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.testbeds.cluster import pod_matching, pods
+from k8sdds.testbeds.cluster.pod_matching import Execute
 from k8sdds.testbeds.cluster.pod_pool import PodPool, parallel
 from k8sdds.testbeds.cluster.pods import MIB, Slot
-from k8sdds.workloads.pod_start import FILE
+from k8sdds.workloads.pod_start import FILE, PAIR, PodStartOptions
 
 NAME = "start"
 """Begins the names of the pods, and is their role."""
@@ -24,31 +29,88 @@ MEMORY = {"requests": f"{8 * MIB}", "limits": f"{64 * MIB}"}
 """The pods only wait: many fit on a node."""
 
 
-def measure(pool: PodPool, cell: Cell, slots: Iterable[Slot], folder: Path) -> None:
+def problems(cells: Iterable[Cell]) -> list[Problem]:
+    """Return the cells whose new pods cannot match over DDS."""
+    return [
+        Problem(
+            f"{cell.network_label}: dds: the address of a new pod on its second interface is not known",
+            "leave out dds, or use another network",
+            input=True,
+        )
+        for cell in cells
+        if workloads.find(cell.test).started_pods(cell) and _dds(cell) and find(cell.network).pod_interface
+    ]
+
+
+def _dds(cell: Cell) -> str | None:
+    return PodStartOptions(**cell.test_options).dds
+
+
+def measure(pool: PodPool, cell: Cell, slots: Iterable[Slot], folder: Path, execute: Execute) -> None:
     """Start the pods that a cell requests, write their times into the attempt's folder, and delete them.
 
-    The scheduler chooses among the nodes of the participants, which have the image.
+    The scheduler chooses among the nodes of the participants, which have the image. Two pods that are to match over
+    DDS are on the nodes of the first publisher and the first subscriber.
     """
     count = workloads.find(cell.test).started_pods(cell)
     if not count:
         return
-    running = list(slots)
-    nodes = list(dict.fromkeys(pool.pod(slot).node for slot in running))
-    own = replace(running[0], participant=NAME, role=NAME, node=nodes[0], cpu_quota=None, sysctls=())
-    bodies = [_body(pool.manifest(own, pool.new_name(own)), nodes) for _ in range(count)]
-    document = _timed(pool, bodies)
+    running = {slot.participant: slot for slot in slots}
+    nodes = list(dict.fromkeys(pool.pod(slot).node for slot in running.values()))
+    own = replace(next(iter(running.values())), node=nodes[0], cpu_quota=None, sysctls=())
+    pair: dict[Participant, str] = {}
+    bodies = []
+    for participant in PAIR if _dds(cell) else ():
+        place = pool.pod(running[participant.name]).node
+        slot = replace(own, participant=participant.name, role=NAME, node=place)
+        pair[participant] = pool.new_name(replace(slot, participant=NAME))
+        bodies.append(_body(pool.manifest(slot, pair[participant]), [place]))
+    waiting = replace(own, participant=NAME, role=NAME)
+    bodies += [
+        _only_waiting(_body(pool.manifest(waiting, pool.new_name(waiting)), nodes))
+        for _ in range(count - len(bodies))
+    ]
     folder.mkdir(parents=True, exist_ok=True)
+
+    def match() -> dict[str, Any]:
+        """Let the pair match as soon as its pods are ready."""
+        pool.watch.wait_ready(pair.values())
+        endpoints = {
+            participant.name: _endpoint(pool, name, running[participant.name])
+            for participant, name in pair.items()
+        }
+        return pod_matching.measure(cell, str(_dds(cell)), pair, endpoints, folder, execute)
+
+    document = _timed(pool, bodies, match if pair else dict)
+    if "pods" in document:
+        document["match"] = _since(document, pair) if pair else None
+        del document["created_s"]
     (folder / FILE).write_text(json.dumps(document, indent=1) + "\n")
 
 
+def _endpoint(pool: PodPool, name: str, neighbor: Slot) -> Endpoint:
+    """Return address and interface of a ready pod, whose node also has this participant."""
+    addresses = pods.addresses(pool.watch.pod(name) or {"status": {}})
+    address = address_of(neighbor.ip_family, addresses) if neighbor.ip_family else next(iter(addresses), "")
+    pod = pool.pod(neighbor)
+    return Endpoint(address, pod.interface, None, pod.mtu_bytes)
+
+
+def _since(document: Mapping[str, Any], pair: Mapping[Participant, str]) -> dict[str, Any]:
+    """Return the match with its time since the first request for one of its pods, and since both were ready."""
+    match, created_s = dict(document["match"]), document["created_s"]
+    if "matched_s" in match:
+        matched_s = match.pop("matched_s")
+        match["since_request_s"] = matched_s - min(created_s[name] for name in pair.values())
+        ready_s = [created_s[name] + (document["pods"][name]["ready_s"] or 0) for name in pair.values()]
+        match["since_ready_s"] = matched_s - max(ready_s)
+    return {"pods": list(pair.values()), **match}
+
+
 def _body(body: dict[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
-    """Change a participant's pod into one that only starts, on any of these nodes."""
+    """Change a participant's pod into one that is no participant, on any of these nodes."""
     # Participants are told apart by this label.
     del body["metadata"]["labels"][versions.PARTICIPANT_LABEL]
-    for container in body["spec"]["containers"]:
-        resources = container["resources"]
-        resources["requests"] = {"cpu": CPU_REQUEST, "memory": MEMORY["requests"]}
-        resources["limits"] = {"memory": MEMORY["limits"]}
     terms = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = terms["nodeSelectorTerms"]
     (field,) = term["matchFields"]
@@ -57,11 +119,28 @@ def _body(body: dict[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
     return body
 
 
-def _timed(pool: PodPool, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _only_waiting(body: dict[str, Any]) -> dict[str, Any]:
+    """Let a pod request and use little."""
+    for container in body["spec"]["containers"]:
+        resources = container["resources"]
+        resources["requests"] = {"cpu": CPU_REQUEST, "memory": MEMORY["requests"]}
+        resources["limits"] = {"memory": MEMORY["limits"]}
+    return body
+
+
+def _timed(
+    pool: PodPool, bodies: Sequence[dict[str, Any]], match: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
     """Create pods, wait until all are ready, and delete them, also after an error.
 
+    Args:
+        pool: The pods of the campaign.
+        bodies: The pods to create.
+        match: Called in a thread while the pods start.
+
     Returns:
-        The times of all pods (`pods`); or why a pod did not get ready (`failure`).
+        The times of all pods (`pods`), when they were requested (`created_s`) and what `match` returned; or why a pod
+        did not get ready (`failure`).
     """
     names = [body["metadata"]["name"] for body in bodies]
     starts, own = PodStarts(), frozenset(names)
@@ -70,22 +149,32 @@ def _timed(pool: PodPool, bodies: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if pod["metadata"]["name"] in own and "deletionTimestamp" not in pod["metadata"]:
             starts.observe(pod, at_s)
 
+    created_s: dict[str, float] = {}
+
     def create(body: dict[str, Any]) -> None:
-        starts.created(body["metadata"]["name"], time.monotonic())
+        name = body["metadata"]["name"]
+        created_s[name] = time.monotonic()
+        starts.created(name, created_s[name])
         pool.post(body)
 
     pool.watch.listeners.append(observe)
     listings = pool.watch.listings
     began_s = time.monotonic()
     try:
-        parallel(create, bodies)
-        pool.watch.wait_ready(names)
+        with ThreadPoolExecutor(1) as executor:
+            try:
+                parallel(create, bodies)
+                matching = executor.submit(match)
+                pool.watch.wait_ready(names)
+                matched = matching.result()
+            finally:
+                # Before the thread is awaited, whose programs end with their pods.
+                pool.watch.listeners.remove(observe)
+                pool.remove(names)
     except PrerequisiteError as error:
         return {"failure": error.message}
-    finally:
-        pool.watch.listeners.remove(observe)
-        pool.remove(names)
     if pool.watch.listings != listings:
         return {"failure": "the watch of the pods broke, so that steps may have been missed"}
     last_s = starts.last_s()
-    return {"pods": starts.facts(), "all_ready_s": last_s - began_s if last_s else None}
+    times = {"pods": starts.facts(), "all_ready_s": last_s - began_s if last_s else None}
+    return {**times, "match": matched, "created_s": created_s}

@@ -378,7 +378,7 @@ class ClusterSession:
         before = self._read_clocks(pods) if compares_clocks else {}
         slots = self._slots(trial.cell)
         raw_files = launches[0].directory.parent
-        pod_starts.measure(self._pods, trial.cell, slots.values(), raw_files)
+        pod_starts.measure(self._pods, trial.cell, slots.values(), raw_files, self._execution)
         counted = self._services.counters(trial.cell, slots)
         profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
         with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
@@ -409,6 +409,11 @@ class ClusterSession:
         notes = filter(None, (f"{UNPROVEN}: {unproven}" if unproven else "", no_profile))
         warnings = (*measurement.warnings, *notes)
         return replace(measurement, **counters, warnings=warnings)
+
+    def _execution(self, pod: str, launch: Launch, deadline_s: float) -> ParticipantExec:
+        """Return the execution of a program in a pod of this campaign, on all cores."""
+        output = trial_run.output_folder(launch.directory)
+        return ParticipantExec(self._client, self._namespace.name, pod, launch, output, (), deadline_s)
 
     def _profiler(self, folder: Path, pods: dict[str, ReadyPod]) -> Profiler:
         """Return what profiles an attempt of the participants in these pods."""

@@ -24,7 +24,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.testbeds.lab import cni_runner
 from k8sdds.testbeds.lab.lab_network import PING_INTERVAL_S, PING_TIMEOUT_S, LabNetwork
 from k8sdds.testbeds.lab.topology import topology_of
-from k8sdds.workloads.pod_start import FILE
+from k8sdds.workloads.pod_start import FILE, PodStartOptions
 
 NAME = "start"
 """Begins the names of the pods."""
@@ -50,6 +50,11 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
             what = f"{cell.network_label}: test {cell.test} times CNI plugins in the lab, but {network.no_cni_plugins}"
             remedy = f"use networks whose plugins need no daemon ({able}), or measure on a cluster: --testbed cluster"
             found[what] = Problem(what, remedy, input=True)
+        elif PodStartOptions(**cell.test_options).dds:
+            what = f"test {cell.test}: the lab starts no program in the new pods, so that they cannot match over DDS"
+            found[what] = Problem(
+                what, "leave out dds, or measure on a cluster: --testbed cluster", input=True
+            )
         elif cell.policies:
             what = f"{cell.network_label}: test {cell.test}: the rules of the lab for policies do not admit new pods"
             found[what] = Problem(what, "leave out policies", input=True)
