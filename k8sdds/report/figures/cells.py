@@ -35,7 +35,7 @@ def draw(
     shade = LinearSegmentedColormap.from_list("shade", [to_rgba(MUTED, 0), to_rgba(MUTED, 0.35)])
     sns.heatmap(
         pd.DataFrame(shades, index=labels), vmin=0, vmax=1, cmap=shade, annot=pd.DataFrame(texts, index=labels),
-        fmt="", cbar=False, linewidths=1, linecolor=PAPER,
+        fmt="", cbar=False, linewidths=1, linecolor=PAPER, clip_on=False,
         annot_kws={"size": FONT - 1.5, "color": INK, "linespacing": 1.1}, ax=ax,
     )  # fmt: skip
     ax.set(xlabel="", ylabel="")

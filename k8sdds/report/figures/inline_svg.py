@@ -198,7 +198,16 @@ def _shape(path: str, digits: int, at: tuple[float, float] = (0, 0)) -> str:
         elif dx or dy:
             parts.append(f"h{_number(dx)}" if dx else f"v{_number(dy)}")
         before = x, y
-    return "".join(parts)
+    return "".join(_joined(parts))
+
+
+def _joined(parts: Iterable[str]) -> Iterator[str]:
+    """Join the straight parts of a path that follow each other in one direction, as in the steps of a distribution."""
+    for direction, alike in itertools.groupby(parts, lambda part: part[:2] if part[1:2] == "-" else part[:1]):
+        if direction.strip("-") in ("h", "v"):
+            yield f"{direction[0]}{_number(round(sum(float(part[1:]) for part in alike), 2))}"
+        else:
+            yield from alike
 
 
 def _number(value: float) -> str:

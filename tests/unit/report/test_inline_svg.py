@@ -87,6 +87,7 @@ def test_shapes_end_where_they_end_in_the_file() -> None:
     assert (
         inline_svg._shape("M 1.04 2 L 1.04 12.34 L 11.24 12.34 L 12.5 0.31 z", 1) == "M1 2v10.3h10.2l1.3-12z"
     )
+    assert inline_svg._shape("M 0 0 L 2 0 L 3.5 0 L 3.5 4 L 3.5 3 L 0 3 L -1 3", 1) == "M0 0h3.5v4v-1h-4.5"
     assert inline_svg._shape("M 0 0 L 0 2.5", 1, (83.52, 158.44)) == "M83.5 158.4v2.5"
     assert (
         inline_svg._shape("M 0 1.22 C 0.32 1.22 0.63 1.09 0.86 0.86 z", 2)
