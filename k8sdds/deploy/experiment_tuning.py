@@ -1,4 +1,4 @@
-"""Apply a tuning set to the nodes of a deployed cluster for some trials, and restore the original settings."""
+"""Apply tuning sets and settings of links to the nodes of a cluster for some trials, and restore the originals."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from k8sdds.deploy import profiles, tuning
+from k8sdds.deploy.tuning import Interface
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
 
 FOLDER = tuning.EXPERIMENT_FOLDER
-_SETTINGS = ("sysctl", "offload", "ring")
+_SETTINGS = ("sysctl", "mtu", "offload", "ring")
 """Facts that are settings of a machine."""
 
 Lines = tuple[str, ...]
 
 
-def unsupported(cluster: str, name: str) -> dict[str, Lines]:
-    """Return the settings of a tuning set that machines of a cluster do not have, by machine. Makes no changes."""
+def unsupported(cluster: str, sets: Sequence[str], interface: Interface) -> dict[str, Lines]:
+    """Return the settings that machines of a cluster do not have, by machine. Makes no changes."""
     with _connected(cluster) as (profile, connections):
-        facts = _gather(profile, connections, [name])
-    notes = {machine: tuning.plan([name], lines, FOLDER).notes for machine, lines in facts.items()}
+        facts = _gather(profile, connections, sets)
+    notes = {machine: tuning.plan(sets, lines, FOLDER, interface).notes for machine, lines in facts.items()}
     return {machine: found for machine, found in notes.items() if found}
 
 
-def apply(cluster: str, name: str) -> tuple[dict[str, Lines], dict[str, Lines]]:
-    """Apply a tuning set to all machines of a cluster.
+def apply(
+    cluster: str, sets: Sequence[str], interface: Interface
+) -> tuple[dict[str, Lines], dict[str, Lines]]:
+    """Apply tuning sets and settings of the interface between the nodes to all machines of a cluster.
 
     Returns:
         The settings of each machine before and after, as lines of facts.
@@ -37,20 +40,22 @@ def apply(cluster: str, name: str) -> tuple[dict[str, Lines], dict[str, Lines]]:
     with _connected(cluster) as (profile, connections):
         # A killed campaign leaves its settings.
         _undo(profile, connections)
-        before = _gather(profile, connections, [name])
-        scripts = {machine: tuning.plan([name], lines, FOLDER).script for machine, lines in before.items()}
+        before = _gather(profile, connections, sets)
+        scripts = {
+            machine: tuning.plan(sets, lines, FOLDER, interface).script for machine, lines in before.items()
+        }
         changing = [machine for machine, script in scripts.items() if script]
         connections.all(lambda host: _run(host, scripts[host.name]), changing)
-        after = _gather(profile, connections, [name])
+        after = _gather(profile, connections, sets)
     for machine, lines in after.items():
-        if changes := tuning.plan([name], lines, FOLDER).changes:
-            raise PrerequisiteError(f"{machine}: tuning {name} is not in effect: {'; '.join(changes)}")
+        if changes := tuning.plan(sets, lines, FOLDER, interface).changes:
+            raise PrerequisiteError(f"{machine}: settings are not in effect: {'; '.join(changes)}")
     return {machine: _settings(lines) for machine, lines in before.items()}, {
         machine: _settings(lines) for machine, lines in after.items()
     }
 
 
-def restore(cluster: str, name: str, before: dict[str, Lines]) -> None:
+def restore(cluster: str, sets: Sequence[str], before: dict[str, Lines]) -> None:
     """Restore the original settings of all machines, and verify that they are those of `before`.
 
     Raises:
@@ -58,12 +63,12 @@ def restore(cluster: str, name: str, before: dict[str, Lines]) -> None:
     """
     with _connected(cluster) as (profile, connections):
         _undo(profile, connections)
-        after = _gather(profile, connections, [name])
+        after = _gather(profile, connections, sets)
     for machine, lines in after.items():
         # After a failed attempt to apply it, the settings before are not known.
         if differing := sorted(set(_settings(lines)) ^ set(before.get(machine, _settings(lines)))):
             raise PrerequisiteError(
-                f"{machine}: settings differ from those before tuning {name}: {'; '.join(differing)}",
+                f"{machine}: settings differ from those before the experiment: {'; '.join(differing)}",
                 "another program may have changed them: restore them by hand",
             )
 

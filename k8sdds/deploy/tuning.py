@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
+from k8sdds.model.link import FEATURES
 from k8sdds.system import yaml_text
 from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.strict import Strict
@@ -21,15 +22,18 @@ from k8sdds.system.strict import Strict
 FOLDER = "/etc/k8sdds/tuning"
 EXPERIMENT_FOLDER = "/etc/k8sdds/experiment-tuning"
 UNIT = "k8sdds-tuning.service"
-FEATURES = {"gro": "generic-receive-offload", "tso": "tcp-segmentation-offload"}
-"""ethtool's names of offloads."""
+SHORT_NAMES = {
+    "generic-receive-offload": "gro", "generic-segmentation-offload": "gso", "tcp-segmentation-offload": "tso",
+}  # fmt: skip
+"""ethtool's short names of features."""
 SETS = ShippedFiles("deploy/tuning", "tuning set")
 
 
 class Interface(Strict):
     """Settings of the network interface between the nodes."""
 
-    offloads: dict[Literal["gro", "tso"], bool] = Field(default={})
+    mtu: int | None = None
+    offloads: dict[Literal["gro", "gso", "tso", "uso", "tunnel"], bool] = Field(default={})
     rings: dict[Literal["rx", "tx"], int] = Field(default={})
 
 
@@ -44,14 +48,14 @@ class TuningSet(Strict):
 
 @dataclass(frozen=True)
 class Setting:
-    """A value for one parameter: `sysctl KEY`, `offload DEVICE NAME` or `ring DEVICE NAME`."""
+    """A value for one parameter: `sysctl KEY`, `mtu DEVICE`, `offload DEVICE NAME` or `ring DEVICE NAME`."""
 
     kind: str
-    """`sysctl`, `offload` or `ring`."""
+    """`sysctl`, `mtu`, `offload` or `ring`."""
     where: str
     """The sysctl's key, or the device."""
     name: str
-    """Name of the offload or ring; empty for a sysctl."""
+    """Name of the offload or ring; empty for others."""
     value: str
 
     @property
@@ -62,13 +66,15 @@ class Setting:
     @property
     def description(self) -> str:
         """Description for the user: `eth0 ring rx`."""
-        return self.where if self.kind == "sysctl" else f"{self.where} {self.kind} {self.name}"
+        return self.where if self.kind == "sysctl" else f"{self.where} {self.kind} {self.name}".rstrip()
 
     @property
     def command(self) -> str:
         """The command that applies the setting."""
         if self.kind == "sysctl":
             return f"sysctl -qw {self.where}={shlex.quote(self.value)}"
+        if self.kind == "mtu":
+            return f"ip link set dev {self.where} mtu {self.value}"
         if self.kind == "ring":
             return f"ethtool -G {self.where} {self.name} {self.value}"
         return f"ethtool -K {self.where} {self.name} {self.value}"
@@ -118,10 +124,12 @@ fi
 printf 'tuning\tdevice %s\n' "$DEVICE"
 for device in $DEVICE $(awk '$1 != "sysctl" { print $2 }' $FOLDER/former 2>/dev/null | sort -u); do
   [ -e "/sys/class/net/$device" ] || continue
+  printf 'tuning\tmtu %s - %s %s\n' "$device" "$(cat "/sys/class/net/$device/mtu")" \
+    "$(ip -details -oneline link show dev "$device" | sed -n 's/.* maxmtu \([0-9]*\).*/\1/p')"
   if ! command -v ethtool >/dev/null 2>&1; then printf 'tuning\tethtool none\n'; break; fi
   ethtool -k "$device" 2>/dev/null | awk -v device="$device" '
-    $1 == "generic-receive-offload:" { print "tuning\toffload " device " gro " $2 " " $3 }
-    $1 == "tcp-segmentation-offload:" { print "tuning\toffload " device " tso " $2 " " $3 }'
+    BEGIN { OFFLOADS }
+    $1 in names { print "tuning\toffload " device " " names[$1] " " $2 " " $3 }'
   ethtool -g "$device" 2>/dev/null | awk -v device="$device" '
     BEGIN { directions["RX:"] = "rx"; directions["TX:"] = "tx" }
     /maximums/ { part = "most" } /Current/ { part = "now" }
@@ -136,7 +144,14 @@ done
 [ -f $FOLDER/apply ] && printf 'tuning\tapply %s\n' "$(sha256sum <$FOLDER/apply | cut -c1-64)"
 :
 )
-"""
+""".replace(
+    "OFFLOADS",
+    "; ".join(
+        f'names["{feature}:"] = "{SHORT_NAMES.get(feature, feature)}"'
+        for features in FEATURES.values()
+        for feature in features
+    ),
+)
 
 
 def facts_script(names: Sequence[str], interface: str | None = None, folder: str = FOLDER) -> str:
@@ -160,6 +175,8 @@ class _TuningFacts:
     """By sysctl: free, fixed, shadowed or none."""
     max_ring: dict[tuple[str, str], int]
     """Maximum ring size by device and direction."""
+    max_mtu: dict[str, int]
+    """Maximum MTU by device."""
     fixed: frozenset[tuple[str, str, str]]
     device: str
     ethtool: bool
@@ -168,7 +185,7 @@ class _TuningFacts:
 
 
 def _parse(lines: Sequence[str]) -> _TuningFacts:
-    current, state, max_ring, fixed, former = {}, {}, {}, set(), {}
+    current, state, max_ring, max_mtu, fixed, former = {}, {}, {}, {}, set(), {}
     device, ethtool, apply = "", True, ""
     for line in lines:
         kind, _, rest = line.partition(" ")
@@ -184,6 +201,10 @@ def _parse(lines: Sequence[str]) -> _TuningFacts:
         elif kind == "ring":
             current["ring", fields[0], fields[1]] = fields[2]
             max_ring[fields[0], fields[1]] = int(fields[3])
+        elif kind == "mtu":
+            current["mtu", fields[0], ""] = fields[2]
+            # Earlier kernels do not report a maximum.
+            max_mtu[fields[0]] = int(fields[3]) if fields[3].isdigit() else int(fields[2])
         elif kind == "device":
             device = fields[0]
         elif kind == "ethtool":
@@ -194,10 +215,12 @@ def _parse(lines: Sequence[str]) -> _TuningFacts:
             name = "" if fields[2] == "-" else fields[2]
             setting = Setting(fields[0], fields[1], name, " ".join(fields[3:]))
             former[setting.parameter] = setting
-    return _TuningFacts(current, state, max_ring, frozenset(fixed), device, ethtool, former, apply)
+    return _TuningFacts(current, state, max_ring, max_mtu, frozenset(fixed), device, ethtool, former, apply)
 
 
-def plan(names: Sequence[str], lines: Sequence[str], folder: str = FOLDER) -> TuningPlan:
+def plan(
+    names: Sequence[str], lines: Sequence[str], folder: str = FOLDER, interface: Interface | None = None
+) -> TuningPlan:
     """Plan the settings of tuning sets on a machine.
 
     Settings of an earlier deploy that no set contains any more are restored. If two sets differ, the later one
@@ -207,9 +230,12 @@ def plan(names: Sequence[str], lines: Sequence[str], folder: str = FOLDER) -> Tu
         names: Names of the sets.
         lines: The output of `facts_script`, without `tuning<tab>`.
         folder: Where the original values are kept. Only settings in FOLDER are applied again at each boot.
+        interface: Settings of the interface between the nodes in addition to those of the sets.
     """
     facts = _parse(lines)
-    settings, notes = _supported(names, facts)
+    settings, notes = _supported({name: load(name) for name in names}, facts)
+    if interface is not None:
+        _add_interface("the experiment", interface, facts, settings, notes)
     # Settings of a removed network card cannot be restored.
     restored = [
         setting
@@ -246,13 +272,12 @@ def plan(names: Sequence[str], lines: Sequence[str], folder: str = FOLDER) -> Tu
 
 
 def _supported(
-    names: Sequence[str], facts: _TuningFacts
-) -> tuple[dict[tuple[str, str, str], Setting], list[str]]:
-    """Return the settings that the machine supports, by parameter, and notes on the others."""
+    sets: Mapping[str, TuningSet], facts: _TuningFacts
+) -> tuple[dict[tuple[str, str, str], Setting], dict[str, None]]:
+    """Return the settings that the machine supports, by parameter, and notes on the others, without duplicates."""
     settings: dict[tuple[str, str, str], Setting] = {}
     notes: dict[str, None] = {}
-    for name in names:
-        tuning_set = load(name)
+    for name, tuning_set in sets.items():
         for key, value in tuning_set.sysctls.items():
             state = facts.state.get(key, "none")
             if state == "free":
@@ -261,23 +286,40 @@ def _supported(
                 notes[
                     _unsupported_sysctl(key, state, facts.current.get(("sysctl", key, ""), ""), str(value))
                 ] = None
-        for offload, on in tuning_set.interface.offloads.items():
-            setting = Setting("offload", facts.device, offload, "on" if on else "off")
+        _add_interface(name, tuning_set.interface, facts, settings, notes)
+    return settings, notes
+
+
+def _add_interface(
+    name: str,
+    interface: Interface,
+    facts: _TuningFacts,
+    settings: dict[tuple[str, str, str], Setting],
+    notes: dict[str, None],
+) -> None:
+    """Add the settings of the interface between the nodes that the machine supports, and notes on the others."""
+    device = facts.device or "no interface"
+    if interface.mtu is not None:
+        if interface.mtu <= facts.max_mtu.get(facts.device, 0):
+            _add(settings, notes, name, Setting("mtu", facts.device, "", str(interface.mtu)))
+        else:
+            notes[f"{device} has an MTU of at most {facts.max_mtu.get(facts.device, 0)} bytes"] = None
+    for offload, on in interface.offloads.items():
+        for feature in FEATURES[offload]:
+            short = SHORT_NAMES.get(feature, feature)
+            setting = Setting("offload", facts.device, short, "on" if on else "off")
             if setting.parameter in facts.current and setting.parameter not in facts.fixed:
                 _add(settings, notes, name, setting)
             elif facts.current.get(setting.parameter) != setting.value and facts.ethtool:
-                notes[f"{facts.device or 'no interface'} does not support {FEATURES[offload]}"] = None
-        for direction, size in tuning_set.interface.rings.items():
-            largest = facts.max_ring.get((facts.device, direction))
-            if largest is not None:
-                _add(settings, notes, name, Setting("ring", facts.device, direction, str(min(size, largest))))
-            elif facts.ethtool:
-                notes[f"{facts.device or 'no interface'} has no {direction} ring whose size can be set"] = (
-                    None
-                )
-        if (tuning_set.interface.offloads or tuning_set.interface.rings) and not facts.ethtool:
-            notes[f"{name}: ethtool is not installed: rings and offloads are not changed"] = None
-    return settings, list(notes)
+                notes[f"{device} does not support {feature}"] = None
+    for direction, size in interface.rings.items():
+        largest = facts.max_ring.get((facts.device, direction))
+        if largest is not None:
+            _add(settings, notes, name, Setting("ring", facts.device, direction, str(min(size, largest))))
+        elif facts.ethtool:
+            notes[f"{device} has no {direction} ring whose size can be set"] = None
+    if (interface.offloads or interface.rings) and not facts.ethtool:
+        notes[f"{name}: ethtool is not installed: rings and offloads are not changed"] = None
 
 
 def _add(
@@ -354,12 +396,12 @@ if [ -f {folder}/former ]; then
   while read -r kind where name value; do
     case $kind in
       sysctl) restore "$where = $value" sysctl -qw "$where=$value" ;;
-      ring) set -- ethtool -G ;;
-      offload) set -- ethtool -K ;;
+      mtu) set -- ip link set dev "$where" mtu "$value" ;;
+      ring) set -- ethtool -G "$where" "$name" "$value" ;;
+      offload) set -- ethtool -K "$where" "$name" "$value" ;;
     esac
     # Settings of a removed network card cannot be restored.
-    [ "$kind" = sysctl ] || [ ! -e "/sys/class/net/$where" ] ||
-      restore "$where $kind $name $value" "$@" "$where" "$name" "$value"
+    [ "$kind" = sysctl ] || [ ! -e "/sys/class/net/$where" ] || restore "$where $kind $name $value" "$@"
   done <{folder}/former
 fi
 [ $failed = 0 ] || exit 1

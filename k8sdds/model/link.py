@@ -157,11 +157,11 @@ class LinkChoice(Shaping):
     ] = Field(
         default=[STANDARD_MTU],
         description="MTU of the nodes' links. The pods' MTU follows it, minus what the network adds to packets,"
-        " unless `mtu` of the network sets it (lab only)",
+        " unless `mtu` of the network sets it",
     )
     offloads: Annotated[list[Offloads], BeforeValidator(as_list), Field(min_length=1)] = Field(
         default=[Offloads()],
-        description="offloads of the nodes' links, on or off; an empty mapping changes nothing (lab only)",
+        description="offloads of the nodes' links, on or off; an empty mapping changes nothing",
     )
 
     lag: Annotated[

@@ -70,6 +70,48 @@ def test_placements_and_tuning_sets_are_axes(
         assert settings == ({"4096 131072 16777216"} if attempt.get("tuning") else set())
 
 
+LINKS = """\
+name: links
+baseline: host
+repetitions: 1
+duration_s: 1
+warmup_s: 0.2
+sweeps:
+  - networks: [host, flannel-vxlan]
+    test: latency
+    link: {mtu: [1500, MTU], offloads: [{}, {tso: false}]}
+"""
+
+
+def test_mtu_and_offloads_of_links_are_axes(
+    one_machine: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+
+    def run(mtu: int, folder: Path) -> tuple[int, str]:
+        (tmp_path / "links.yaml").write_text(LINKS.replace("MTU", str(mtu)))
+        options = ("--testbed", one_machine.name, "-o", str(folder))
+        done = one_machine.k8sdds("run", str(tmp_path / "links.yaml"), *options)
+        assert links() == before
+        return done.returncode, done.stderr
+
+    def links() -> dict[str, str]:
+        script = ["sh", "-c", "cat /sys/class/net/eth0/mtu; ethtool -k eth0"]
+        return {name: nodes.run(one_machine.name, name, script) for name in one_machine.nodes}
+
+    before = links()
+    code, error = run(1400, tmp_path / "run")
+    assert code == 0, error
+    for attempt in valid_attempts(tmp_path / "run"):
+        link, overhead = attempt["link"] or {}, 50 if attempt["network"] == "flannel-vxlan" else 0
+        assert attempt["mtu_bytes"] == link.get("mtu", 1500) - overhead
+        tso = {values["eth0 offload tso"] for values in attempt["node_settings"].values()}
+        assert tso == {"off" if link.get("offloads") else "on"}
+    # The switch between local nodes carries packets of 1500 bytes.
+    code, error = run(9000, tmp_path / "jumbo")
+    assert code == 3 and "do not pass between the nodes" in error, error
+
+
 @pytest.mark.skipif(bool(perf.problems()), reason="this user cannot record all cores")
 def test_a_campaign_with_profile(one_machine: Deployed, tmp_path: Path) -> None:
     options = ("--repeat", "1", "--duration", "2", "--set", "test=throughput", "--profile")

@@ -416,6 +416,6 @@ def test_policies_have_blocks_of_their_own() -> None:
 
 
 def test_nodes_of_other_clusters_are_not_tuned() -> None:
-    (problem,) = NodeTuning("").problems([cell(network="flannel-vxlan", tuning="tcp-buffers")])
+    (problem,) = NodeTuning("", [cell(network="flannel-vxlan", tuning="tcp-buffers")]).problems()
     assert "tuning tcp-buffers: k8sdds has no access to the nodes" in problem.what
-    assert NodeTuning("").problems([cell(network="flannel-vxlan")]) == []
+    assert NodeTuning("", [cell(network="flannel-vxlan")]).problems() == []

@@ -17,7 +17,7 @@ from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster import policies as cluster_policies
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, identifier
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.node_tuning import NodeTuning
+from k8sdds.testbeds.cluster.node_tuning import NodeSettings, NodeTuning
 from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
@@ -142,26 +142,26 @@ def test_campaigns_in_one_namespace_have_policies_of_their_own(cluster: Cluster,
 def test_a_failed_tuning_is_applied_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def apply(cluster: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        calls.append(f"apply {name}")
-        if calls.count(f"apply {name}") == 1:
+    def apply(cluster: str, sets: list[str], _: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        calls.append(f"apply {sets}")
+        if len(calls) == 1:
             raise PrerequisiteError("lost")
         lines = ("sysctl net.ipv4.tcp_rmem free 1 2 3",)
         return {"n1": ()}, {"n1": lines}
 
     monkeypatch.setattr(experiment_tuning, "apply", apply)
     monkeypatch.setattr(
-        experiment_tuning, "restore", lambda cluster, name, before: calls.append(f"restore {name} {before}")
+        experiment_tuning, "restore", lambda cluster, sets, before: calls.append(f"restore {sets} {before}")
     )
-    nodes = NodeTuning("c")
+    nodes, buffers = NodeTuning("c", []), NodeSettings("tcp-buffers")
     with pytest.raises(PrerequisiteError, match="lost"):
-        nodes.provide("tcp-buffers")
-    assert nodes.provide("tcp-buffers") and not nodes.provide("tcp-buffers")
+        nodes.provide(buffers)
+    assert nodes.provide(buffers) and not nodes.provide(buffers)
     assert nodes.seen == {"n1": {"net.ipv4.tcp_rmem": "1 2 3"}}
-    assert nodes.provide("none") and not nodes.provide("none")
+    assert nodes.provide(NodeSettings()) and not nodes.provide(NodeSettings())
     assert calls == [
-        "apply tcp-buffers",
-        "restore tcp-buffers {}",
-        "apply tcp-buffers",
-        "restore tcp-buffers {'n1': ()}",
+        "apply ['tcp-buffers']",
+        "restore ['tcp-buffers'] {}",
+        "apply ['tcp-buffers']",
+        "restore ['tcp-buffers'] {'n1': ()}",
     ]

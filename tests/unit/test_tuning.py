@@ -82,6 +82,25 @@ def test_second_plan_is_empty() -> None:
     assert "ring eno1 rx 256\n" in halfway.script
 
 
+LINK = tuning.Interface(mtu=9000, offloads={"gro": True, "uso": False})
+
+
+def test_an_experiment_sets_mtu_and_offloads_of_the_interface() -> None:
+    lines = [*CARD, "mtu eno1 - 1500 9194", "offload eno1 tx-udp-segmentation on "]
+    tuned = tuning.plan((), lines, tuning.EXPERIMENT_FOLDER, LINK)
+    assert set(tuned.changes) == {
+        "eno1 mtu: 1500 → 9000",
+        "eno1 offload gro: off → on",
+        "eno1 offload tx-udp-segmentation: on → off",
+    }
+    assert "ip link set dev eno1 mtu 9000\n" in tuned.script and "\nmtu eno1 - 1500\n" in tuned.script
+    refused = tuning.plan((), [*CARD, "mtu eno1 - 1500 1518"], tuning.EXPERIMENT_FOLDER, LINK)
+    assert refused.notes == (
+        "eno1 has an MTU of at most 1518 bytes",
+        "eno1 does not support tx-udp-segmentation",
+    )
+
+
 def test_unsupported_settings_are_noted() -> None:
     lines = [
         "sysctl net.core.rmem_max fixed 212992",

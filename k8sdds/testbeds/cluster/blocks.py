@@ -43,8 +43,13 @@ def services(cell: Cell) -> tuple[int, Via] | None:
     return (wanted.count, wanted.via) if wanted else None
 
 
+def _on_nodes(cell: Cell) -> str:
+    """Return what a cell needs on the nodes, apart from its network."""
+    return f"{cell.tuning} {cell.link.describe()}"
+
+
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:
-    """Group trials into blocks in random order. The nodes of a block have one tuning, and it has one set of Services.
+    """Group trials into blocks in random order. A block has one tuning and one kind of links, and one set of Services.
 
     Pod networks replace each other on a cluster. With several of them, every repetition has one block per network; with
     one, every repetition is one block. Of its pod networks, a repetition begins with the one that is still installed
@@ -57,7 +62,7 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
     """
     several_networks = len({pod_network(trial.cell) for trial in trials} - {None}) > 1
     # Services belong to one pod, so that trials on the nodes' own network need others.
-    one_set = len({trial.cell.tuning for trial in trials}) < 2 and not any(
+    one_set = len({_on_nodes(trial.cell) for trial in trials}) < 2 and not any(
         services(trial.cell) for trial in trials
     )
     if not one_network and not several_networks and one_set:
@@ -69,7 +74,7 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
         groups: dict[tuple[NetworkMode | None, str], list[Trial]] = {}
         for trial in trials:
             if trial.repetition == repetition:
-                groups.setdefault((pod_network(trial.cell), trial.cell.tuning), []).append(trial)
+                groups.setdefault((pod_network(trial.cell), _on_nodes(trial.cell)), []).append(trial)
         shuffled = list(groups)
         order.shuffle(shuffled)
         if installed is not None and installed in groups:

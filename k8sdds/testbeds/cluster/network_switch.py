@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from k8sdds.deploy import deployed_clusters, network_install, preflight, profiles, software
 from k8sdds.deploy.facts import Facts
 from k8sdds.model.profile import Profile
+from k8sdds.model.trial import MTU_OF_LINKS
 from k8sdds.networks import cluster_modes, find
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError
@@ -72,7 +73,9 @@ def _cluster_options(network: str, options: dict[str, object]) -> dict[str, obje
     """Return the options that apply on a cluster. Of the engines, these are the ones that only clusters have."""
     engine = find(network).cluster_engine(options.get("engine"))
     own = {"engine": engine.name} if engine else {}
-    return {key: value for key, value in options.items() if key == "mtu"} | own
+    # Without a requested MTU, the network's daemons derive it from the links.
+    mtu = {"mtu": find(network).mtu(options)} if {"mtu", MTU_OF_LINKS} & set(options) else {}
+    return mtu | own
 
 
 def _obstacle(profile: Profile, network: Network, engine: str | None, machines: Mapping[str, Facts]) -> str:

@@ -49,10 +49,10 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
             )
         if cell.link.is_shaped:
             add("`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab")
-        if described := cell.link.describe():
+        if cell.link.bond:
             add(
-                f"{described}: k8sdds sets the nodes' links only in the lab",
-                "remove it, or use --testbed lab",
+                f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab",
+                "remove `lag`, or use --testbed lab",
             )
         if find(cell.network).pod_interface and cell.discovery_kind == discovery.SERVER:
             add(

@@ -14,7 +14,6 @@ from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
-from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
@@ -32,7 +31,7 @@ from k8sdds.testbeds.cluster.exec import ParticipantExec
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.node_tuning import NodeTuning
+from k8sdds.testbeds.cluster.node_tuning import NodeSettings, NodeTuning, require_path_mtu
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
@@ -111,7 +110,7 @@ class ClusterSession:
             self._pods.watch.listeners.append(self._metrics.observe_pod)
         self._cluster = selected.name
         """Name of the cluster; empty: k8sdds did not deploy it."""
-        self._tuning = NodeTuning(selected.name)
+        self._tuning = NodeTuning(selected.name, (trial.cell for trial in trials))
         self._policies = Policies(client, namespace, self._pods, self._probes)
         self._services = Services(client, namespace, self._pods, self._probes)
         self._needed_pods = ServicePods(client)
@@ -171,7 +170,7 @@ class ClusterSession:
 
     def _prepare(self, block: Block) -> None:
         cells = list({trial.cell.cell_id: trial.cell for trial in block.trials}.values())
-        if self._tuning.provide(cells[0].tuning):
+        if self._tuning.provide(self._tuning.of(cells[0])):
             # Pods take over settings of their node when they are created.
             self._delete_pods(keep=lambda slot: False)
         self._install_network(next(filter(None, map(pod_network, cells)), None))
@@ -224,9 +223,9 @@ class ClusterSession:
         if key in self._fingerprints or not cell.crosses_links:
             return
         sender = slots[FIRST_PUBLISHER.name]
-        node = self._pods.pod(sender).node
+        source = self._pods.pod(sender)
         receivers = (slots[participant.name] for participant in cell.participants if participant.subscribes)
-        receiver = next((slot for slot in receivers if self._pods.pod(slot).node != node), None)
+        receiver = next((slot for slot in receivers if self._pods.pod(slot).node != source.node), None)
         if receiver is None:
             return  # the pods of another cell may be on different nodes
         try:
@@ -236,9 +235,10 @@ class ClusterSession:
         if find(cell.network).encryption and observed.cleartext:
             raise PrerequisiteError(
                 f"{cell.network_label}: packets between nodes are not encrypted: their content was read on"
-                f" {observed.uplink} of {node}",
+                f" {observed.uplink} of {source.node}",
                 "check that the network's agents have the same key, and that no other network is installed",
             )
+        require_path_mtu(cell, source.mtu_bytes, observed.path_mtu_bytes)
         self._fingerprints[key] = observed
 
     def _is_encrypted(self, cell: Cell) -> bool:
@@ -446,7 +446,7 @@ class ClusterSession:
         with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
             steps.callback(self._probes.close)
             steps.callback(self._pods.close)
-            steps.callback(self._tuning.provide, NO_TUNING)
+            steps.callback(self._tuning.provide, NodeSettings())
             steps.callback(self._policies.remove)
             if not self._namespace.owned:
                 steps.callback(self._services.remove)

@@ -154,7 +154,7 @@ class ClusterTestbed:
             *preflight.family_problems(cells, self.nodes),
             *pod_starts.problems(cells),
             *pod_room.problems(cells, self.nodes, self.client),
-            *NodeTuning(self.selected.name).problems(cells),
+            *NodeTuning(self.selected.name, cells).problems(),
             *policies.rights_problems(self.client, self.selected.namespace, cells),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *preflight.placement_problems(
