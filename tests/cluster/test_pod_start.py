@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
 from tests.cluster.conftest import Command, User
+from tests.conftest import K8SDDS, environment
 
 STARTS = """\
 name: starts
@@ -18,7 +23,11 @@ duration_s: 1
 warmup_s: 0
 sweeps:
   - networks: [host, flannel-vxlan]
-    test: [pod-start, {name: pod-start, pods: 20}]
+    test:
+      - pod-start
+      - {name: pod-start, pods: 20}
+      - {name: pod-start, pods: 2, dds: cyclonedds}
+      - {name: pod-start, pods: 20, dds: fastdds}
     payload_bytes: 64
 """
 
@@ -26,16 +35,60 @@ sweeps:
 @pytest.mark.long
 def test_pods_start_at_once(user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path) -> None:
     (tmp_path / "starts.yaml").write_text(STARTS)
-    done = k8sdds("run", "starts.yaml", *user.options, "-o", "out", timeout_s=400)
+    done = k8sdds("run", "starts.yaml", *user.options, "-o", "out", timeout_s=600)
     run = RunFolder.open(tmp_path / "out")
     last = {record["trial_id"]: record for record in run.attempts()}.values()
     assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
-    assert sorted(record["pods"] for record in last) == [1, 1, 20, 20]
+    assert sorted(record["pods"] for record in last) == [1, 1, 2, 2, 20, 20, 20, 20]
     for record in last:
         steps = [record[f"pod_{step}_s"] for step in ("scheduling", "network", "containers")]
         assert None not in steps and min(steps) >= 0
         assert sum(steps) == pytest.approx(record["pod_start_mean_s"])
         assert record["pods_ready_s"] >= record["pod_start_mean_s"]
-        assert (record.get("pod_start_p50_s") is None) == (record["pods"] == 1)
-    left = [pod["metadata"]["name"] for pod in admin.get(f"{CORE}/pods")["items"]]
-    assert not [name for name in left if name.startswith("start-")]
+        # A median needs ten values above it.
+        assert (record.get("pod_start_p50_s") is None) == (record["pods"] < 20)
+        assert (record.get("pods_matched_s") is None) == (record.get("dds") is None)
+        if record.get("dds"):
+            assert record["pods_matched_s"] > record["pods_matching_s"] > 0
+            raw = run.raw(record["trial_id"], record["attempt"])
+            match = json.loads((raw / "pod-starts.json").read_text())["match"]
+            assert match["received"] > 0 and len(match["pods"]) == 2
+            assert match["clock_error_s"] < match["since_ready_s"]
+        print(
+            record["network"],
+            record["pods"],
+            record.get("dds"),
+            record["pods_ready_s"],
+            record["pods_matching_s"],
+        )
+    assert started(admin) == []
+
+
+def started(admin: KubernetesClient) -> list[str]:
+    """Return the pods of pod-start tests that exist."""
+    names = [str(pod["metadata"]["name"]) for pod in admin.get(f"{CORE}/pods")["items"]]
+    return [name for name in names if name.startswith("start-")]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("nothing_left")
+def test_pods_are_deleted_after_ctrl_c(user: User, admin: KubernetesClient, tmp_path: Path) -> None:
+    text = STARTS.replace("      - pod-start\n", "      - {name: pod-start, pods: 100}\n")
+    (tmp_path / "starts.yaml").write_text(text)
+    argv = [str(K8SDDS), "run", "starts.yaml", *user.options, "--seed", "1", "-o", "out"]
+    process = subprocess.Popen(
+        argv, cwd=tmp_path, env=environment(tmp_path), text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 300
+        while not started(admin):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=180)
+    assert process.returncode == 130, stderr
+    assert started(admin) == []
+    attempts = RunFolder.open(tmp_path / "out").attempts()
+    assert attempts[-1]["reason"].startswith("interrupted: ")

@@ -1,0 +1,91 @@
+"""Test applications on a real cluster: all configurations, and a search; networks are switched and left out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import Deployed
+
+pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
+
+FLOWS = """
+flows:
+  - {name: camera, payload_bytes: 16384, rate: 50, subscribers: 2, delay: p50 <= 10 s}
+  - {name: commands, payload_bytes: 64, rate: 100, delay: p50 <= 10 s}
+"""
+APPLICATION = f"""
+name: robot
+{FLOWS}
+cpu_percent: 2000
+choices:
+  networks: [flannel-vxlan, flannel-hostgw, baremetal]
+  middleware: cyclonedds
+  transport: unicast
+  receive_mode: listener
+  message_bytes: auto
+repetitions: 2
+duration_s: 2
+"""
+
+
+def valid_rows(folder: Path) -> list[dict[str, Any]]:
+    rows = map(json.loads, (folder / "trials.jsonl").read_text().splitlines())
+    return [row for row in rows if row["valid"]]
+
+
+def test_all_configurations_are_measured_and_judged(one_machine: Deployed, tmp_path: Path) -> None:
+    path, folder = tmp_path / "robot.yaml", tmp_path / "run"
+    path.write_text(APPLICATION)
+    done = one_machine.k8sdds(
+        "run", "--application", str(path), "--testbed", one_machine.name, "-o", str(folder)
+    )
+    assert done.returncode in (0, 8), done.stdout + done.stderr
+    assert "Left out because the testbed does not have them: baremetal" in done.stdout
+    rows = valid_rows(folder)
+    cells = Counter((row["network"], row["payload_bytes"]) for row in rows)
+    assert cells == {
+        (network, payload): 2 for network in ("flannel-vxlan", "flannel-hostgw") for payload in (16384, 64)
+    }
+    for row in rows:
+        # Two subscribers and a publisher on three nodes; each publisher is on the same node.
+        assert len(row["nodes_cpu"]) == row["subscribers"] + 1
+    assert len(set.intersection(*(set(row["nodes_cpu"]) for row in rows))) >= 1
+    answer = json.loads((folder / "report" / "recommendation.json").read_text())
+    assert len(answer["configurations"]) == 2 and answer["not_measured"] == []
+    assert {"network": "baremetal"} in [each["choices"] for each in answer["excluded"]]
+    (budget,) = [each for each in answer["configurations"][0]["requirements"] if each["flow"] is None]
+    assert (budget["metric"], budget["n"]) == ("node_cpu_percent", 2)
+    refused = one_machine.k8sdds(
+        "run",
+        "--application",
+        str(path),
+        "--testbed",
+        one_machine.name,
+        "--network",
+        "baremetal",
+        "--dry-run",
+    )
+    assert refused.returncode == 2 and "baremetal" in refused.stderr
+
+
+def test_a_search_switches_networks_and_protects_samples(one_machine: Deployed, tmp_path: Path) -> None:
+    path, folder = tmp_path / "robot.yaml", tmp_path / "run"
+    path.write_text(
+        "name: robot\nflows: [{name: camera, payload_bytes: 16384, rate: 50, delay: p50 <= 10 s}]\n"
+        "choices: {networks: [flannel-vxlan, flannel-hostgw], middleware: cyclonedds, receive_mode: listener,"
+        " message_bytes: auto, security: [none, SignRTPS]}\nrepetitions: 3\nduration_s: 2\n"
+    )
+    args = ("--testbed", one_machine.name, "--max-trials", "10", "-o", str(folder))
+    done = one_machine.k8sdds("recommend", str(path), *args)
+    assert done.returncode in (0, 8), done.stdout + done.stderr
+    rows = valid_rows(folder)
+    assert {row["fidelity"] for row in rows} == {"real"}
+    assert len({(row["network"], row["security"]) for row in rows}) >= 3
+    assert len({row["repetition"] for row in rows}) >= 2
+    assert len({row["trial_id"] for row in rows}) <= 10
+    assert (folder / "report" / "configuration" / "network.sh").is_file()
