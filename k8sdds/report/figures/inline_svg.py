@@ -81,6 +81,7 @@ def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
 
 def _ticks(root: Element) -> Iterator[str]:
     """Yield the grid lines and ticks of all axes, which are behind everything else, as one element for each style."""
+    # matplotlib writes a path without a shape for a line outside its axes.
     markers = {
         element.attrib["id"]: element for element in root.iter(f"{_SVG}path") if "id" in element.attrib
     }
@@ -89,7 +90,7 @@ def _ticks(root: Element) -> Iterator[str]:
         if not _TICK.match(group.attrib.get("id", "")):
             continue
         for element in group.iter():
-            if element.tag == f"{_SVG}path" and "id" not in element.attrib:
+            if element.tag == f"{_SVG}path" and "id" not in element.attrib and "d" in element.attrib:
                 lines.setdefault(_style(element), []).append(_shape(element.attrib["d"], 1))
             elif element.tag == f"{_SVG}use":
                 marker = markers[element.attrib[_HREF].removeprefix("#")]
@@ -107,7 +108,7 @@ def _visible(parent: Element) -> Iterator[Element]:
             yield from element.iter(f"{_SVG}text")
         elif tag == "g" and set(element.attrib) <= {"id"}:
             yield from _visible(element)
-        elif tag == "path" and _style(element) == "fill:none":
+        elif tag == "path" and (_style(element) == "fill:none" or "d" not in element.attrib):
             continue
         elif tag not in ("metadata", "defs"):
             yield element

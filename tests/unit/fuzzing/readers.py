@@ -290,8 +290,10 @@ def _meter(data: bytes, _: Path) -> None:
 
 
 def _perf(data: bytes, folder: Path) -> None:
-    samples = perf.parse(iter(data.decode("utf-8", "replace").split("\n")))
-    found = profile.reduce(samples, ["cpu-clock"], 499, 0, 2**62, lambda pid: "participant")
+    samples = list(perf.parse(iter(data.decode("utf-8", "replace").split("\n"))))
+    times = [sample.monotonic_ns for sample in samples]
+    start_ns, end_ns = min(times, default=0), max(times, default=0) + 1
+    found = profile.reduce(samples, ["cpu-clock"], 499, start_ns, end_ns, lambda pid: "participant")
     profile.summary(found, 10)
 
 
