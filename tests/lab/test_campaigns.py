@@ -225,7 +225,7 @@ def test_multicast_to_a_single_subscriber(k8sdds: Command, small: Path, tmp_path
             (["placement={pub0: 1, sub0: 0}", "nodes=3", "test=latency"],),
             (["networks=[host, {name: weavenet, mtu: 1376, label: weavenet-1376}]"],),
         ],
-        every_run=4,
+        every_run=2,
     ),
     ids=lambda settings: settings[0],
 )

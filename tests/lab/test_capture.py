@@ -40,6 +40,7 @@ def test_a_sample_of_16_kib_is_12_fragments_at_both_mtus(
     assert "counted 12, claimed 11" in judged["reason"]
 
 
+@pytest.mark.long
 def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path) -> None:
     args = ["--set", "networks=[{name: host}, {name: flannel-hostgw, mtu: 1000}]", "--repeat", "1"]
     done = k8sdds("run", "ip-fragments", "-o", "out", *args)

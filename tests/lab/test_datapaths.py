@@ -320,6 +320,7 @@ def test_samples_of_dds_pass(
     assert all(record["throughput_mbps"] > 0 for record in attempts)
 
 
+@pytest.mark.long
 def test_all_networks_with_ten_nodes_at_the_same_time(lab: Lab) -> None:
     available = [name for name in NETWORKS if not missing_feature(name)]
     lab.up(cell(name, subscribers=12) for name in available)
