@@ -1,8 +1,8 @@
 """Measure the false alarm rate and the power of `k8sdds history`.
 
-Simulates histories of 100 runs without a change, judged after every run from the 8th on as in nightly CI, and histories
-with a shift, judged after each of the 5 runs that follow it. With `--run FOLDER…`, the deviations of the repetitions of
-each cell, in the order in which they were measured, take the place of normally distributed runs.
+Simulates histories of 100 runs without a change, judged after every run from the 13th on as in nightly CI, and
+histories with a shift, judged after each of the 5 runs that follow it. With `--run FOLDER…`, the deviations of the
+repetitions of each cell, in the order in which they were measured, take the place of normally distributed runs.
 """
 
 from __future__ import annotations

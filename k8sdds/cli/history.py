@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,7 +39,7 @@ def history(
 ) -> None:
     """Find the runs since which a metric of a repeated experiment is different.
 
-    Requires at least 8 run folders. A history without changes shows one with a probability of 1 %, over all its
+    Requires at least 13 run folders. A history without changes shows one with a probability of 1 %, over all its
     metrics. --output also writes JUnit XML and OpenMetrics.
     """
     from k8sdds.analysis import fail_condition
@@ -53,6 +54,9 @@ def history(
         if name not in METRICS or not METRICS[name].log:
             known = [metric.name for metric in METRICS.values() if metric.log]
             raise InputError(f"--quantity {name}: has no history{nearest(name, known)}")
+    paths = [Path(folder).resolve() for folder in folders]
+    if repeated := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
+        raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
     runs, found = analysis.history([_run(folder) for folder in folders], quantity or (), overheads)
     data = history_report.data(runs, found)
     rows = analysis.rows(runs, found)

@@ -1,14 +1,17 @@
 """Histories with known changes, false alarms of simulated series, and the files that describe a history."""
 
+import itertools
 import math
 import random
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.fail_condition import fail_if
-from k8sdds.analysis.history import Run, find_changes, history, rows
+from k8sdds.analysis.history import FALSE_ALARMS, MIN_RUNS, Run, find_changes, history, rows
+from k8sdds.cli.app import app
 from k8sdds.report import history as history_report
 from k8sdds.system.errors import ConditionMet, InputError
 
@@ -84,6 +87,35 @@ def test_shift_of_5_percent_is_found_within_5_runs():
     assert found >= 9
 
 
+def test_a_clear_change_is_shown_with_the_fewest_runs():
+    dice = random.Random(9)
+    (changes,) = find_changes([series(dice, MIN_RUNS, 0.001, 0.5, MIN_RUNS // 2)])
+    assert [change.index for change in changes] == [MIN_RUNS - MIN_RUNS // 2]
+
+
+def test_with_fewer_runs_more_than_1_percent_of_all_orders_divide_as_clearly():
+    """Of two groups of runs, the orders in which one of them is a stretch that `find_changes` considers."""
+    assert min(share_of_clear_orders(11, size) for size in range(2, 6)) > FALSE_ALARMS
+    assert share_of_clear_orders(MIN_RUNS, MIN_RUNS // 2) < 0.6 * FALSE_ALARMS
+
+
+def share_of_clear_orders(runs, size):
+    clear = 0
+    for low in itertools.combinations(range(runs), size):
+        high = sorted(set(range(runs)) - set(low))
+        clear += any(
+            group[-1] - group[0] == len(group) - 1 and group[0] != 1 and group[-1] != runs - 2
+            for group in (low, high)
+        )
+    return clear / math.comb(runs, size)
+
+
 def test_few_runs_are_refused():
-    with pytest.raises(InputError, match="at least 8"):
+    with pytest.raises(InputError, match="at least 13"):
         history([run(number, 90) for number in range(5)])
+
+
+def test_a_folder_that_is_named_twice_is_refused(tmp_path):
+    folders = [str(tmp_path / f"run-{number}") for number in range(MIN_RUNS)]
+    result = CliRunner().invoke(app, ["history", *folders, f"{folders[0]}/"])
+    assert isinstance(result.exception, InputError) and "named more than once" in result.exception.message
