@@ -74,7 +74,7 @@ def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
     for figure in figures:
         svg = re.sub(r' style="([^"]*)"', class_of, figure.svg)
         svg = re.sub(r'<(path|clipPath) id="(\w+)"(.*)\n', define, svg).replace("<defs>\n</defs>\n", "")
-        svg = re.sub(r'( href="#|url\(#)(\w+)', lambda match: match[1] + ids[match[2]], svg)
+        svg = re.sub(r'( href="#|="url\(#)(\w+)', lambda match: match[1] + ids[match[2]], svg)
         shared.append(replace(figure, svg=svg))
     return shared, "".join(f".{name}{{{style}}}\n" for style, name in classes.items())
 
@@ -146,7 +146,8 @@ def _element(element: Element, digits: int) -> str:
 
 
 def _text(element: Element) -> str:
-    parts = [escape(element.text or "", quote=False)]
+    # With escaped quotes, no text looks like an attribute to `share_styles`.
+    parts = [escape(element.text or "")]
     for child in element:
         tag = child.tag.removeprefix(_SVG)
         parts.append(f"<{tag}{_attributes(child.attrib, 1)}>{_text(child)}</{tag}>{escape(child.tail or '')}")
@@ -163,7 +164,9 @@ def _attributes(attributes: dict[str, str], digits: int) -> str:
         elif key in _NUMBERS:
             value = _rounded(value, digits)
         if not value.startswith("rotate(0 "):
-            parts.append(f' {"href" if key == _HREF else key}="{escape(value)}"')
+            # The names of fonts are in single quotes, which a style sheet needs as they are.
+            text = escape(value, quote=False).replace('"', "&quot;")
+            parts.append(f' {"href" if key == _HREF else key}="{text}"')
     return "".join(parts)
 
 

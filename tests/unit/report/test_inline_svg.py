@@ -66,6 +66,7 @@ def test_figures_of_a_page_share_styles_and_markers(tmp_path: Path) -> None:
     shared, rules = inline_svg.share_styles(figures)
     shared = [figure.svg for figure in shared]
     assert "style=" not in "".join(shared) and rules.count("{") == len(set(rules.splitlines()))
+    assert "&" not in rules and "font-family:'DejaVu Sans',Verdana" in rules
     ids = re.findall(r' id="([^"]*)"', "".join(shared))
     used = re.findall(r'(?:href="#|url\(#)([^")]*)', "".join(shared))
     assert len(ids) == len(set(ids)) and set(used) <= set(ids) and {"one-alt", "two-alt"} <= set(ids)
@@ -81,6 +82,16 @@ def test_figures_of_a_page_share_styles_and_markers(tmp_path: Path) -> None:
             )
         )
         assert before == after
+
+
+def test_texts_are_never_styles_or_references(tmp_path: Path) -> None:
+    drawing = canvas.new(4, 3)
+    ax = canvas.axes(drawing, 0.5, 0.2, 3, 2)
+    text = '" style="color:red" href="#missing" url(#missing)'
+    ax.text(1, 1, text)
+    (figure,), rules = inline_svg.share_styles([canvas.save(drawing, tmp_path, "one", "s", "t", text, "c")])
+    assert "red" not in rules
+    assert texts(figure.svg)[-1] == text
 
 
 def test_shapes_end_where_they_end_in_the_file() -> None:
