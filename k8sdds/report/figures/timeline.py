@@ -68,8 +68,10 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
         f"{title}. Lowest and highest rate of a step relative to the mean of its trial, in percent: "
         + "; ".join(f"{label} {_extremes(trials)}" for label, trials in timelines.items())
     )
+    most = max(map(len, timelines.values()))
+    limit = f", for the first {_MAX_LINES} of each network" if most == _MAX_LINES else ""
     caption = (
-        f"What a subscriber received, one line per trial; a step is usually 100 ms."
+        f"What a subscriber received, one line per trial{limit}; a step is usually 100 ms."
         f" {content.caption(setting, test, interval=False)}."
     )
     slug = "-".join(part for part in (SECTION, setting.slug) if part)

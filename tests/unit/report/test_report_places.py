@@ -123,3 +123,14 @@ def test_rates_over_time_need_enough_steps(changed: Any, tmp_path: Path) -> None
     for path in made.run.path.glob("raw/*/1/sub0/timeline.csv"):
         path.write_text("".join(path.read_text().splitlines(keepends=True)[: timeline_figure.FEWEST_STEPS]))
     assert timeline_figure.draw(made, made.settings[0], tmp_path) is None
+
+
+def test_the_caption_names_how_many_trials_are_drawn(
+    changed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = changed()
+    every = timeline_figure.draw(made, made.settings[0], tmp_path)
+    monkeypatch.setattr(timeline_figure, "_MAX_LINES", 1)
+    limited = timeline_figure.draw(made, made.settings[0], tmp_path)
+    assert every is not None and "one line per trial; a step" in every.caption
+    assert limited is not None and "per trial, for the first 1 of each network; a step" in limited.caption
