@@ -18,7 +18,7 @@ from k8sdds.analysis import components
 from k8sdds.analysis.components import COMPONENTS, OTHER, Component
 from k8sdds.results.profile import ComponentCost, ProfileSummary
 from k8sdds.system import reading
-from k8sdds.system.perf import CPU_CLOCK, CYCLES, Sample
+from k8sdds.system.perf import CPU_CLOCK, CYCLES, LOST, Sample
 from k8sdds.system.shapes import Integer, Shape
 
 FILE = "profile.json"
@@ -29,6 +29,8 @@ MIN_SAMPLES = 100
 MIN_ATTRIBUTED_PERCENT = 90
 MAX_MISSING_PERIODS = 20
 """Sampling periods without any sample at the start or end of an interval that was recorded completely."""
+MAX_LOST_PERCENT = 1
+"""Samples of the interval that perf may have lost. CPU times are too low by this share."""
 MAX_PROFILE_BYTES = 64 * 1024 * 1024
 
 Name = Annotated[str, Field(max_length=400)]
@@ -95,15 +97,19 @@ def reduce(
         owner: Whose process an id belongs to.
 
     Raises:
-        UnreadableError: The recording does not contain all of the interval.
+        UnreadableError: The recording does not contain all of the interval, or perf lost samples in it.
     """
     stacks: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], _Weights] = {}
-    others_ns = 0
+    others_ns = recorded = lost = 0
     first_ns, last_ns = end_ns, start_ns
     for sample in samples:
         first_ns, last_ns = min(first_ns, sample.monotonic_ns), max(last_ns, sample.monotonic_ns)
         if not start_ns <= sample.monotonic_ns < end_ns:
             continue
+        if sample.event == LOST:
+            lost += sample.weight
+            continue
+        recorded += 1
         key = _key(sample, owner)
         if key is None:
             others_ns += sample.weight if sample.pid and sample.event == CPU_CLOCK else 0
@@ -122,6 +128,11 @@ def reduce(
         raise reading.UnreadableError(
             f"perf did not record {missing_ns / 1e9:.1f} s of the measured interval",
             "measure for a shorter time",
+        )
+    if lost > MAX_LOST_PERCENT / 100 * (recorded + lost):
+        raise reading.UnreadableError(
+            f"perf lost {lost} of {recorded + lost} samples of the measured interval",
+            "use a machine without other work",
         )
     return Profile(
         events=list(events),

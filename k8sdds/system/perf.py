@@ -17,6 +17,8 @@ from k8sdds.system.kernel_features import PERF, available, probe, remedy
 from k8sdds.system.reading import UnreadableError, one_line
 
 CYCLES, CPU_CLOCK = "cycles", "cpu-clock"
+LOST = "lost"
+"""Event of samples that perf could not record, because its buffer was full."""
 MAX_HERTZ, MIN_HERTZ = 997, 49
 """Samples per second and core. Prime numbers, so that the samples do not follow periodic work."""
 MAX_SAMPLES = 400_000
@@ -35,6 +37,7 @@ KALLSYMS = Path("/proc/kallsyms")
 _SAMPLE = re.compile(
     r"(?P<process>\S.*?)\s+(?P<pid>-?\d+)/-?\d+\s+\[\d+\]\s+(?P<s>\d+)\.(?P<ns>\d{9}):\s+(?P<period>\d+)\s+(?P<event>[\w-]+)"
 )
+_LOST = re.compile(r".*\s(?P<s>\d+)\.(?P<ns>\d{9}):\s+PERF_RECORD_LOST lost (?P<count>\d{1,18})$")
 _FRAME = re.compile(r"\s+(?P<address>[0-9a-f]+) (?P<symbol>.*) \((?P<object>.*)\)$")
 _KERNEL_HALF = 1 << 63
 
@@ -48,7 +51,7 @@ class Sample:
     monotonic_ns: int
     event: str
     weight: int
-    """What the sample stands for: nanoseconds of `cpu-clock`, or cycles."""
+    """What the sample stands for: nanoseconds of `cpu-clock`, cycles, or the number of lost samples until then."""
     user: tuple[str, ...]
     """`FUNCTION (FILE)`; only the file if the function is unknown."""
     kernel: tuple[str, ...]
@@ -133,8 +136,8 @@ def samples(path: Path) -> Iterator[Sample]:
         UnreadableError: perf cannot read it, or reports more than `MAX_TEXT_BYTES`.
     """
     argv = [
-        "timeout", str(SCRIPT_TIMEOUT_S), "perf", "script", "--input", str(path), "--ns", "--no-inline",
-        "--max-stack", str(MAX_FRAMES), "--fields", "comm,pid,tid,cpu,time,period,event,ip,sym,dso",
+        "timeout", str(SCRIPT_TIMEOUT_S), "perf", "script", "--input", str(path), "--show-lost-events", "--ns",
+        "--no-inline", "--max-stack", str(MAX_FRAMES), "--fields", "comm,pid,tid,cpu,time,period,event,ip,sym,dso",
     ]  # fmt: skip
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
@@ -170,6 +173,8 @@ def parse(lines: Iterator[str]) -> Iterator[Sample]:
             if head and (user or kernel):
                 yield _sample(head, user, kernel)
             head, user, kernel = None, [], []
+        elif lost := _LOST.match(line):
+            yield Sample("", 0, _time_ns(lost), LOST, int(lost["count"]), (), ())
         elif head is None:
             head = _SAMPLE.match(line.strip())
         elif (frame := _FRAME.match(line)) and len(user) + len(kernel) < MAX_FRAMES:
@@ -194,12 +199,16 @@ def _sample(head: re.Match[str], user: list[str], kernel: list[str]) -> Sample:
     return Sample(
         process=one_line(head["process"], MAX_SYMBOL),
         pid=int(head["pid"]),
-        monotonic_ns=int(head["s"]) * 10**9 + int(head["ns"]),
+        monotonic_ns=_time_ns(head),
         event=head["event"],
         weight=int(head["period"][:18]),
         user=_without_repetitions(reversed(user)),
         kernel=tuple(reversed(kernel)),
     )
+
+
+def _time_ns(head: re.Match[str]) -> int:
+    return int(head["s"]) * 10**9 + int(head["ns"])
 
 
 def _without_repetitions(frames: Iterator[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +95,25 @@ def test_a_recording_of_a_part_of_the_interval_is_refused() -> None:
     for incomplete in ({"start_ns": min(times) - 10**9}, {"end_ns": max(times) + 10**9}, {"samples": []}):
         with pytest.raises(UnreadableError, match=r"perf did not record \d+\.\d s of the measured interval"):
             reduced(**incomplete)
+
+
+def test_a_recording_with_lost_samples_is_refused() -> None:
+    """The line is from `perf script` of a recording with a buffer of two pages."""
+    line = "k8sdds 30042/30042 [000] 15432.979858179: PERF_RECORD_LOST lost 112"
+    (lost,) = perf.parse(iter([line]))
+    assert (lost.event, lost.weight, lost.monotonic_ns) == (perf.LOST, 112, 15432979858179)
+    samples = recorded()
+    middle_ns = samples[len(samples) // 2].monotonic_ns
+    tolerated = len(samples) // 200
+    for count, refused in ((tolerated, False), (5 * tolerated, True)):
+        own = [*samples, replace(lost, monotonic_ns=middle_ns, weight=count)]
+        expected = (
+            pytest.raises(UnreadableError, match=f"perf lost {count} of ") if refused else nullcontext()
+        )
+        with expected:
+            assert reduced(samples=own) == reduced()
+    before = replace(lost, monotonic_ns=min(sample.monotonic_ns for sample in samples) - 1, weight=10**6)
+    assert reduced(samples=[before, *samples]) == reduced()
 
 
 @pytest.mark.parametrize(
