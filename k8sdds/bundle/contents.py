@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.model.background import STRESSOR
 from k8sdds.workloads import tool_packages
 
 HOST_ARCH = versions.ARCHITECTURE_OF_MACHINE.get(platform.machine(), platform.machine())
@@ -161,6 +162,14 @@ SHELL = (
 """Commands of busybox in the base layer."""
 
 
+STRESSOR_LIBRARIES = (
+    "EGL", "GLESv2", "GLdispatch", "IPSec_MB", "Judy", "acl", "apparmor", "bsd", "drm", "expat", "ffi", "gbm", "gmp",
+    "jpeg", "kmod", "lzma", "md", "mpfr", "wayland-server", "xxhash", "zstd",
+)  # fmt: skip
+"""Libraries that stress-ng loads on any release and that the base layer may not have. Its other dependencies, such as
+LLVM, are more than ten times as large."""
+
+
 @dataclass(frozen=True)
 class Image:
     """A container image of a bundle."""
@@ -276,11 +285,12 @@ IMAGES = (
         base=True,
         native="perftest",
         user=UNPRIVILEGED,
-        packages=tuple(sorted(set(tool_packages().values()) - set(BASE_PACKAGES))),
+        packages=tuple(sorted({*tool_packages().values(), STRESSOR} - set(BASE_PACKAGES))),
         # Without perl, on which only the packages' scripts depend.
         package_files=(
-            *(f"usr/*bin/{program}" for program in tool_packages()),
+            *(f"usr/*bin/{program}" for program in (*tool_packages(), STRESSOR)),
             *(f"*/lib{name}.so*" for name in ("iperf", "sctp", "luajit-5.1", "pcre2-8", "crypt")),
+            *(f"*/lib{name}.so*" for name in STRESSOR_LIBRARIES),
         ),
     ),
     Image(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.model.background import Background
+from k8sdds.model.background import STRESSOR, Background
 from k8sdds.model.measurement import Launch, Listener, Window
 from k8sdds.model.trial import (
     FIRST_PUBLISHER,
@@ -40,13 +40,15 @@ FOREVER_S = 86_400
 """The longest time that iperf3 accepts. The flows end with the trial."""
 MIN_ACHIEVED_PERCENT = 90
 """Share of the requested rate below which a valid attempt has a warning."""
+TICKS_PER_S = 100
+"""Unit of times in /proc on every architecture (USER_HZ)."""
 SAMPLE_S = 0.2
 MAX_SAMPLE_S = 1
 """Time between two lines of a pod's output, and the longest that is expected on a busy machine."""
 STDOUT = "stdout"
 ENDED = 99
 """Exit code of a pod of the background in which a program ended before the participants."""
-TOOLS = {"iperf3": "flows", "stress-ng": "cpus"}
+TOOLS = {"iperf3": "flows", STRESSOR: "cpus"}
 """Programs, each with the key of `background` that needs it."""
 
 
@@ -83,48 +85,60 @@ def launches(
     """
     load = trial.cell.background
     ports = [FIRST_PORT + index for index in range(math.ceil(load.flows / FLOWS_PER_PROCESS))]
-    commands: list[tuple[Participant, list[str], Listener]] = []
+    commands: list[tuple[Participant, str, Listener]] = []
     if ports:
         address = endpoints[LOAD_SINK.name].address
-        commands.append((LOAD_SINK, _servers(ports, address), Listener("tcp", ports[-1])))
-        clients = _clients(load, ports, address)
-        commands.append((LOAD_SOURCE, clients + _stressors(load), Listener("tcp", ports[-1], connects=True)))
+        commands.append((LOAD_SINK, _script(_servers(ports, address)), Listener("tcp", ports[-1])))
+        script = _script(_clients(load, ports, address), _stressors(load))
+        commands.append((LOAD_SOURCE, script, Listener("tcp", ports[-1], connects=True)))
     elif load:
-        commands.append((LOAD_SOURCE, _stressors(load), Listener("tcp", 0)))
+        commands.append((LOAD_SOURCE, _script([], _stressors(load)), Listener("tcp", 0)))
     return [
         Launch(
             participant=participant,
-            argv=("sh", "-c", _script(programs)),
+            argv=("sh", "-c", script),
             directory=directory,
             env=iperf3.environment(files(participant, directory)),
             listens=listener,
             # The meters are read while the participants measure, for as long.
             window=Window(trial.warmup_s, trial.duration_s),
         )
-        for participant, programs, listener in commands
+        for participant, script, listener in commands
         for directory in [(folder / participant.name).resolve()]
     ]
 
 
-def _script(commands: Sequence[str]) -> str:
-    """Return a script that runs programs at the same time, and prints what they have read and written.
+def _script(flows: Sequence[str], stressors: Sequence[str] = ()) -> str:
+    """Return a script that runs programs at the same time, and prints what they have done.
 
-    Each line of its output is the time since boot, and `rchar` and `wchar` of all programs in /proc/PID/io, which
-    contain the payload of sockets. It ends with an error if a program ends.
+    Each line of its output is the time since boot; `rchar` and `wchar` of all programs in /proc/PID/io, which contain
+    the payload of sockets; and for each busy process, which is a child of its program, its core and its CPU time, as
+    `CORE:TICKS`. It ends with an error if a program ends.
     """
-    started = "\n".join(f'{command} >/dev/null & pids="$pids $!"' for command in commands)
-    return f"""pids=
+    started = "\n".join(
+        f'{command} >/dev/null & {pids}="${pids} $!"'
+        for pids, commands in (("flows", flows), ("stressors", stressors))
+        for command in commands
+    )
+    return f"""flows= stressors=
 {started}
 while :; do
   read up idle </proc/uptime
-  r=0 w=0
-  for pid in $pids; do
+  r=0 w=0 busy=
+  for pid in $flows $stressors; do
     [ -e /proc/$pid/exe ] || {{ echo a program ended >&2; exit {ENDED}; }}
     while read key value; do
       case $key in rchar:) r=$((r + value));; wchar:) w=$((w + value));; esac
     done </proc/$pid/io
   done
-  echo $up $r $w
+  for pid in $stressors; do
+    read -r children </proc/$pid/task/$pid/children
+    for child in $children; do
+      # After the name: the state, which is field 3, up to the times (14 and 15) and the core (39).
+      read -r stat </proc/$child/stat && set -- ${{stat##*) }} && busy="$busy ${{37}}:$((${{12}} + ${{13}}))"
+    done
+  done
+  echo $up $r $w $busy
   sleep {SAMPLE_S}
 done"""
 
@@ -147,7 +161,9 @@ def _clients(load: Background, ports: Sequence[int], address: str) -> list[str]:
 
 
 def _stressors(load: Background) -> list[str]:
-    return [f"stress-ng --quiet --cpu 1 --taskset {cpu} --timeout 0" for cpu in load.cpus]
+    return [
+        f'{STRESSOR} --quiet --temp-path "$TMPDIR" --cpu 1 --taskset {cpu} --timeout 0' for cpu in load.cpus
+    ]
 
 
 def _write_bytes(bits_per_s: int) -> int:
@@ -168,6 +184,9 @@ def observed(outputs: TrialOutputs) -> dict[str, float | None]:
     if load.cpus:
         meters = outputs.meters.get(LOAD_SOURCE.name, {})
         result["cpu_percent"] = ratio(meters.get("cpu_s"), cpu_interval_s(meters), 100)
+        for cpu in load.cpus:
+            busy = ratio(source.busy_s.get(cpu, 0.0), source.seconds, 100) if source else None
+            result[f"cpu{cpu}_percent"] = busy
     return result
 
 
@@ -178,6 +197,8 @@ class _Progress:
     seconds: float
     read: int
     written: int
+    busy_s: Mapping[int, float]
+    """CPU time of the busy processes, by the core that they ran on at its end."""
 
 
 def _progress(outputs: TrialOutputs, load: Participant, neighbor: Participant) -> _Progress | None:
@@ -190,7 +211,7 @@ def _progress(outputs: TrialOutputs, load: Participant, neighbor: Participant) -
     measured = outputs.meters_of(neighbor).get("interval") or {}
     try:
         rows = [line.split() for line in reading.text(outputs.folder / load.name / STDOUT).splitlines()]
-        samples = [(float(up), int(read), int(written)) for up, read, written in rows]
+        samples = [(float(up), int(read), int(written), _busy_s(busy)) for up, read, written, *busy in rows]
         # The first line is printed at the start. It relates the time since boot to the clock of the meters, which
         # stands still while the machine is suspended.
         start_s = samples[0][0] + (measured["start_monotonic_ns"] - meters["start_monotonic_ns"]) / 1e9
@@ -204,9 +225,18 @@ def _progress(outputs: TrialOutputs, load: Participant, neighbor: Participant) -
     after = after or [sample for sample in samples[-1:] if sample[0] >= end_s - MAX_SAMPLE_S]
     if not before or not after or before[-1] is after[0]:
         return None
-    (start, *counts), (end, *later) = before[-1], after[0]
-    read, written = (now - then for now, then in zip(later, counts, strict=True))
-    return _Progress(end - start, read, written)
+    start_s, read, written, busy_s = before[-1]
+    end_s, read_until, written_until, busy_until_s = after[0]
+    spent_s = {cpu: until_s - busy_s.get(cpu, 0.0) for cpu, until_s in busy_until_s.items()}
+    return _Progress(end_s - start_s, read_until - read, written_until - written, spent_s)
+
+
+def _busy_s(printed: Sequence[str]) -> dict[int, float]:
+    """Return the CPU time on each core from `CORE:TICKS`."""
+    busy_s: dict[int, float] = {}
+    for cpu, ticks in (text.split(":") for text in printed):
+        busy_s[int(cpu)] = busy_s.get(int(cpu), 0.0) + int(ticks) / TICKS_PER_S
+    return busy_s
 
 
 def error(outputs: TrialOutputs, name: str) -> str:
@@ -224,8 +254,9 @@ def invalid(outputs: TrialOutputs) -> str | None:
         return "background: it did not run during the whole measured interval"
     if load.flows and not found["received_mbps"]:
         return "background: no data of the flows arrived"
-    if load.cpus and not found["cpu_percent"]:
-        return "background: stress-ng used no CPU time"
+    idle = [str(cpu) for cpu in load.cpus if not found[f"cpu{cpu}_percent"]]
+    if idle:
+        return f"background: {STRESSOR} used no CPU time on core {', '.join(idle)}"
     return None
 
 

@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from k8sdds.system.strict import MAX_RATE_MBIT, Strict, mistake
 
 MAX_FLOWS = 1500
+STRESSOR = "stress-ng"
+"""The program that keeps cores busy, and the Debian package with it."""
 
 
 class Background(Strict):
@@ -31,7 +33,7 @@ class Background(Strict):
     cpus: list[int] = Field(
         default=[],
         max_length=1024,
-        description="cores that one busy process of stress-ng each runs on (lab only)",
+        description="cores of the node of `pub0` that one busy process of stress-ng each runs on",
     )
 
     @model_validator(mode="after")

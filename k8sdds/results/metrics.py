@@ -396,8 +396,9 @@ class Metrics(BaseModel):
         scale="exact", only=CAPTURED)
     background_load: dict[str, Any] | None = column("evidence", "participants",
         "What the background did in the `interval_s` around the measured interval: payload that its flows sent and received"
-        " (`sent_mbps`, `received_mbps`, `sent_percent` of the requested rate), and `cpu_percent` of one core that the"
-        " pod of the sender and of stress-ng used", only=LOADED)
+        " (`sent_mbps`, `received_mbps`, `sent_percent` of the requested rate), `cpu_percent` of one core that the"
+        " pod of the sender and of stress-ng used, and for each busy core N what stress-ng used of it (`cpuN_percent`)",
+        only=LOADED)
     profile: dict[str, Any] | None = column("evidence", "perf",
         "Where the CPU time of the measured interval went: `event` (`cycles`, or `cpu-clock` where the machine has no"
         " PMU), `hertz` (samples per second and core), `samples`, `cpu_s`, `other_programs_cpu_s` (of other programs,"

@@ -14,6 +14,7 @@ from typing import NoReturn
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.bundle.native import LIBRARIES, cross_compiler
 from k8sdds.discovery.server import FASTDDS
+from k8sdds.model.background import STRESSOR
 from k8sdds.networks import features
 from k8sdds.setup.root import as_root
 from k8sdds.system.errors import PrerequisiteError
@@ -35,7 +36,7 @@ LAB = tuple(
             *TOOLS.values(),
             *tool_packages().values(),
             "ethtool",
-            "stress-ng",
+            STRESSOR,
             "kmod",
             "openssl",
             "procps",

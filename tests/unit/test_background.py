@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +22,10 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Listener, Outcome
 from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Cell, Endpoint, Trial
 from k8sdds.perftest.output import NOT_STARTED
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import core_layout, listening
-from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds.cluster import pod_abilities, preflight
+from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.lab.topology import topology_of
 
 
@@ -180,12 +187,53 @@ def test_the_background_is_the_reason_only_if_it_failed_itself(tmp_path: Path) -
     assert not_started is not None and not_started.startswith("not-started: ")
 
 
-def test_busy_cores_must_use_cpu_time(tmp_path: Path) -> None:
-    idle = outputs(tmp_path, trial(cpus=[0]), printed(0, 0), "", cpu_s=0)
-    assert background.invalid(idle) == "background: stress-ng used no CPU time"
-    busy = outputs(tmp_path, trial(cpus=[0]), printed(0, 0), "", cpu_s=1.8)
-    assert background.invalid(busy) is None and background.observed(busy)["cpu_percent"] == pytest.approx(90)
+def test_each_core_must_be_used_by_its_busy_process(tmp_path: Path) -> None:
+    def lines(*columns: str) -> str:
+        """Return lines of every second, of which the measured interval contains the second and the third."""
+        return "".join(f"{BOOT_S - 1 + step:.2f} 0 0 {text}\n" for step, text in enumerate(columns))
+
+    measured = trial(cpus=[0, 3])
+    # The second process had not begun when the first line was printed.
+    busy = outputs(tmp_path, measured, lines("0:10", "0:100", "0:200 3:50", "0:300 3:150"), "", cpu_s=1.8)
+    achieved = background.observed(busy)
+    assert background.invalid(busy) is None and achieved["cpu_percent"] == pytest.approx(90)
+    assert (achieved["cpu0_percent"], achieved["cpu3_percent"]) == (pytest.approx(100), pytest.approx(75))
+    elsewhere = outputs(tmp_path, measured, lines("0:1 1:1", "0:9 1:9", "0:99 1:99", "0:200 1:200"), "")
+    assert background.invalid(elsewhere) == "background: stress-ng used no CPU time on core 3"
+    idle = outputs(tmp_path, measured, lines(*["0:1 3:1"] * 4), "")
+    assert background.invalid(idle) == "background: stress-ng used no CPU time on core 0, 3"
     assert background.invalid(outputs(tmp_path, trial(), "", "")) is None
+
+
+@pytest.mark.skipif(not shutil.which("stress-ng"), reason="stress-ng is not installed")
+@pytest.mark.parametrize("shell", ["dash", "busybox sh"])
+def test_the_script_prints_the_core_of_a_busy_process(tmp_path: Path, shell: str) -> None:
+    """Also in a folder that the user may not write to, as in pods of a cluster."""
+    core = core_layout.available()[-1]
+    (launch,) = background.launches(trial(cpus=[core]), tmp_path, {}, lambda *_: Path(tempfile.gettempdir()))
+    user = {"user": 65532, "group": 65532, "extra_groups": []} if not os.geteuid() else {}
+    argv = [*shell.split(), "-c", launch.argv[-1]]
+    running = subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd="/",
+        env={**os.environ, **launch.env},
+        **user,
+    )
+    try:
+        assert running.stdout is not None
+        ran = 0
+        while ran < 2:
+            _, read, written, *busy = running.stdout.readline().split()
+            assert int(read) >= 0 and int(written) >= 0 and len(busy) <= 1
+            for text in busy:
+                on, ran = map(int, text.split(":"))
+                assert on == core
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
 
 
 def test_the_condition_of_a_result_contains_the_background() -> None:
@@ -204,5 +252,13 @@ def test_problems_name_the_core_and_the_program(monkeypatch: pytest.MonkeyPatch)
         "background.cpus needs stress-ng", "background.cpus: k8sdds cannot use core 7", "background.flows needs iperf3"
     ]  # fmt: skip
     assert background.problems([trial()]) == []
-    (refused,) = preflight.unsupported([cell(flows=1), cell(cpus=[0])], can_switch=False)
-    assert "`background.cpus` is available only in the lab" in refused.what
+    assert preflight.unsupported([cell(flows=1), cell(cpus=[0])], can_switch=False) == []
+
+
+def test_pods_may_not_use_other_cores_than_their_node_gives_them() -> None:
+    pod = ReadyPod("load0", "10.0.0.4", "eth0", 1450, "edge1", {"cpus": [0, 2]})
+    pod_abilities.require_cores(cell(cpus=[0, 2]), pod)
+    with pytest.raises(PrerequisiteError) as refused:
+        pod_abilities.require_cores(cell(cpus=[0, 1]), pod)
+    assert refused.value.message == "background.cpus: pods on node edge1 cannot use core 1, only 0, 2"
+    assert "static CPU manager" in refused.value.remedy

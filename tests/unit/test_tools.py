@@ -14,6 +14,7 @@ from k8sdds.bundle import contents
 from k8sdds.campaign import contradictions, preflight
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import KNOWN
+from k8sdds.model.background import STRESSOR
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.measurement import Launch, Listener, ParticipantPaths, Window
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
@@ -137,10 +138,10 @@ def test_http_has_objects_instead_of_a_payload() -> None:
 def test_packages_of_tools_are_in_the_image_of_both_builds() -> None:
     (image,) = (image for image in contents.IMAGES if image.native == "perftest")
     included = {*image.packages, *contents.BASE_PACKAGES}
-    assert set(tool_packages().values()) <= included
+    assert {*tool_packages().values(), STRESSOR} <= included
     containerfile = shared("perftest-images") / "perftest/Containerfile"
-    assert set(tool_packages().values()) <= set(containerfile.read_text().split())
-    assert set(tool_packages().values()) <= set(packages.LAB)
+    assert {*tool_packages().values(), STRESSOR} <= set(containerfile.read_text().split())
+    assert {*tool_packages().values(), STRESSOR} <= set(packages.LAB)
 
 
 def test_an_error_of_iperf3_with_exit_code_0_is_the_reason(recording: Recording) -> None:

@@ -67,8 +67,6 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
                 f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",
                 "remove it, or measure on a cluster that `k8sdds deploy` built",
             )
-        if cell.background.cpus:
-            add("`background.cpus` is available only in the lab", "remove it, or use --testbed lab")
         if cell.capture:
             add("`capture` is available only in the lab", "remove it, or use --testbed lab")
     return list(problems.values())

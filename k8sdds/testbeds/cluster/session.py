@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,15 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
+from k8sdds.testbeds.cluster import (
+    causes,
+    clocks,
+    placement,
+    pod_abilities,
+    pod_starts,
+    profiled_pods,
+    trial_run,
+)
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.cluster_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
@@ -179,7 +187,8 @@ class ClusterSession:
         for cell in sorted(filter(pod_network, cells), key=lambda cell: not cell.crosses_links):
             if self._policies.provide(cell, self._slots(cell)):
                 self._verifier.forget_pod_networks()
-        self._require_realtime(cell for cell in cells if cell.realtime_priority)
+        for cell in cells:
+            pod_abilities.require(cell, self._slots(cell), self._pods)
         for cell in cells:
             self._verifier.verify(cell, self._slots(cell))
             self._discovery.provide(cell)
@@ -190,17 +199,6 @@ class ClusterSession:
         self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
         self._services.provide(cells[0], self._slots(cells[0]))
         self._calls = self._client.calls.total()
-
-    def _require_realtime(self, cells: Iterable[Cell]) -> None:
-        """Check that the kernels of the pods of these cells, which must be ready, admit real-time priority."""
-        for slot in dict.fromkeys(slot for cell in cells for slot in self._slots(cell).values()):
-            pod = self._pods.pod(slot)
-            if reason := pod.facts.get("realtime_refusal"):
-                raise PrerequisiteError(
-                    f"node {pod.node}: its kernel refuses SCHED_FIFO in pods with the capability SYS_NICE: {reason}",
-                    "leave out realtime_priority, or use --testbed lab; a kernel with CONFIG_RT_GROUP_SCHED gives"
-                    " pods no real-time share (cpu.rt_runtime_us)",
-                )
 
     def _install_network(self, network: NetworkMode | None) -> None:
         """Install a pod network, if another one is installed; delete the pods of the other one first."""
