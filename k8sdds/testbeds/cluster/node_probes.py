@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from k8sdds import workloads
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath, namespace, pods
 from k8sdds.testbeds.cluster.datapath import LinkCounters
@@ -24,6 +26,7 @@ from k8sdds.testbeds.cluster.pods import Slot
 NAME, ROLE = "node-probe", "probe"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
 OBSERVER, COUNTER = "observer", "counter"
+CONNTRACK_COUNT = "/proc/sys/net/netfilter/nf_conntrack_count"
 CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 """Of the pod that takes a fingerprint: to read packet filters, and to capture packets. It changes nothing."""
 
@@ -70,6 +73,23 @@ class NodeProbes:
             return {}
         self.unavailable, self._has_worked = "", True
         return counters
+
+    def tracked_connections(self, cell: Cell, node: str) -> int | None:
+        """Return the number of entries in the connection tracking of a node.
+
+        Returns:
+            None: the cell's test does not record it, or the node's network does not show it.
+        """
+        if "conntrack_entries" not in workloads.find(cell.test).metrics:
+            return None
+        probe = Slot(NAME, ROLE, node, True, None)
+        try:
+            pool = self._pool()
+            pool.ensure([probe])
+            shown = pool.run(probe, ["cat", CONNTRACK_COUNT]).stdout.decode(errors="replace").strip()
+        except PrerequisiteError:
+            return None
+        return int(shown) if shown.isdecimal() else None
 
     @contextmanager
     def observing(self, node: str) -> Iterator[PodPlace]:

@@ -11,7 +11,7 @@ from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 
 
-def require(cell: Cell, slots: Mapping[str, Slot], pool: PodPool) -> None:
+def require_abilities(cell: Cell, slots: Mapping[str, Slot], pool: PodPool) -> None:
     """Check the pods of a cell, which must be ready.
 
     Raises:

@@ -23,15 +23,7 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import (
-    causes,
-    clocks,
-    placement,
-    pod_abilities,
-    pod_starts,
-    profiled_pods,
-    trial_run,
-)
+from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.cluster_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
@@ -42,6 +34,7 @@ from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.node_tuning import NodeSettings, NodeTuning, require_path_mtu
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.places import PodPlace
+from k8sdds.testbeds.cluster.pod_abilities import require_abilities
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.policies import Policies
@@ -188,7 +181,7 @@ class ClusterSession:
             if self._policies.provide(cell, self._slots(cell)):
                 self._verifier.forget_pod_networks()
         for cell in cells:
-            pod_abilities.require(cell, self._slots(cell), self._pods)
+            require_abilities(cell, self._slots(cell), self._pods)
         for cell in cells:
             self._verifier.verify(cell, self._slots(cell))
             self._discovery.provide(cell)
@@ -378,6 +371,8 @@ class ClusterSession:
         raw_files = launches[0].directory.parent
         pod_starts.measure(self._pods, trial.cell, slots.values(), raw_files, self._execution)
         counted = self._services.counters(trial.cell, slots)
+        sender = pods[FIRST_PUBLISHER.name].node
+        tracked = self._probes.tracked_connections(trial.cell, sender)
         profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
         with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
             results = trial_run.run_participants(
@@ -401,6 +396,11 @@ class ClusterSession:
             measurement = replace(measurement, clock_error=error)
         counters, unproven = self._verifier.counters(trial.cell, slots)
         counters |= self._services.evidence(trial.cell, slots, counted)
+        if (
+            tracked is not None
+            and (entries := self._probes.tracked_connections(trial.cell, sender)) is not None
+        ):
+            counters["conntrack_entries"] = max(entries - tracked, 0)
         no_profile = (
             profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
         )
