@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from k8sdds.deploy import profiles, tuning
 from k8sdds.deploy.tuning import Interface
+from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, family_of
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
@@ -14,6 +15,10 @@ from k8sdds.system.ssh import Connections, Host
 FOLDER = tuning.EXPERIMENT_FOLDER
 _SETTINGS = ("sysctl", "mtu", "offload", "ring")
 """Facts that are settings of a machine."""
+
+LINK_UP_S = 10
+"""How long a network card may need for another MTU, for which some drivers reset it."""
+REPLY_S = 3
 
 Lines = tuple[str, ...]
 
@@ -35,7 +40,7 @@ def apply(
         The settings of each machine before and after, as lines of facts.
 
     Raises:
-        PrerequisiteError: A machine did not accept a setting.
+        PrerequisiteError: A machine did not accept a setting, or the network between them does not carry the MTU.
     """
     with _connected(cluster) as (profile, connections):
         # A killed campaign leaves its settings.
@@ -47,6 +52,13 @@ def apply(
         changing = [machine for machine, script in scripts.items() if script]
         connections.all(lambda host: _run(host, scripts[host.name]), changing)
         after = _gather(profile, connections, sets)
+        if interface.mtu and (lost := _lost_packets(connections, interface.mtu, after)):
+            # At once: connections between the nodes do not work until then.
+            _undo(profile, connections)
+            raise PrerequisiteError(
+                f"packets of {interface.mtu} bytes do not pass between the nodes: {'; '.join(lost)}",
+                "let the network between the nodes carry packets of this size, or leave out link.mtu",
+            )
     for machine, lines in after.items():
         if changes := tuning.plan(sets, lines, FOLDER, interface).changes:
             raise PrerequisiteError(f"{machine}: settings are not in effect: {'; '.join(changes)}")
@@ -95,6 +107,41 @@ def _gather(profile: Profile, connections: Connections, names: Sequence[str]) ->
         machine: tuple(line.removeprefix(prefix) for line in output.splitlines() if line.startswith(prefix))
         for machine, output in outputs.items()
     }
+
+
+def _lost_packets(connections: Connections, mtu: int, facts: Mapping[str, Lines]) -> list[str]:
+    """Return which machines get no reply to a packet of this MTU from another one: `a to b`."""
+    pings = pings_of(mtu, facts)
+    printed = connections.all(lambda host: _run(host, pings[host.name][1]), list(pings))
+    return [f"{machine} to {pings[machine][0]}" for machine, text in printed.items() if text.strip()]
+
+
+def pings_of(mtu: int, facts: Mapping[str, Lines]) -> dict[str, tuple[str, str]]:
+    """Return for each machine the next one, and a script that prints something if a packet of this MTU gets no reply.
+
+    It prints nothing without the ping of iputils, or if the other address does not even reply to a short packet.
+    """
+    addresses = {machine: address for machine, lines in facts.items() if (address := _address(lines))}
+    names = list(addresses)
+    scripts = {}
+    for machine, other in zip(names, names[1:] + names[:1], strict=True):
+        address = addresses[other]
+        payload = (
+            mtu - IP_AND_UDP_HEADERS_BYTES[family_of(address)]
+        )  # a ping's header is as long as that of UDP
+        scripts[machine] = (
+            other,
+            (
+                f"ping -q -M do -c 1 -w {LINK_UP_S} {address} >/dev/null 2>&1 || exit 0\n"
+                f"ping -q -M do -c 1 -w {REPLY_S} -s {payload} {address} >/dev/null 2>&1 || echo lost\n"
+            ),
+        )
+    return scripts if len(names) > 1 else {}
+
+
+def _address(lines: Lines) -> str:
+    """Return the address of a machine's interface between the nodes; empty: it has none."""
+    return next((line.removeprefix("address ") for line in lines if line.startswith("address ")), "")
 
 
 def _settings(lines: Lines) -> Lines:

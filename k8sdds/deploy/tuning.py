@@ -122,6 +122,8 @@ if [ -z "$DEVICE" ]; then
   DEVICE=$(ip -4 route show default 2>/dev/null | sed -n '1s/.* dev \([^ ]*\).*/\1/p')
 fi
 printf 'tuning\tdevice %s\n' "$DEVICE"
+[ -z "$DEVICE" ] || ip -oneline address show dev "$DEVICE" scope global 2>/dev/null |
+  awk '{ sub("/.*", "", $4); print "tuning\taddress " $4; exit }'
 for device in $DEVICE $(awk '$1 != "sysctl" { print $2 }' $FOLDER/former 2>/dev/null | sort -u); do
   [ -e "/sys/class/net/$device" ] || continue
   printf 'tuning\tmtu %s - %s %s\n' "$device" "$(cat "/sys/class/net/$device/mtu")" \

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.model.services import MAX_SERVICES
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.cluster import namespace
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
@@ -32,6 +33,7 @@ sweeps:
     test: [{tests}]
     payload_bytes: 1
 """
+MAX_REMOVAL_S = 600
 EACH_KIND = (
     "service",
     *(f"{{name: service, via: {via}, services: 200}}" for via in ("cluster-ip", "node-port", "headless")),
@@ -45,10 +47,10 @@ def left(admin: KubernetesClient) -> list[str]:
     return [one["name"] for one in listed if one["name"].startswith("service-")]
 
 
-def wait_gone(admin: KubernetesClient) -> None:
+def wait_gone(admin: KubernetesClient, timeout_s: float = 90) -> None:
     """Wait until the namespaces of campaigns were deleted, with all that they contain."""
     for one in admin.get(NAMESPACES, labelSelector=namespace.SELECTOR)["items"]:
-        namespace.wait_deleted(admin, one["metadata"]["name"])
+        namespace.wait_deleted(admin, one["metadata"]["name"], timeout_s)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -74,8 +76,29 @@ def test_kube_proxy_translates_every_connection(
         else:
             assert record["service_connections"] >= opened > 0
             assert record["service_tracked"] > 0
+        assert record["conntrack_entries"] is not None
     wait_gone(admin)
     assert left(admin) == []
+
+
+@pytest.mark.long
+def test_the_largest_number_of_services(
+    user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
+) -> None:
+    tests = f"{{name: service, services: {MAX_SERVICES}}}"
+    (tmp_path / "most.yaml").write_text(SERVICES.format(name="most", tests=tests))
+    began_s = time.monotonic()
+    done = k8sdds("run", "most.yaml", *user.options, "-o", "out", timeout_s=900)
+    assert done.returncode == 0, done.stderr
+    (record,) = records(tmp_path / "out")
+    assert record["valid"] and record["services"] == MAX_SERVICES
+    assert record["service_connections"] >= record["connections_per_s"] * record["measured_s"] > 0
+    assert record["conntrack_entries"] > 0
+    ended_s = time.monotonic()
+    wait_gone(admin, MAX_REMOVAL_S)
+    assert left(admin) == []
+    print(f"run {ended_s - began_s:.0f} s, removal {time.monotonic() - ended_s:.0f} s")
+    print((tmp_path / "out" / "events.jsonl").read_text(), record["connections_per_s"], record["api_calls"])
 
 
 def set_mode(cluster: Deployed, mode: str) -> None:

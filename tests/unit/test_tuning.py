@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from k8sdds.deploy import tuning
+from k8sdds.deploy import experiment_tuning, tuning
 from k8sdds.model.profile import TuningName
 from k8sdds.system.errors import InputError
 
@@ -80,6 +80,17 @@ def test_second_plan_is_empty() -> None:
     halfway = tuning.plan(BOTH, after(CARD, tuned.script))
     assert set(halfway.changes) == set(tuned.changes)
     assert "ring eno1 rx 256\n" in halfway.script
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "payload"), [("10.0.0.1", "10.0.0.2", 8972), ("fd00::1", "fd00::2", 8952)]
+)
+def test_machines_ping_each_other_with_packets_of_the_mtu(first: str, second: str, payload: int) -> None:
+    facts = {"a": ("device eno1", f"address {first}"), "b": (f"address {second}",), "c": ("device -",)}
+    pings = experiment_tuning.pings_of(9000, facts)
+    assert {machine: other for machine, (other, _) in pings.items()} == {"a": "b", "b": "a"}
+    assert f"-s {payload} {second} " in pings["a"][1] and f"-s {payload} {first} " in pings["b"][1]
+    assert experiment_tuning.pings_of(9000, {"a": facts["a"]}) == {}
 
 
 LINK = tuning.Interface(mtu=9000, offloads={"gro": True, "uso": False})
