@@ -54,13 +54,6 @@ def test_pods_start_at_once(user: User, k8sdds: Command, admin: KubernetesClient
             match = json.loads((raw / "pod-starts.json").read_text())["match"]
             assert match["received"] > 0 and len(match["pods"]) == 2
             assert match["clock_error_s"] < match["since_ready_s"]
-        print(
-            record["network"],
-            record["pods"],
-            record.get("dds"),
-            record["pods_ready_s"],
-            record["pods_matching_s"],
-        )
     assert started(admin) == []
 
 
