@@ -33,7 +33,7 @@ sweeps:
     test: [{tests}]
     payload_bytes: 1
 """
-MAX_REMOVAL_S = 600
+MAX_REMOVAL_S = 3600
 EACH_KIND = (
     "service",
     *(f"{{name: service, via: {via}, services: 200}}" for via in ("cluster-ip", "node-port", "headless")),
