@@ -20,8 +20,8 @@ from k8sdds import networks
 from k8sdds.campaign import applications, experiments
 from k8sdds.deploy import profiles
 from k8sdds.networks import detection, differences
+from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint
-from k8sdds.results.metrics import GROUPS, Column, Metric
 from k8sdds.results.record import COLUMNS
 from k8sdds.system.errors import EXIT_CODES
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from k8sdds.model.background import describe_text
-from k8sdds.model.experiment import SHARED_MEMORY
+from k8sdds.model.sweep import SHARED_MEMORY
 from k8sdds.workloads import OPTIONS
 
 CONDITION = (

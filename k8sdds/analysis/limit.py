@@ -17,7 +17,8 @@ from typing import Any
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
-from k8sdds.results.metrics import METRICS, Metric
+from k8sdds.results.columns import Metric
+from k8sdds.results.metrics import METRICS
 
 QUANTITIES = ("throughput_mbps", "latency_p50_us", "latency_p90_us", "delay_p50_us", "delay_p99_us")
 """Metrics that are compared with the limit. Latencies under load are not: they depend on how much DDS buffers."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.statistics import Overhead, Ratio
-from k8sdds.results.metrics import METRICS, Metric
+from k8sdds.results.columns import Metric
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,9 @@ from k8sdds.campaign import contradictions, experiments
 from k8sdds.campaign.cells import cell_of
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.background import MAX_FLOWS, Background
-from k8sdds.model.experiment import LISTS, NetworkChoice, Sweep, TestChoice
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
+from k8sdds.model.sweep import LISTS, NetworkChoice, Sweep, TestChoice
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find, label_without_engine
 from k8sdds.results import histograms

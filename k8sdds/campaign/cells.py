@@ -6,8 +6,9 @@ from typing import Any
 
 from k8sdds import workloads
 from k8sdds.model import ip_families
-from k8sdds.model.experiment import Experiment, NetworkChoice, Sweep, TestChoice
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import SecurityChoice
+from k8sdds.model.sweep import NetworkChoice, Sweep, TestChoice
 from k8sdds.model.trial import Cell, usual_discovery
 
 

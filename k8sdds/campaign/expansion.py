@@ -11,7 +11,8 @@ from k8sdds.campaign import applications
 from k8sdds.campaign.cells import cell_of
 from k8sdds.middleware import config
 from k8sdds.model.application import ApplicationExperiment
-from k8sdds.model.experiment import LISTS, Experiment, Sweep
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.sweep import LISTS, Sweep
 from k8sdds.model.trial import Cell, Trial
 
 

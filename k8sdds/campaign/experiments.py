@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from k8sdds.model.application import ApplicationExperiment
-from k8sdds.model.experiment import NETWORK_NAMES, TESTS, Experiment, Sweep, TestChoice
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.sweep import NETWORK_NAMES, TESTS, Sweep, TestChoice
 from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError

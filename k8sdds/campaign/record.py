@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.campaign import background, execution, node_cpu, trial_outputs, validity
-from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.measurement import Measurement
+from k8sdds.model.sweep import NO_TUNING
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.results import aggregate
-from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, GROUPS, METRICS
+from k8sdds.results.columns import GROUPS
+from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import DAMAGED, TrialRecord, impossible_value
 from k8sdds.system import reading
 from k8sdds.workloads import TrialOutputs

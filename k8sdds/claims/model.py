@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.model.experiment import OneOrMore
+from k8sdds.model.sweep import OneOrMore
 from k8sdds.model.trial import Cell, defaults
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.strict import MAX_NAME, MAX_TITLE, Strict

@@ -9,21 +9,21 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from k8sdds.model.experiment import (
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.link import LinkChoice
+from k8sdds.model.message_size import MessageBytes
+from k8sdds.model.rate_profile import MAX_RATE
+from k8sdds.model.sweep import (
     MAX_BATCH_BYTES,
     MAX_PARTICIPANTS,
     MIN_SAMPLE_BYTES,
     NO_TUNING,
-    Experiment,
     Layout,
     NetworkChoice,
     ReceiveMode,
     Sweep,
     Transport,
 )
-from k8sdds.model.link import LinkChoice
-from k8sdds.model.message_size import MessageBytes
-from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, as_list, mistake
 
 MAX_FLOWS = 16

@@ -12,9 +12,14 @@ from pydantic import Field
 
 from k8sdds.model import ip_families as ip
 from k8sdds.model.background import Background
-from k8sdds.model.experiment import (
+from k8sdds.model.experiment import MAX_LOSS_PERCENT
+from k8sdds.model.ip_families import IpFamilies, IpFamily
+from k8sdds.model.link import STANDARD_MTU, Link
+from k8sdds.model.message_size import FragmentBytes, MessageBytes
+from k8sdds.model.rate_profile import CONSTANT
+from k8sdds.model.security import NONE
+from k8sdds.model.sweep import (
     DEFAULT_MIDDLEWARE,
-    MAX_LOSS_PERCENT,
     NO_TUNING,
     SAME_NODE,
     SHARED_MEMORY,
@@ -25,11 +30,6 @@ from k8sdds.model.experiment import (
     Reliability,
     Transport,
 )
-from k8sdds.model.ip_families import IpFamilies, IpFamily
-from k8sdds.model.link import STANDARD_MTU, Link
-from k8sdds.model.message_size import FragmentBytes, MessageBytes
-from k8sdds.model.rate_profile import CONSTANT
-from k8sdds.model.security import NONE
 from k8sdds.system.strict import Strict
 
 Role = Literal["publisher", "subscriber", "discovery", "load"]

@@ -15,8 +15,8 @@ from xml.sax.saxutils import escape
 from k8sdds.campaign import applications
 from k8sdds.deploy import tuning
 from k8sdds.model.application import Application, Flow
-from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
+from k8sdds.model.sweep import NO_TUNING
 from k8sdds.networks import NETWORKS, label_without_engine
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.system import yaml_text

@@ -20,7 +20,8 @@ from k8sdds.model.trial import defaults
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report import formats, shared_kernels
 from k8sdds.results import tidy
-from k8sdds.results.metrics import METRICS, Metric
+from k8sdds.results.columns import Metric
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import parallel
 from k8sdds.workloads import HEADLINES

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
     ASYNCHRONOUS,
@@ -29,12 +30,7 @@ from k8sdds.results.metrics import (
     STREAMS,
     TCP,
     TUNED,
-    Column,
     Metrics,
-    column,
-    columns_of,
-    impossible,
-    parsed,
 )
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.reading import one_line

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.model import ip_families
 from k8sdds.model.trial import defaults
-from k8sdds.results.metrics import Kind, parsed
+from k8sdds.results.columns import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.files import replacing

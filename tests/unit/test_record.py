@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.results.metrics import GROUPS, METRICS
+from k8sdds.results.columns import GROUPS
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import COLUMNS, TrialRecord
 from k8sdds.workloads import HEADLINES, WORKLOADS
 

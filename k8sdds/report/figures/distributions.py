@@ -16,7 +16,8 @@ from k8sdds.report.content import Content, Point, Row, Setting
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
 from k8sdds.report.figures.estimates import axis_unit, log_axis
 from k8sdds.report.theme import network_colors
-from k8sdds.results.metrics import METRICS, Metric
+from k8sdds.results.columns import Metric
+from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

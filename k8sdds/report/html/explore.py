@@ -32,7 +32,7 @@ _DIGITS = 6
 
 
 class Library(NamedTuple):
-    """A script that report.js starts when it is first needed."""
+    """A script that explore.js starts when it is first needed."""
 
     packed: str
     hash: str

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from k8sdds.model.experiment import NO_TUNING
 from k8sdds.model.link import STANDARD_MTU
+from k8sdds.model.sweep import NO_TUNING
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError, Problem
 
