@@ -34,7 +34,7 @@ from k8sdds.results.metrics import (
 )
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.reading import one_line
-from k8sdds.system.shapes import Count, Number, Shape
+from k8sdds.system.shapes import Count, Finite, Number, Shape
 from k8sdds.system.strict import MAX_TITLE
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
@@ -252,6 +252,15 @@ class _Link(Shape):
     lag: Count = None
 
 
+class _LinkBytes(Shape):
+    delivered_samples: dict[str, Count] | None = None
+
+
+class _NodeCpu(Shape):
+    participants: Finite
+    shared: Finite
+
+
 _SHAPES: dict[str, TypeAdapter[Any]] = {
     "link": TypeAdapter(_Link | None),
     "drops": TypeAdapter(dict[str, Count] | None),
@@ -260,6 +269,9 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "fingerprint": TypeAdapter(Fingerprint | None),
     "background": TypeAdapter(dict[str, int | float | str | list[int]] | None),
     "background_load": TypeAdapter(dict[str, Number] | None),
+    "link_bytes": TypeAdapter(_LinkBytes | None),
+    "node_links": TypeAdapter(dict[str, Any] | None),
+    "nodes_cpu": TypeAdapter(dict[str, _NodeCpu] | None),
     "profile": TypeAdapter(ProfileSummary | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
 }

@@ -49,6 +49,9 @@ def test_a_title_with_brackets_is_shown_literally(k8sdds: Command, tmp_path: Pat
         ({"throughput_mbps": 461_631.0}, "throughput_mbps: 461631.0 is not possible"),
         ({"link": {"rate_mbit": "fast"}}, "link.rate_mbit: Input should be a valid number"),
         ({"link": "fast"}, "link: Input should be a valid dictionary"),
+        ({"link_bytes": "many"}, "link_bytes: Input should be a valid dictionary"),
+        ({"node_links": "fast"}, "node_links: Input should be a valid dictionary"),
+        ({"nodes_cpu": {"node0": {"participants": 5.0}}}, "nodes_cpu.node0.shared: Field required"),
     ],
 )
 def test_an_impossible_record_is_invalid_and_has_no_values(
