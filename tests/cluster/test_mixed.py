@@ -115,7 +115,7 @@ def test_a_pod_of_the_wrong_architecture_is_named(
     args = ("run", "quickstart", *user.options, "--repeat", "1", "--duration", "1", "-o", "run")
     done = k8sdds(*args, "--image", other_image)
     assert done.returncode == 2, done.stderr
-    assert f"is for {OTHER}" in done.stderr and f"--image {IMAGE}" in done.stderr
+    assert f"runs on {OTHER} only" in done.stderr and f"--image {IMAGE}" in done.stderr
     assert not (tmp_path / "run").exists()
 
     for node in one_machine.nodes:
