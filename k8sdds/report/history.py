@@ -103,7 +103,7 @@ def _cells(row: Row, every: Sequence[Row], relative: bool) -> list[str]:
         return [name, runs, "–", "–", "–", "–", "–", "no change shown"]
     unit = "x baseline" if relative else METRICS[row["quantity"]].unit
     levels = (f"{formats.number(row[key])} {unit}" for key in ("before", "after"))
-    where = f"{row['folder']} ({row['started_at']}), {formats.count(row['runs_since'], 'run')} ago"
+    where = f"{row['folder']} ({row['started_at']}), {formats.count(row['runs_since'], 'run')} since"
     verdict = "better" if row["better"] else "worse"
     return [name, runs, *levels, f"{row['change_percent']:.1f}", f"{row['p']:.2g}", where, verdict]
 
