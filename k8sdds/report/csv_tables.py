@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.report import profiles, run_tables
-from k8sdds.report.content import Content, test_of
+from k8sdds.report.content import Content
+from k8sdds.report.settings import test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 

@@ -8,7 +8,8 @@ from k8sdds.analysis.components import COMPONENTS, OTHER
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row
+from k8sdds.report.content import Content
+from k8sdds.report.settings import Row
 from k8sdds.results import tidy
 from k8sdds.results.profile import ComponentCost, ProfileSummary
 from k8sdds.system.perf import CYCLES

@@ -12,7 +12,8 @@ from typing import Any
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row, test_of
+from k8sdds.report.content import Content
+from k8sdds.report.settings import Row, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 

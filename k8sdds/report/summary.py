@@ -15,7 +15,8 @@ from k8sdds.analysis import background_cost, capacities, contrast, limit, missin
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.report import formats
-from k8sdds.report.content import THROUGHPUT, Cell, Content, Curve, Point, Row, Setting
+from k8sdds.report.content import Content
+from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES, paced

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from k8sdds.analysis.conditions import CONDITION, UNIT, payload
 from k8sdds.report import formats, summary
-from k8sdds.report.content import Content, Row, Setting
+from k8sdds.report.content import Content
+from k8sdds.report.settings import Row, Setting
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 

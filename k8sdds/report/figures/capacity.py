@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.conditions import describe
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import log_axis
+from k8sdds.report.settings import Row
 from k8sdds.report.theme import MUTED, network_colors
 
 if TYPE_CHECKING:

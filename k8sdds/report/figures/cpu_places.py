@@ -9,9 +9,10 @@ from pathlib import Path
 from k8sdds.analysis import background_cost, cpu_places
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import Estimate, reach, rows
+from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 
 _HEAD, _FOOT, _ROW, _RIGHT, _GAP = 0.3, 0.42, 0.22, 0.5, 0.15

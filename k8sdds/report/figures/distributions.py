@@ -12,9 +12,10 @@ from k8sdds.analysis.histograms import Distribution, distribution
 from k8sdds.analysis.overhead import alike
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
 from k8sdds.report.figures.estimates import axis_unit, log_axis
+from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS

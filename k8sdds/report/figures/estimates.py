@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import Row
 from k8sdds.report.figures.canvas import FONT
+from k8sdds.report.settings import Row
 from k8sdds.report.theme import INK, MUTED
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.components import COMPONENTS, Component
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure
 from k8sdds.report.profiles import basis, profiled
+from k8sdds.report.settings import Row
 from k8sdds.report.theme import GRID, INK, PAPER, themed
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.files import write_atomically

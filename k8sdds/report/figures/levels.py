@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import payload
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting, test_of
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import Estimate, along, axis_unit, end_labels, log_axis, reach
 from k8sdds.report.figures.estimates import rows as draw_rows
+from k8sdds.report.settings import Point, Row, Setting, test_of
 from k8sdds.report.theme import INK, network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from k8sdds.analysis.conditions import payload
 from k8sdds.report import formats
-from k8sdds.report.content import THROUGHPUT, Content, Point, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures import cells
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import Estimate, log_axis, reach
+from k8sdds.report.settings import THROUGHPUT, Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES

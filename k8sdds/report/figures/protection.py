@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import PROTECTION_GROUP, Content, Row, protected_name
+from k8sdds.report.content import PROTECTION_GROUP, Content, protected_name
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import Estimate, along, log_axis, reach
+from k8sdds.report.settings import Row
 from k8sdds.report.theme import variant_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES

@@ -6,9 +6,10 @@ import textwrap
 from pathlib import Path
 
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures import cells
 from k8sdds.report.figures.canvas import FONT, Figure, save, text_width
+from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.results.metrics import METRICS
 
 QUANTITIES = (

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from k8sdds.analysis.conditions import describe, payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.content import THROUGHPUT, Content, Curve, Row, Setting, test_of
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import Estimate, along, end_labels
+from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, test_of
 from k8sdds.report.theme import network_colors
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import MUTED, network_colors
 from k8sdds.results import timeline
 from k8sdds.results.timeline import Step

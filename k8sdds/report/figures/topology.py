@@ -12,8 +12,9 @@ from typing import Any
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.report import formats
-from k8sdds.report.content import Content, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.settings import Row, Setting
 from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.system.shapes import fits

@@ -13,9 +13,10 @@ from k8sdds.analysis import conditions, missing
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import document, formats, profiles, run_tables, summary
-from k8sdds.report.content import Content, Row
+from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg
 from k8sdds.report.html import explore, tables
+from k8sdds.report.settings import Row
 from k8sdds.report.theme import network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS

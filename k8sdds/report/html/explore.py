@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from k8sdds.analysis.conditions import UNIT, payload
 from k8sdds.report import document, formats
-from k8sdds.report.content import Content, Point, Row, Setting
+from k8sdds.report.content import Content
 from k8sdds.report.figures import fairness, timeline
 from k8sdds.report.html.tables import LEVEL_QUANTITIES
+from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES

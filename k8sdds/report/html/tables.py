@@ -8,16 +8,8 @@ from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, 
 from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.conditions import UNIT, describe, payload
 from k8sdds.report import formats
-from k8sdds.report.content import (
-    INTERVAL,
-    PROTECTION_GROUP,
-    Content,
-    Point,
-    Row,
-    Setting,
-    protected_name,
-    test_of,
-)
+from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
+from k8sdds.report.settings import Point, Row, Setting, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.workloads import HEADLINES

@@ -2,8 +2,8 @@
 
 from k8sdds.analysis.histograms import Distribution
 from k8sdds.report import content
-from k8sdds.report.content import Point
 from k8sdds.report.figures import distributions
+from k8sdds.report.settings import Point
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
