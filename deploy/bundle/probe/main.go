@@ -1,7 +1,7 @@
 // k8sdds-probe: do datagrams pass between two pods, by unicast and by multicast?
 //
 //	k8sdds-probe listen --udp 7000 [--group 239.255.0.1]     answers each datagram to its sender, by IPv4 and IPv6
-//	k8sdds-probe listen --udp 7000 --for 20                  the same for 20 seconds
+//	k8sdds-probe listen --udp 7000 --for 20                  the same for 20 seconds; prints "ready" when it listens
 //	k8sdds-probe ask ADDRESS:PORT --count 5 --timeout 10     0 when all answers came, JSON of what was seen
 //	k8sdds-probe ask ADDRESS:PORT --bytes 1472 --whole       by packets that may not be fragmented
 //	k8sdds-probe ask GROUP:PORT --interface eth0             multicast out of that interface
@@ -109,6 +109,7 @@ func listen(arguments []string) {
 	if err != nil {
 		fail(3, err)
 	}
+	fmt.Fprintln(os.Stderr, "ready")
 	answer(packets.(*net.UDPConn))
 }
 

@@ -7,11 +7,12 @@ the same counters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from k8sdds.kubernetes.exec_stream import CommandResult
+from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream, StreamLost
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, IpFamily
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, host_and_port
 from k8sdds.networks import find
@@ -32,7 +33,9 @@ GROUPS: dict[IpFamily, str] = {"ipv4": "239.255.77.1", "ipv6": "ff05::7701"}
 WHOLE_PACKETS = 40
 """Packets in each direction, so that their bytes stand out from other traffic in a link's counters."""
 MULTICAST_PACKETS = 3
-LISTEN_S = 20
+READY_TIMEOUT_S = 30
+"""Until all listeners printed `ready`. A small, busy node takes seconds to start a command in a pod."""
+LISTEN_S = READY_TIMEOUT_S + 10
 LISTEN_PER_PAIR_S = 0.2
 """Added to `LISTEN_S` for each pair, because not all pairs are probed at the same time."""
 REPLY_TIMEOUT_S = 8
@@ -302,7 +305,8 @@ class PathVerifier:
                     requests.append(
                         (pub, sub, [PROBE, "ask", host_and_port(group, port), *options], "multicast")
                     )
-        with self._pods.background(listeners):
+        with self._pods.background(listeners) as streams:
+            _wait_until_ready(streams, ports)
             results = self._pods.run_all(
                 [(slots[pub], argv) for pub, _, argv, _ in requests], REPLY_TIMEOUT_S + 10
             )
@@ -314,6 +318,18 @@ class PathVerifier:
                     "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide",
                 )
         return WHOLE_PACKETS * min(sizes.values())
+
+
+def _wait_until_ready(streams: Iterable[ExecStream], subscribers: Iterable[str]) -> None:
+    end = time.monotonic() + READY_TIMEOUT_S
+    for stream, name in zip(streams, subscribers, strict=True):
+        try:
+            stream.wait_ready(end)
+        except (StreamLost, TimeoutError) as error:
+            raise PrerequisiteError(
+                f"{PROBE} does not start in the pod of {name}: {error or f'nothing in {READY_TIMEOUT_S} s'}",
+                "check the node and the image: kubectl describe pods; then run the same command again",
+            ) from error
 
 
 def _path_evidence(cell: Cell, deployed: bool) -> PathEvidence | None:
