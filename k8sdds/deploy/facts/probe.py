@@ -110,6 +110,7 @@ file=/etc/k8sdds/kubeadm.yaml
 say capabilities "$(awk '/^CapBnd/ { print $2 }' /proc/1/status)"
 if [ -d /proc/sys/net/bridge ] || modprobe -n br_netfilter 2>/dev/null; then say feature br_netfilter; fi
 if grep -qw overlay /proc/filesystems || modprobe -n overlay 2>/dev/null; then say feature overlay; fi
+[ -d /sys/module/ipip ] && ipip=loaded || ipip=
 unshare --net sh -c '
   try() {
     if output=$(sh -c "$2" 2>&1); then printf "feature\t%s\n" "$1"
@@ -134,6 +135,8 @@ unshare --net sh -c '
     try xt_set "modprobe -n xt_set"
   fi
 '
+# This module creates the device tunl0 on the machine.
+[ -n "$ipip" ] || modprobe -r ipip 2>/dev/null
 if [ -e /proc/net/ip_vs ] || modprobe -n -a ip_vs ip_vs_rr 2>/dev/null; then say feature ipvs
 else say lacks "ipvs no module ip_vs"; fi
 if [ -d /sys/module/openvswitch ] || modprobe -n openvswitch 2>/dev/null; then say feature openvswitch
@@ -218,6 +221,9 @@ def script(
     assignments = "".join(f"{key}='{' '.join(values)}'\n" for key, values in variables.items())
     # The additional script writes to a file, so that the lines of the two do not mix; in memory, since a disk may
     # be full.
-    begin = f"work=$(mktemp -d -p /run) || exit 1\n(\n:\n{extra}\n) >$work/extra &\n"
-    end = 'wait\ncat $work/extra\nrm -rf $work\nsay ended "$(date +%s.%N)"\n'
+    begin = (
+        "work=$(mktemp -d -p /run) || exit 1\ntrap 'rm -rf $work' EXIT\ntrap 'exit 1' HUP PIPE TERM\n"
+        f"(\n:\n{extra}\n) >$work/extra &\n"
+    )
+    end = 'wait\ncat $work/extra\nsay ended "$(date +%s.%N)"\n'
     return assignments + _BEGIN + begin + _MACHINE + end
