@@ -1,4 +1,7 @@
-"""Check machines of two architectures over SSH: a local node, and an arm64 machine with a kernel of its own."""
+"""Deploy on machines of two architectures: an arm64 machine with a kernel of its own joins the cluster over SSH.
+
+Participants on both exchange samples with every middleware, and destroy leaves nothing on the arm64 machine.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from k8sdds import nodes
 from tests.clusters import run
-from tests.deploy.test_ordinary_machines import DISK_MIB
+from tests.deploy.test_ordinary_machines import DISK_MIB, STATE_SCRIPT, assert_same
 from tests.lab.vm import arm64_node
 
 pytestmark = [
@@ -28,6 +32,27 @@ NAME = "mixed"
 HEAD, PI = "head", arm64_node.NAME
 TIMEOUT_S = 3600
 """Sufficient for the emulated machine on a busy one."""
+RATE = 20
+DURATION_S = 3
+EXPERIMENT = f"""\
+name: architectures
+repetitions: 1
+duration_s: {DURATION_S}
+warmup_s: 0.5
+sweeps:
+""" + "".join(
+    f"""\
+  - networks: [host, flannel-vxlan]
+    test: paced
+    rate: {RATE}
+    payload_bytes: 1024
+    middleware: {middleware}
+    reliability: {reliability}
+    placement: {{pub: kubernetes.io/arch={publisher}, sub: kubernetes.io/arch={subscriber}}}
+"""
+    for publisher, subscriber in (("amd64", "arm64"), ("arm64", "amd64"))
+    for middleware, reliability in (("[cyclonedds, fastdds]", "reliable"), ("raw", "best-effort"))
+)
 
 
 @dataclass
@@ -40,6 +65,18 @@ class Site:
     def k8sdds(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command."""
         return run(self.state, *args, timeout_s=TIMEOUT_S)
+
+    def succeed(self, *args: str) -> str:
+        """Run a command that must succeed, and return its standard output."""
+        done = self.k8sdds(*args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def machine_states(self) -> dict[str, list[str]]:
+        """Return the state of the arm64 machine as lines."""
+        done = arm64_node.ssh(NAME, STATE_SCRIPT, timeout_s=TIMEOUT_S)
+        assert done.returncode == 0, done.stderr
+        return {PI: done.stdout.splitlines()}
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +142,64 @@ def test_a_machine_of_another_architecture_is_refused(site: Site) -> None:
     assert done.returncode == 2, done.stdout + done.stderr
     assert f"{PI}: is arm64, but the profile expects amd64" in done.stderr
     assert arm64_node.ssh(NAME, "test -e /etc/k8sdds").returncode == 1
+
+
+def measured(folder: Path) -> list[dict[str, Any]]:
+    """Return the valid trials of a run folder."""
+    rows = [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["valid"]]
+
+
+def test_both_architectures_in_one_cluster(site: Site) -> None:
+    profile = str(site.profile)
+    before = site.machine_states()
+    site.succeed("deploy", profile, "--yes")
+    assert site.succeed("deploy", profile, "--yes") == "no changes\n"
+    check_nodes(site)
+    check_samples(site)
+    site.succeed("destroy", profile, "--yes")
+    assert_same(site.machine_states(), before)
+    assert site.succeed("destroy", profile, "--yes") == "Nothing to destroy.\n"
+
+
+def check_nodes(site: Site) -> None:
+    """Both nodes are ready, and each has images of its own architecture only."""
+    kubectl = ["kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"]
+    items = json.loads(nodes.run(NAME, HEAD, [*kubectl, "get", "nodes", "-o", "json"]))["items"]
+    infos = {item["metadata"]["name"]: item["status"]["nodeInfo"] for item in items}
+    assert {name: info["architecture"] for name, info in infos.items()} == {HEAD: "amd64", PI: "arm64"}
+    assert infos[HEAD]["bootID"] != infos[PI]["bootID"]
+    assert infos[PI]["kernelVersion"] != platform.release()
+    for item in items:
+        conditions = {entry["type"]: entry["status"] for entry in item["status"]["conditions"]}
+        assert conditions["Ready"] == "True"
+    done = arm64_node.ssh(NAME, "ctr -n k8s.io images ls | awk 'NR > 1 && $1 !~ /^sha256:/'")
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("k8sdds.local/perftest:") for line in lines)
+    assert all("linux/arm64" in line and "linux/amd64" not in line for line in lines), done.stdout
+
+
+def check_samples(site: Site) -> None:
+    """Every middleware delivers samples in both directions on both networks, on the path of the network."""
+    experiment = site.profile.with_name("architectures.yaml")
+    experiment.write_text(EXPERIMENT)
+    folder = site.profile.with_name("run")
+    site.succeed("run", str(experiment), "--testbed", NAME, "-o", str(folder))
+    rows = measured(folder)
+    cells = {(row["network"], row["middleware"], row["placement"]["pub"].partition("=")[2]) for row in rows}
+    assert cells == {
+        (network, middleware, publisher)
+        for network in ("host", "flannel-vxlan")
+        for middleware in ("cyclonedds", "fastdds", "raw")
+        for publisher in ("amd64", "arm64")
+    }
+    for row in rows:
+        samples = row["link_bytes"]["delivered_samples"]["sub0"]
+        assert samples > 0.8 * RATE * DURATION_S
+        assert row["link_bytes"]["received"]["sub0"] >= samples * 1024
+        assert not any(warning.startswith("unproven") for warning in row["warnings"])
+        if row["network"] == "flannel-vxlan":
+            assert row["network_proof"].startswith("carried by flannel.1 (vxlan)")
+            assert row["link_bytes"]["carried"]["sub0"] >= samples * 1024
+        else:
+            assert row["network_proof"].startswith("routed by eth0, no tunnel")

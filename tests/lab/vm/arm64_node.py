@@ -138,6 +138,8 @@ def _files(cluster: str, folder: Path) -> tuple[Path, Path, Path]:
     (ramdisk / "init").chmod(0o755)
     machine.pack(ramdisk, folder / "initrd.gz")
     shutil.copytree(modules, root / "lib/modules" / modules.name)
+    # kubeadm reads the options of the kernel.
+    shutil.copy(linux.with_name(f"config-{modules.name}"), root / "boot")
     disk = folder / "disk.img"
     subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(root), str(disk), DISK], check=True)
     shutil.rmtree(root)
