@@ -76,6 +76,8 @@ class Runtime(Phase):
         saved, files = " ".join((*sysctls, *KUBERNETES_SYSCTLS)), _kernel_files(sysctls)
         script = (
             _LOAD_MODULES
+            # Without it, its sysctls do not exist yet. kube-proxy loads it and changes them.
+            + "modprobe nf_conntrack 2>/dev/null || :\n"
             + f"[ -e {STATE}/sysctls ] || sysctl {saved} 2>/dev/null >{STATE}/sysctls || :\n"
             + "".join(file_script(path, text) for path, text in files.items())
             + "".join(f"sysctl -qw {key}={value}\n" for key, value in sysctls.items())
