@@ -126,9 +126,8 @@ def pings_of(mtu: int, facts: Mapping[str, Lines]) -> dict[str, tuple[str, str]]
     scripts = {}
     for machine, other in zip(names, names[1:] + names[:1], strict=True):
         address = addresses[other]
-        payload = (
-            mtu - IP_AND_UDP_HEADERS_BYTES[family_of(address)]
-        )  # a ping's header is as long as that of UDP
+        # The header of a ping is as long as that of UDP.
+        payload = mtu - IP_AND_UDP_HEADERS_BYTES[family_of(address)]
         scripts[machine] = (
             other,
             (

@@ -396,10 +396,8 @@ class ClusterSession:
             measurement = replace(measurement, clock_error=error)
         counters, unproven = self._verifier.counters(trial.cell, slots)
         counters |= self._services.evidence(trial.cell, slots, counted)
-        if (
-            tracked is not None
-            and (entries := self._probes.tracked_connections(trial.cell, sender)) is not None
-        ):
+        entries = self._probes.tracked_connections(trial.cell, sender)
+        if tracked is not None and entries is not None:
             counters["conntrack_entries"] = max(entries - tracked, 0)
         no_profile = (
             profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
