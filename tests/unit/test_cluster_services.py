@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,27 @@ IPVS = """\
 -A KUBE-SERVICES -m comment --comment "Kubernetes service cluster ip + port for masquerade purpose" -m set --match-set \
 KUBE-CLUSTER-IP dst,dst -j KUBE-MARK-MASQ
 """
+
+
+CONNTRACK = """\
+tcp      6 117 TIME_WAIT src=10.244.1.3 dst=10.100.2.3 sport=40000 dport=5202 src=10.244.2.4 dst=10.244.1.3 sport=5202 \
+dport=40000 [ASSURED] mark=0 use=1
+tcp      6 118 TIME_WAIT src=10.244.1.3 dst=10.100.2.3 sport=40002 dport=5202 src=10.244.2.40 dst=10.244.1.3 sport=5202 \
+dport=40002 [ASSURED] mark=0 use=1
+"""
+
+
+def test_one_listing_shows_tracked_and_translated_connections(tmp_path: Path) -> None:
+    """Of these two, the second one is answered by another pod, whose address begins like that of the server."""
+    tool = tmp_path / "conntrack"
+    tool.write_text(f"#!/bin/sh\ncat <<'END'\n{CONNTRACK}END\n")
+    tool.chmod(0o755)
+    connection = Connection("ns/service-1", "10.244.1.3", "10.100.2.3", 5202, "10.244.2.4", 5202)
+    printed = subprocess.run(
+        service_rules.counters_command(connection), capture_output=True, text=True, check=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    ).stdout  # fmt: skip
+    assert service_rules.counters(printed) == Counters(None, 2, 1)
 
 
 def test_programmed_services() -> None:

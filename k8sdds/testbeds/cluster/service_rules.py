@@ -35,12 +35,11 @@ _COUNTERS = (
     + r"""
 chain=$1 family=$2 client=$3 target=$4 port=$5 server=$6
 iptables -vxnL "$chain"
-tracked() {
-  conntrack -L -f "$family" -p tcp -s "$client" -d "$target" --dport "$port" "$@" 2>/dev/null | grep -c src=
-}
 conntrack -C >/dev/null 2>&1 || exit 0
-echo "tracked $(tracked)"
-echo "translated $(tracked -r "$server")"
+# One listing for both numbers, because entries expire.
+listed=$(conntrack -L -f "$family" -p tcp -s "$client" -d "$target" --dport "$port" 2>/dev/null)
+echo "tracked $(echo "$listed" | grep -c src=)"
+echo "translated $(echo "$listed" | grep -c "src=.* src=$server ")"
 """
 )
 _ADDRESS = re.compile(r"[0-9a-f.:]{3,}")
