@@ -64,6 +64,8 @@ class Services:
         self._probes = probes
         self._created: dict[str, dict[str, Any]] = {}
         """The Services that exist, by name, as the API server returned them."""
+        self._complete: set[str] = set()
+        """Names of those that have an EndpointSlice."""
         self._provided: tuple[ServiceSet, str] | None = None
         """What was requested last and is programmed, and the server's pod."""
         self._connection: Connection | None = None
@@ -97,13 +99,18 @@ class Services:
             raise PrerequisiteError(f"pod {between.server.name} was deleted", "run it again")
         names = self._names(wanted, str(pod["metadata"]["uid"]))
         self._delete([name for name in self._created if name not in names])
-        missing = [name for name in names if name not in self._created]
 
         def create(name: str) -> None:
             via = wanted.via if name == names[MEASURED] else CLUSTER_IP
-            self._create(name, via, pod, between.server)
+            if name not in self._created:
+                self._created[name] = self._create(name, via, pod, between.server)
+            slice_ = service_objects.endpoint_slice(
+                self._created[name], between.server.node, between.server.address
+            )
+            objects.create(self._client, [slice_])
+            self._complete.add(name)
 
-        parallel(create, missing)
+        parallel(create, [name for name in names if name not in self._complete])
         self._await_programmed(wanted, between, names)
         self._provided = (wanted, between.server.name)
 
@@ -113,14 +120,14 @@ class Services:
         fillers = [f"service-{number}-{suffix}" for number in range(1, wanted.count)]
         return [f"service-{wanted.via}-{suffix}", *fillers]
 
-    def _create(self, name: str, via: Via, pod: Mapping[str, Any], server: ReadyPod) -> None:
+    def _create(self, name: str, via: Via, pod: Mapping[str, Any], server: ReadyPod) -> dict[str, Any]:
         labels = {
             versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
             versions.CAMPAIGN_LABEL: self._namespace.campaign,
         }
         body = service_objects.service(name, self._namespace.name, via, pod, server.address, labels)
         try:
-            created = self._client.create(self._path, body)
+            return self._client.create(self._path, body)
         except PrerequisiteError as error:
             full = "full" in error.message or "already allocated" in error.message
             raise PrerequisiteError(
@@ -129,8 +136,6 @@ class Services:
                 if full
                 else "check this user's rights (deploy/rights), and the namespace's quotas and admission policies",
             ) from error
-        self._created[name] = created
-        objects.create(self._client, [service_objects.endpoint_slice(created, server.node, server.address)])
 
     @property
     def _path(self) -> str:
@@ -145,6 +150,7 @@ class Services:
         def delete(name: str) -> None:
             self._client.delete(f"{self._path}/{name}")
             del self._created[name]
+            self._complete.discard(name)
 
         parallel(delete, names)
 
