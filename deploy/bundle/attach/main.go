@@ -43,42 +43,46 @@ func parse(arguments *skel.CmdArgs) (*configuration, string, []byte, error) {
 }
 
 // delegate calls the delegate for the second interface; its other arguments are those of this process.
-func delegate(arguments *skel.CmdArgs, call func(context.Context, string, []byte) error) (*configuration, error) {
+func delegate(arguments *skel.CmdArgs, call func(context.Context, string, []byte) error) error {
 	parsed, plugin, text, err := parse(arguments)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.Setenv("CNI_IFNAME", parsed.Interface); err != nil {
-		return nil, err
+		return err
 	}
 	if err := call(context.Background(), plugin, text); err != nil {
-		return nil, fmt.Errorf("%s of the plugin %s: %w", parsed.Interface, plugin, err)
+		return fmt.Errorf("%s of the plugin %s: %w", parsed.Interface, plugin, err)
 	}
-	return parsed, nil
+	return nil
 }
 
 func add(arguments *skel.CmdArgs) error {
-	parsed, err := delegate(arguments, func(ctx context.Context, plugin string, text []byte) error {
-		_, err := invoke.DelegateAdd(ctx, plugin, text, nil)
-		return err
-	})
+	parsed, _, _, err := parse(arguments)
 	if err != nil {
 		return err
 	}
+	// Before the delegate creates an interface.
 	if err := version.ParsePrevResult(&parsed.NetConf); err != nil {
 		return err
 	}
 	if parsed.PrevResult == nil {
 		return fmt.Errorf("it must follow another plugin in the configuration")
 	}
+	err = delegate(arguments, func(ctx context.Context, plugin string, text []byte) error {
+		_, err := invoke.DelegateAdd(ctx, plugin, text, nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	return types.PrintResult(parsed.PrevResult, parsed.CNIVersion)
 }
 
 func remove(arguments *skel.CmdArgs) error {
-	_, err := delegate(arguments, func(ctx context.Context, plugin string, text []byte) error {
+	return delegate(arguments, func(ctx context.Context, plugin string, text []byte) error {
 		return invoke.DelegateDel(ctx, plugin, text, nil)
 	})
-	return err
 }
 
 // check does not call the delegate, whose check needs a previous result of its own.
