@@ -15,6 +15,8 @@ ON_CLUSTER = (*FLANNEL, "kube-router")
 WEAVE = ("weavenet",)
 COMPARED = (*ON_CLUSTER, *WEAVE)
 """Networks that are compared with their daemons. WeaveNet's run in a virtual machine, without kube-proxy."""
+TCP_TIMEOUTS = r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_(close_wait|established): "
+"""Those that kube-proxy sets."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ DIFFERENCES = (
         "the kernel's defaults of three sysctls",
         "values of kube-proxy: `route_localnet`, timeouts of tracked TCP connections",
         "nothing: they apply to node ports on 127.0.0.1, and to TCP connections that are idle or half closed",
-        lab=(r"^sysctl net/ipv4/conf/all/route_localnet: 0$", r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_"),
-        daemon=(r"^sysctl net/ipv4/conf/all/route_localnet: 1$", r"^sysctl net/netfilter/nf_conntrack_tcp_timeout_"),
+        lab=(r"^sysctl net/ipv4/conf/all/route_localnet: 0$", TCP_TIMEOUTS),
+        daemon=(r"^sysctl net/ipv4/conf/all/route_localnet: 1$", TCP_TIMEOUTS),
     ),
     Difference(
         ON_CLUSTER,
