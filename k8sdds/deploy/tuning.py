@@ -119,7 +119,8 @@ for key in $KEYS $(awk '$1 == "sysctl" { print $2 }' $FOLDER/former 2>/dev/null)
   printf 'tuning\tsysctl %s %s %s\n' "$key" $state "$(tr -s '\t' ' ' <"$path" 2>/dev/null)"
 done
 if [ -z "$DEVICE" ]; then
-  DEVICE=$(ip -4 route show default 2>/dev/null | sed -n '1s/.* dev \([^ ]*\).*/\1/p')
+  DEVICE=$({ ip -4 route show default; ip -6 route show default; } 2>/dev/null |
+    sed -n '1s/.* dev \([^ ]*\).*/\1/p')
 fi
 printf 'tuning\tdevice %s\n' "$DEVICE"
 [ -z "$DEVICE" ] || ip -oneline address show dev "$DEVICE" scope global 2>/dev/null |
