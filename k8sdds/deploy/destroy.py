@@ -24,7 +24,7 @@ _STOP = f"""\
 if [ -e /sys/class/net/kube-ipvs0 ]; then
   # Only netlink removes virtual servers of IPVS, so kube-proxy does it while it runs.
   ctr --namespace k8s.io containers ls -q 'labels."io.kubernetes.container.name"==kube-proxy' | while read -r id; do
-    ctr --namespace k8s.io tasks exec --exec-id k8sdds-cleanup $id kube-proxy --cleanup >/dev/null 2>&1 || :
+    ctr --namespace k8s.io tasks exec --exec-id k8sdds-cleanup $id kube-proxy --cleanup </dev/null >/dev/null 2>&1 || :
   done
 fi
 if command -v kubeadm >/dev/null; then kubeadm reset --force --cri-socket {CRI_SOCKET} >/dev/null 2>&1 || :; fi
