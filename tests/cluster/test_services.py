@@ -115,9 +115,11 @@ def set_mode(cluster: Deployed, mode: str) -> None:
 @pytest.fixture
 def nftables(one_machine: Deployed) -> Iterator[None]:
     """Let kube-proxy run in nftables mode."""
-    set_mode(one_machine, "nftables")
-    yield
-    set_mode(one_machine, "iptables")
+    try:
+        set_mode(one_machine, "nftables")
+        yield
+    finally:
+        set_mode(one_machine, "iptables")
 
 
 @pytest.mark.long
