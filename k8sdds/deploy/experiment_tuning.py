@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from k8sdds.deploy import profiles, tuning
+from k8sdds.deploy.actions import LOCK
 from k8sdds.deploy.tuning import Interface
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, family_of
 from k8sdds.model.profile import Profile
@@ -148,7 +149,8 @@ def _settings(lines: Lines) -> Lines:
 
 
 def _run(host: Host, script: str) -> str:
-    result = host.run(script)
+    # After Ctrl-C, a script may still run on the machine: the next one waits for its end.
+    result = host.run(f"exec 9<{LOCK}\nflock 9\n{script}")
     if result.code:
         reason = " ".join(result.err.split())[:300] or f"exit code {result.code}"
         raise PrerequisiteError(f"{host.name}: cannot read or change its settings: {reason}")
