@@ -102,11 +102,11 @@ class Bisection(Search):
         for goal in self.goals:
             low, high = 0.0, rounded(saturated)
             wanted = None
-            while high > low * (1 + self.width) and high > self.min_rate:
+            while high > low * (1 + self.width) and high > self.lowest:
                 middle = rounded((low + high) / 2)
                 if not low < middle < high:
                     break
-                own = [probe for probe in probes if probe.rate == middle][used[middle] :][: self.trials]
+                own = [probe for probe in probes if probe.value == middle][used[middle] :][: self.trials]
                 if len(own) < self.trials:
                     wanted = middle
                     break
@@ -162,14 +162,14 @@ def threshold(goal: Goal, search: Search, spread: float, disturbed: float) -> fl
 def recorded(rows: Sequence[Row], noise: random.Random) -> Device:
     """Return a device that answers with recorded trials near the requested rate."""
     known = [Probe.of(row) for row in rows]
-    saturated = [probe for probe in known if not probe.rate]
-    paced = [probe for probe in known if probe.rate]
+    saturated = [probe for probe in known if not probe.value]
+    paced = [probe for probe in known if probe.value]
 
     def measure(rate: float, duration_s: float) -> Probe:
         if not rate:
             return noise.choice(saturated)
-        near = sorted(paced, key=lambda probe: abs(math.log(probe.rate / rate)))[:NEAREST]
-        return dataclasses.replace(noise.choice(near), rate=rate, duration_s=duration_s)
+        near = sorted(paced, key=lambda probe: abs(math.log(probe.value / rate)))[:NEAREST]
+        return dataclasses.replace(noise.choice(near), value=rate, duration_s=duration_s)
 
     return measure
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,23 @@ from pydantic import ValidationError
 
 from k8sdds.analysis import statistics
 from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search
-from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.analysis.overhead import Row
-from k8sdds.workloads.capacity import Capacity
-
-FIXED = tuple(name for name in CONDITION if name != "rate")
-"""What the probes of a search have in common, except the network."""
+from k8sdds.workloads.capacity import RATE, SUBSCRIBERS, CapacityOptions
 
 _NEVER_MATCHED = ("testbed", "nodes")
 """Columns that may differ between compared searches, as in `comparison`."""
+
+_VARIED = {RATE: (RATE,), SUBSCRIBERS: (SUBSCRIBERS, "nodes")}
+"""Columns that differ between the probes of a search: the lab has more nodes for more participants."""
+
+_COLUMNS = {
+    RATE: ("capacity_per_s", "missed_per_s"),
+    SUBSCRIBERS: ("capacity_subscribers", "missed_subscribers"),
+}
+"""Columns of `table` with the two ends of an interval, by what was searched."""
+
+_TITLE = ("payload_bytes", "transport", "reliability", SUBSCRIBERS, RATE)
 
 PERCENTILES = ("p50", "p90", "p99")
 
@@ -32,6 +41,7 @@ class Found:
 
     network: str
     condition: Mapping[str, Any]
+    """Its values of `CONDITION`; None for those that differ between its probes."""
     search: Search
     trials: Sequence[Row]
     """Its probes, as rows of the tidy table."""
@@ -39,7 +49,17 @@ class Found:
     @cached_property
     def probes(self) -> list[Probe]:
         """Its probes."""
-        return [Probe.of(row) for row in self.trials]
+        return [Probe.of(row, self.searched) for row in self.trials]
+
+    @property
+    def title(self) -> str:
+        """Its condition in short, such as `1 KiB, unicast, best-effort, 1 subscriber`."""
+        return describe({name: self.condition[name] for name in _TITLE})
+
+    @property
+    def searched(self) -> str:
+        """The column that is searched: `rate` or `subscribers`."""
+        return searched_by(self.condition)
 
     @cached_property
     def bounds(self) -> dict[Goal, Bounds]:
@@ -48,11 +68,11 @@ class Found:
 
     @property
     def delays(self) -> list[Row]:
-        """The delay at each share of the capacity: `share_percent`, `rate`, and percentiles with their intervals."""
+        """The delay at each share of the capacity: `share_percent`, what was searched, and percentiles."""
         rows = []
-        for share, rate in self.search.latency_rates(self.probes).items():
-            trials = self._full(rate)
-            row: Row = {"share_percent": share, "rate": rate, "n": len(trials)}
+        for share, value in self.search.latency_values(self.probes).items():
+            trials = self._full(value)
+            row: Row = {"share_percent": share, self.searched: value, "n": len(trials)}
             for percentile in PERCENTILES:
                 known = [value for trial in trials if (value := trial[f"delay_{percentile}_us"])]
                 estimate = statistics.log_mean(known) if known else None
@@ -61,9 +81,11 @@ class Found:
             rows.append(row)
         return rows
 
-    def _full(self, rate: float) -> list[Row]:
+    def _full(self, value: float) -> list[Row]:
         return [
-            row for row in self.trials if row["rate"] == rate and row["duration_s"] == self.search.duration_s
+            row
+            for row in self.trials
+            if row[self.searched] == value and row["duration_s"] == self.search.duration_s
         ]
 
 
@@ -72,27 +94,40 @@ def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
 
     Args:
         probes: The valid probes, as rows from `overhead.plain_rows`.
-        repetitions: Full probes that decide about a rate.
+        repetitions: Full probes that decide about a value.
     """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in probes:
-        groups[(row[UNIT], *(row[name] for name in FIXED))].append(row)
+        varied = _VARIED[searched_by(row)]
+        groups[(row[UNIT], *(None if name in varied else row[name] for name in CONDITION))].append(row)
     trials = repetitions if isinstance(repetitions, int) and repetitions > 0 else 1
     searches = []
     for (label, *values), rows in groups.items():
-        condition = dict(zip(FIXED, values, strict=True))
+        condition = dict(zip(CONDITION, values, strict=True))
         options = _options(condition)
         duration_s = max(row["duration_s"] or 0 for row in rows)
         if options is not None and duration_s > 0:
-            searches.append(Found(label, condition, Search.of(options, duration_s, trials), rows))
+            search = Search.of(options, duration_s, trials, condition[RATE] or 0)
+            searches.append(Found(label, condition, search, rows))
     return searches
+
+
+def searched_by(row: Mapping[str, Any]) -> str:
+    """Return what the search of a row or condition searched: the column `rate` or `subscribers`."""
+    return SUBSCRIBERS if row["max_subscribers"] else RATE
+
+
+def bounds_of(row: Mapping[str, Any]) -> Bounds:
+    """Return the interval of a row of `table`."""
+    return Bounds(*(row[column] for column in _COLUMNS[searched_by(row)]))
 
 
 def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
     """Return a row for each search and goal: the capacity, its interval, and the overhead relative to the baseline.
 
     The capacity is between `capacity_per_s`, the highest rate that met the goal, and `missed_per_s`, the lowest that
-    missed it. The interval of the overhead contains all ratios of two such intervals.
+    missed it; or between `capacity_subscribers` and `missed_subscribers`. The other two are None. The interval of the
+    overhead contains all ratios of two such intervals.
     """
     base = {
         (_key(one), goal): bounds
@@ -104,9 +139,9 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
         {
             UNIT: one.network,
             "goal_loss_percent": goal.loss_percent,
-            "capacity_per_s": bounds.low,
-            "missed_per_s": bounds.high,
-            "capacity_mbps": None if bounds.low is None else bounds.low * _payload(one) * 8e-6,
+            **dict.fromkeys(itertools.chain(*_COLUMNS.values())),
+            **dict(zip(_COLUMNS[one.searched], (bounds.low, bounds.high), strict=True)),
+            "capacity_mbps": _mbps(one, bounds),
             "decided": one.search.is_decided(goal, one.probes),
             **_overhead(bounds, base.get((_key(one), goal)) if one.network != baseline else None),
             "probes": len(one.probes),
@@ -124,14 +159,17 @@ def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Ro
     `ratio` is that of the middles, and `ratio_low` and `ratio_high` contain all ratios of the two intervals. B is
     `better` or `worse` if they do not contain 1; both are False if a bound is unknown.
     """
-    names = (*((UNIT,) if match_networks else ()), *(name for name in FIXED if name not in _NEVER_MATCHED))
+    names = (
+        *((UNIT,) if match_networks else ()),
+        *(name for name in CONDITION if name not in _NEVER_MATCHED),
+    )
     known = {(row["goal_loss_percent"], *(row[name] for name in names)): row for row in a}
     rows = []
     for own in b:
         other = known.get((own["goal_loss_percent"], *(own[name] for name in names)))
         if other is None:
             continue
-        mine, base = (Bounds(row["capacity_per_s"], row["missed_per_s"]) for row in (own, other))
+        mine, base = bounds_of(own), bounds_of(other)
         middle, low, high = _ratio(mine, base) or (None, None, None)
         rows.append({
             "network": own[UNIT] if match_networks else "B / A", "goal": goal_of(own), **own,
@@ -161,24 +199,26 @@ def _key(one: Found) -> tuple[Any, ...]:
     return tuple(one.condition.values())
 
 
-def _payload(one: Found) -> float:
-    return float(one.condition["payload_bytes"] or 0)
+def _mbps(one: Found, bounds: Bounds) -> float | None:
+    """Return the payload that one publisher sends at the capacity; None if its rate is fixed or unknown."""
+    if bounds.low is None or one.searched != RATE:
+        return None
+    return bounds.low * float(one.condition["payload_bytes"] or 0) * 8e-6
 
 
-def _options(condition: Mapping[str, Any]) -> dict[str, Any] | None:
+def _options(condition: Mapping[str, Any]) -> CapacityOptions | None:
     """Return the options of a search, which the tidy table has as text; None: they are damaged."""
-    names = Capacity.options.model_fields
+    names = CapacityOptions.model_fields
     try:
         given = {
             name: json.loads(value) if isinstance(value, str) else value
             for name, value in ((name, condition[name]) for name in names)
         }
-        whole = Capacity.options(
+        return CapacityOptions(
             **{name: value for name, value in given.items() if value is not None or name == "p99_ms"}
         )
     except (ValueError, ValidationError):
         return None
-    return whole.model_dump()
 
 
 def goal_of(row: Mapping[str, Any]) -> str:

@@ -1,5 +1,7 @@
 """Search the capacity of a network: the highest rate at which goals on loss and delay are met. Pure.
 
+A search with a fixed rate finds the largest number of subscribers instead; all that follows holds for both.
+
 Each trial at a rate is a probe. A search decides from all probes so far which rates come next. It follows MLRsearch
 (Multiple Loss Ratio Search, draft-ietf-bmwg-mlrsearch), which generalizes RFC 2544: short probes find the region, full
 probes decide, all goals share all probes, and each goal ends with two rates. At the lower one, most full probes met the
@@ -14,6 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds.workloads.capacity import RATE, SUBSCRIBERS, CapacityOptions
+
+UNITS = {RATE: "samples/s", SUBSCRIBERS: "subscribers"}
+"""The units of what can be searched."""
+
 LATE_PERCENT = 1.0
 """Share of the delays that may exceed `p99_ms`."""
 
@@ -23,8 +30,9 @@ MIN_SHORT_S = 0.5
 """Least length of a short probe: below, a trial mostly starts and ends."""
 MIN_SHORT_SAMPLES = 200
 """Samples of a short probe, unless a full one has fewer: one late sample must not exceed `LATE_PERCENT`."""
-MAX_GROWTH = 4.0
-"""Largest ratio of two successive rates while one of the bounds is unknown."""
+MAX_GROWTH, MAX_GROWTH_OF_SUBSCRIBERS = 4.0, 2.0
+"""Largest ratio of two successive values while one of the bounds is unknown. Too many participants discover each other
+slowly or not at all, and each such probe takes long."""
 DIGITS = 4
 """Significant digits of a rate. The narrowest interval is ten times as wide as the last digit."""
 MAX_PROBES = 150
@@ -48,20 +56,20 @@ class Goal:
 
 @dataclass(frozen=True)
 class Probe:
-    """A valid trial at a rate."""
+    """A valid trial at a value of what is searched."""
 
-    rate: float
-    """0: as fast as possible."""
+    value: float
+    """The rate, 0: as fast as possible; or the number of subscribers."""
     duration_s: float
     undelivered_percent: float | None = None
     overdue_percent: float | None = None
     samples_per_s: float | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Probe:
-        """Return the probe of a record or of a row of the tidy table."""
+    def of(cls, record: Mapping[str, Any], searched: str = RATE) -> Probe:
+        """Return the probe of a record or of a row of the tidy table; `searched` is the column of its value."""
         return cls(
-            record["rate"] or 0.0,
+            record[searched] or 0.0,
             record["duration_s"] or 0.0,
             record["undelivered_percent"],
             record["overdue_percent"],
@@ -113,30 +121,42 @@ class Search:
         duration_s: Length of a full probe.
         trials: Full probes that decide about a rate, by majority.
         width: Width at which an interval is narrow enough, as a share of its lower end.
-        min_rate: No rate below is probed.
-        max_rate: No rate above is probed.
+        lowest: No value below is probed.
+        highest: No value above is probed.
         latency_at_percent: Shares of the capacity at which the latency is measured.
+        fixed_rate: Rate of all probes, if the number of subscribers is searched; `lowest` and `highest` then are
+            numbers of subscribers. None: the rate is searched.
     """
 
     goals: tuple[Goal, ...]
     duration_s: float
     trials: int
     width: float
-    min_rate: float
-    max_rate: float
+    lowest: float
+    highest: float
     latency_at_percent: tuple[float, ...] = ()
+    fixed_rate: float | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], duration_s: float, trials: int) -> Search:
-        """Return the search that the options of a `test: capacity` describe."""
+    def of(cls, options: CapacityOptions, duration_s: float, trials: int, rate: float) -> Search:
+        """Return the search that the options of a `test: capacity` describe.
+
+        Args:
+            options: The options.
+            duration_s: Length of a full probe.
+            trials: Full probes that decide about a value.
+            rate: Rate of the first trial.
+        """
+        most = options.max_subscribers
         return cls(
-            goals=tuple(Goal(loss, options["p99_ms"]) for loss in sorted(options["loss_percent"])),
+            goals=tuple(Goal(loss, options.p99_ms) for loss in sorted(options.loss_percent)),
             duration_s=duration_s,
             trials=trials,
-            width=options["width_percent"] / 100,
-            min_rate=options["min_rate"],
-            max_rate=options["max_rate"],
-            latency_at_percent=tuple(options["latency_at_percent"]),
+            width=options.width_percent / 100,
+            lowest=1 if most else options.min_rate,
+            highest=most or options.max_rate,
+            latency_at_percent=tuple(options.latency_at_percent),
+            fixed_rate=rate if most else None,
         )
 
     def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
@@ -165,13 +185,13 @@ class Search:
         """Return whether the interval is as narrow as requested, or the capacity is outside the probed rates."""
         return self._is_narrow(self.bounds(goal, probes))
 
-    def latency_rates(self, probes: Sequence[Probe]) -> dict[float, float]:
-        """Return the rate at each share of the capacity of the first goal; no rate below `min_rate`."""
+    def latency_values(self, probes: Sequence[Probe]) -> dict[float, float]:
+        """Return the value at each share of the capacity of the first goal; none below `lowest`."""
         low = self.bounds(self.goals[0], probes).low
-        rates = (
-            {} if low is None else {share: rounded(low * share / 100) for share in self.latency_at_percent}
-        )
-        return {share: rate for share, rate in rates.items() if rate >= self.min_rate}
+        if low is None:
+            return {}
+        values = {share: self._rounded(low * share / 100) for share in self.latency_at_percent}
+        return {share: value for share, value in values.items() if value >= self.lowest}
 
     @property
     def _full(self) -> _Stage:
@@ -182,14 +202,22 @@ class Search:
         return _Stage(min(self.duration_s, max(SHORT * self.duration_s, MIN_SHORT_S)), 1), self._full
 
     @property
+    def _is_whole(self) -> bool:
+        """Whether values are whole numbers, of subscribers."""
+        return self.fixed_rate is not None
+
+    def _rounded(self, value: float) -> float:
+        return float(round(value)) if self._is_whole else rounded(value)
+
+    @property
     def _step(self) -> float:
         return 1 + self.width
 
     def _is_narrow(self, bounds: Bounds) -> bool:
         low, high = bounds.low, bounds.high
         if low is not None and high is not None:
-            return high <= low * self._step * (1 + 10.0**-DIGITS)
-        return (low or 0) >= self.max_rate or (high is not None and high <= self.min_rate)
+            return high <= low * self._step * (1 + 10.0**-DIGITS) or (self._is_whole and high - low <= 1)
+        return (low or 0) >= self.highest or (high is not None and high <= self.lowest)
 
     def _bounds(self, stage: _Stage, goal: Goal, probes: Sequence[Probe]) -> Bounds:
         votes = _votes(stage, goal, probes)
@@ -213,7 +241,10 @@ class Search:
         for hint in (hints.low, hints.high):
             if hint is not None and floor * near <= hint <= ceiling / near:
                 return hint
-        rate = rounded(min(max(self._aim(bounds, votes, probes), self.min_rate), self.max_rate))
+        rate = self._rounded(min(max(self._aim(bounds, votes, probes), self.lowest), self.highest))
+        if self._is_whole:
+            # Rounding must not return to a bound: there is a number between them, because they are no neighbors.
+            rate = min(max(rate, floor + 1), ceiling - 1)
         return rate if floor < rate < ceiling else None
 
     def _aim(self, bounds: Bounds, votes: Mapping[float, tuple[int, int]], probes: Sequence[Probe]) -> float:
@@ -228,7 +259,7 @@ class Search:
         if high is not None:
             known = sorted(rate for rate in votes if rate >= high)
             return high / self._growth(known)
-        return _saturated(probes) or math.sqrt(self.min_rate * self.max_rate)
+        return _saturated(probes) or math.sqrt(self.lowest * self.highest)
 
     def _growth(self, nearest: Sequence[float]) -> float:
         """Return the ratio to the next rate, which grows with each rate on the same side."""
@@ -236,22 +267,23 @@ class Search:
             return self._step**2
         first, second = nearest[:2]
         ratio = max(first, second) / min(first, second)
-        return min(max(ratio**2, self._step), MAX_GROWTH)
+        return min(max(ratio**2, self._step), MAX_GROWTH_OF_SUBSCRIBERS if self._is_whole else MAX_GROWTH)
 
     def _length(self, stage: _Stage, goal: Goal, rate: float, probes: Sequence[Probe]) -> float:
         """Return the length of the next probe at a rate; a short one if short ones are likely to decide."""
-        own = [probe for probe in probes if probe.rate == rate]
+        own = [probe for probe in probes if probe.value == rate]
         clear = own and all(_is_missed(stage, goal, probe) for probe in own)
         wanted_s = self._stages[0].duration_s if clear else stage.duration_s
-        return min(self.duration_s, max(wanted_s, math.ceil(MIN_SHORT_SAMPLES / rate * 10) / 10))
+        enough_s = math.ceil(MIN_SHORT_SAMPLES / (self.fixed_rate or rate) * 10) / 10
+        return min(self.duration_s, max(wanted_s, enough_s))
 
     def _latencies(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
         """Return one more full probe at each share of the capacity that has too few."""
-        wanted = dict.fromkeys(self.latency_rates(probes).values())
+        wanted = dict.fromkeys(self.latency_values(probes).values())
         return [
             (rate, self.duration_s)
             for rate in wanted
-            if sum(p.rate == rate and _is_full(self._full, p) for p in probes) < self.trials
+            if sum(p.value == rate and _is_full(self._full, p) for p in probes) < self.trials
         ]
 
 
@@ -267,13 +299,13 @@ def _votes(stage: _Stage, goal: Goal, probes: Iterable[Probe]) -> dict[float, tu
     """
     votes: dict[float, tuple[int, int]] = {}
     for probe in probes:
-        if not probe.rate > 0 or not math.isfinite(probe.rate):
+        if not probe.value > 0 or not math.isfinite(probe.value):
             continue
-        met, missed = votes.get(probe.rate, (0, 0))
+        met, missed = votes.get(probe.value, (0, 0))
         if _is_missed(stage, goal, probe):
-            votes[probe.rate] = (met, missed + 1)
+            votes[probe.value] = (met, missed + 1)
         elif _is_full(stage, probe):
-            votes[probe.rate] = (met + 1, missed)
+            votes[probe.value] = (met + 1, missed)
     return votes
 
 
@@ -311,5 +343,5 @@ def _over(percent: float | None, accepted: float) -> float:
 
 def _saturated(probes: Iterable[Probe]) -> float | None:
     """Return what subscribers received of publishers without a rate."""
-    rates = [probe.samples_per_s for probe in probes if not probe.rate and probe.samples_per_s]
+    rates = [probe.samples_per_s for probe in probes if not probe.value and probe.samples_per_s]
     return max(rates, default=None)

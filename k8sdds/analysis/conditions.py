@@ -85,6 +85,8 @@ def _describe(name: str, value: Any) -> str:
             return f"concurrency {value:g}"
         case "mss":
             return f"MSS {value:g} B"
+        case "max_subscribers":
+            return f"at most {value:g} subscribers"
         case "loss_percent" | "latency_at_percent" | "min_rate" | "max_rate":
             return ""
         case "p99_ms":

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from k8sdds import workloads
-from k8sdds.analysis.capacity import Probe, Search
+from k8sdds.analysis.capacity import UNITS, Probe, Search
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.planner import Planner
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.record import TrialRecord
+from k8sdds.workloads.capacity import SUBSCRIBERS, options_of
 
 
 class CapacitySearch(Planner):
@@ -26,15 +27,15 @@ class CapacitySearch(Planner):
 
     @cached_property
     def _cells(self) -> list[Cell]:
-        """The cells without a rate, each of which is one search."""
-        return [cell for cell in expand(self._experiment).cells if workloads.find(cell.test).finds_rate]
+        """The cells of the experiment, each of which is one search."""
+        return [cell for cell in expand(self._experiment).cells if workloads.find(cell.test).finds_capacity]
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
         """Return the next round; empty: all searches have ended."""
         number = 1 + max((record.repetition or 0 for record in attempts), default=0)
         return [
             Trial(
-                cell=cell.model_copy(update={"rate": rate}),
+                cell=_at(cell, value),
                 testbed=str(attempts[0].testbed),
                 repetition=number,
                 duration_s=duration_s,
@@ -42,7 +43,7 @@ class CapacitySearch(Planner):
                 max_loss_percent=self._experiment.max_loss_percent,
             )
             for cell, probes in self._probes(attempts)
-            for rate, duration_s in self._search(cell).next(probes)
+            for value, duration_s in self._search(cell).next(probes)
         ]
 
     def status(self, attempts: Sequence[TrialRecord]) -> str:
@@ -51,22 +52,30 @@ class CapacitySearch(Planner):
         for cell, probes in self._probes(attempts):
             search = self._search(cell)
             bounds = search.bounds(search.goals[0], probes)
-            low, high = ("?" if rate is None else f"{rate:,.0f}" for rate in (bounds.low, bounds.high))
-            known.append(f"{cell.network_label} {low} – {high}")
-        return f"capacity in samples/s so far: {', '.join(known)}" if known else ""
+            low, high = ("?" if value is None else f"{value:,.0f}" for value in (bounds.low, bounds.high))
+            known.append(f"{cell.network_label} {low} – {high} {UNITS[options_of(cell).searched]}")
+        return f"capacity so far: {', '.join(known)}" if known else ""
 
     def _search(self, cell: Cell) -> Search:
-        options = workloads.find(cell.test).options(**cell.test_options).model_dump()
-        return Search.of(options, self._experiment.duration_s, self._experiment.repetitions)
+        experiment = self._experiment
+        return Search.of(options_of(cell), experiment.duration_s, experiment.repetitions, cell.rate)
 
     def _probes(self, attempts: Sequence[TrialRecord]) -> list[tuple[Cell, list[Probe]]]:
         """Return the cells whose trials all have a valid attempt, with their probes; others are searched no further."""
-        rates = {record.rate or 0.0 for record in attempts}
         searches = []
         for cell in self._cells:
-            ids = {cell.model_copy(update={"rate": rate}).cell_id for rate in rates}
+            searched = options_of(cell).searched
+            ids = {
+                _at(cell, value).cell_id for value in {getattr(record, searched) or 0 for record in attempts}
+            }
             own = [record for record in attempts if record.cell_id in ids]
-            valid = {record.trial_id: Probe.of(vars(record)) for record in own if record.valid}
+            valid = {record.trial_id: Probe.of(vars(record), searched) for record in own if record.valid}
             if valid and all(record.trial_id in valid for record in own):
                 searches.append((cell, list(valid.values())))
         return searches
+
+
+def _at(cell: Cell, value: float) -> Cell:
+    """Return the cell with a value of what is searched."""
+    searched = options_of(cell).searched
+    return cell.model_copy(update={searched: int(value) if searched == SUBSCRIBERS else value})

@@ -36,7 +36,7 @@ class Expansion:
             (cell, repetition)
             for repetition in range(self.experiment.repetitions)
             for cell in self.cells
-            if repetition == 0 or not workloads.find(cell.test).finds_rate
+            if repetition == 0 or not workloads.find(cell.test).finds_capacity
         ]
         return [
             self._trial(cell, repetition, testbed)

@@ -15,7 +15,7 @@ def of(experiment: Experiment) -> Planner | None:
 
         return Racing(experiment, experiment.search)
     tests = {test.name for sweep in experiment.sweeps for test in sweep.test}
-    if any(workloads.find(test).finds_rate for test in tests):
+    if any(workloads.find(test).finds_capacity for test in tests):
         from k8sdds.campaign.capacity_search import CapacitySearch
 
         return CapacitySearch(experiment)

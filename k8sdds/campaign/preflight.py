@@ -20,7 +20,7 @@ OVERHEAD_S = 0.3
 """Expected time of a trial in addition to warm-up and measurement, for estimates."""
 
 SEARCH_TRIALS = (15, 35)
-"""Trials that a search for a rate usually needs, with its measurements of the delay."""
+"""Trials that a search for a capacity usually needs, with its measurements of the delay."""
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
@@ -35,8 +35,12 @@ def missing(trials: Sequence[Trial], testbed: Testbed) -> list[Problem]:
 
 
 def every_trial(expansion: Expansion, testbed: str) -> list[Trial]:
-    """Return the trials that are planned, and one for each cell that a search may add."""
-    return expansion.trials(testbed) + (expansion.repetition(0, testbed) if expansion.first else [])
+    """Return the trials that are planned, and those that searches may add, of capacity searches only the largest."""
+    trials = expansion.trials(testbed) + (expansion.repetition(0, testbed) if expansion.first else [])
+    largest = [(trial, workloads.find(trial.cell.test).largest(trial.cell)) for trial in trials]
+    return trials + [
+        trial.model_copy(update={"cell": cell}) for trial, cell in largest if cell is not trial.cell
+    ]
 
 
 def refuse(problems: Sequence[Problem]) -> None:
@@ -77,7 +81,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 "precision_percent: there is no overhead, because the only network is the baseline",
                 "add a network, or leave precision_percent out",
             )
-        if any(workloads.find(cell.test).finds_rate for cell in expansion.cells):
+        if any(workloads.find(cell.test).finds_capacity for cell in expansion.cells):
             add(
                 "precision_percent: a capacity test has a precision of its own",
                 "leave it out, and set width_percent of the test",
@@ -134,13 +138,13 @@ def notes(expansion: Expansion) -> list[str]:
 
 
 def _searches(expansion: Expansion) -> list[str]:
-    """Return how many trials the searches for a rate are expected to add."""
+    """Return how many trials the searches for a capacity are expected to add."""
     searches = _number_of_searches(expansion)
     if not searches:
         return []
     least, most = (searches * number * trial_s(expansion) / 60 for number in SEARCH_TRIALS)
     return [
-        f"searching a rate adds trials while it runs, usually {SEARCH_TRIALS[0]} to {SEARCH_TRIALS[1]} for each of"
+        f"searching a capacity adds trials while it runs, usually {SEARCH_TRIALS[0]} to {SEARCH_TRIALS[1]} for each of"
         f" {searches} {'search' if searches == 1 else 'searches'}: {math.floor(least)} to {math.ceil(most)} min"
     ]
 
@@ -158,4 +162,4 @@ def trial_s(expansion: Expansion) -> float:
 
 
 def _number_of_searches(expansion: Expansion) -> int:
-    return sum(workloads.find(cell.test).finds_rate for cell in expansion.cells)
+    return sum(workloads.find(cell.test).finds_capacity for cell in expansion.cells)

@@ -47,13 +47,17 @@ NOT_COUNTED = (INTERRUPTED, PART_FAILED, ENVIRONMENT, "pod-lost")
 
 def reason(outputs: TrialOutputs) -> str | None:
     """Return why an attempt is not valid, as `code: explanation`, or None if it is valid."""
-    return _failed(outputs) or _not_verified(outputs)
+    if failed := _failed(outputs):
+        cell = outputs.trial.cell
+        return None if workloads.find(cell.test).is_result(failed, cell) else failed
+    return _not_verified(outputs)
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:
     """Return what may have affected a valid attempt, each as `code: explanation`."""
     workload = workloads.find(outputs.trial.cell.test)
     return [
+        *filter(None, [_failed(outputs)]),
         *outputs.measurement.warnings,
         *_disturbances(outputs),
         *_fragmented(outputs),
@@ -85,7 +89,7 @@ def _failed(outputs: TrialOutputs) -> str | None:
             if processes.was_killed(outcome.exit_code) or unexplained:
                 failures.append((0, f"{PART_FAILED}: {name}: {explanation}"))
             else:
-                rank = 2 if code in ("peer-lost", "no-match") else 1
+                rank = 2 if code in ("peer-lost", output.NO_MATCH) else 1
                 failures.append((rank, f"{code}: {name}: {explanation}"))
     return min(failures)[1] if failures else None
 
@@ -99,12 +103,12 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
     if not any(outputs.delivered_bytes(participant) for participant in outputs.summaries):
         return "no-samples: nothing was received"
-    if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.finds_rate:
+    if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.finds_capacity:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
     return (
-        (None if workload.finds_rate else _lossy(outputs))
+        (None if workload.finds_capacity else _lossy(outputs))
         or workload.invalid(outputs)
-        or (None if workload.finds_rate else _missing_instances(outputs))
+        or (None if workload.finds_capacity else _missing_instances(outputs))
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or execution.not_effective(outputs)
         or background.invalid(outputs)

@@ -20,6 +20,9 @@ NOT_STARTED = 125
 OUT_OF_MEMORY = 253
 """Exit code of a participant whose pod was ended because it exceeded its memory limit."""
 
+NO_MATCH = "no-match"
+"""Code of the reason that participants did not discover each other in time."""
+
 EXIT_REASONS = {
     DEADLINE: ("deadline", "the participant exceeded its deadline"),
     NOT_STARTED: ("not-started", "the participants were not ready together"),
@@ -33,7 +36,7 @@ EXIT_REASONS = {
 
 PERFTEST_REASONS = {
     2: ("usage", "perftest rejected its command line"),
-    3: ("no-match", "the participants did not discover each other"),
+    3: (NO_MATCH, "the participants did not discover each other"),
     PEER_LOST: ("peer-lost", "another participant stopped responding"),
     5: ("no-samples", "no sample arrived"),
     6: ("middleware", "the middleware failed"),

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import workloads
+from k8sdds.analysis.capacities import searched_by
+from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
-from k8sdds.analysis.conditions import CONDITION, describe, payload
+from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
 from k8sdds.results.metrics import METRICS
@@ -121,7 +123,7 @@ def _table(comparison: Comparison, relative: bool, which: str) -> dict[str, Any]
     return {"caption": which + _compared(relative), "heads": _heads(relative), "rows": rows}
 
 
-CAPACITY_HEADS = ["capacity", "A samples/s", "B samples/s", "change %", "verdict"]
+CAPACITY_HEADS = ["capacity", "A", "B", "change %", "verdict"]
 
 
 def _capacity_tables(comparison: Comparison, which: str) -> list[dict[str, Any]]:
@@ -134,14 +136,18 @@ def _capacity_tables(comparison: Comparison, which: str) -> list[dict[str, Any]]
 
 
 def _capacity_cells(row: Row) -> list[str]:
-    intervals = (f"{formats.rate(row[f'{side}_low'])} – {formats.rate(row[f'{side}_high'])}" for side in "ab")
+    searched = searched_by(row)
+    ends = {
+        name: formats.searched_value(searched, row[name]) for name in ("a_low", "a_high", "b_low", "b_high")
+    }
+    intervals = (f"{ends[f'{side}_low']} – {ends[f'{side}_high']} {UNITS[searched]}" for side in "ab")
     change = "–"
     if row["ratio"] is not None:
         bounds = (100 * (row[name] - 1) for name in ("ratio", "ratio_low", "ratio_high"))
         change = formats.percent(*bounds)
     verdict = "better" if row["better"] else "worse" if row["worse"] else "no difference shown"
     return [
-        f"{row['network']}, {payload(row['payload_bytes'] or 0)}, {row['goal']}",
+        f"{row['network']}, {describe({name: row[name] for name in ('payload_bytes', 'rate')})}, {row['goal']}",
         *intervals,
         change,
         verdict,

@@ -65,7 +65,9 @@ def write(content: Content, folder: Path) -> list[Path]:
             )
         )
         delays = [
-            {"network": one.network, **row, **one.condition} for one in content.searches for row in one.delays
+            {"network": one.network} | row | {k: v for k, v in one.condition.items() if k not in row}
+            for one in content.searches
+            for row in one.delays
         ]
         files.append(_write(pd.DataFrame(delays), folder / "capacity_delays.csv"))
     if profile_rows := profiles.rows(content):

@@ -6,6 +6,10 @@ import math
 import re
 from typing import Any
 
+from k8sdds.analysis import capacities
+from k8sdds.analysis.capacity import UNITS
+from k8sdds.workloads.capacity import SUBSCRIBERS
+
 
 def number(value: float | None, digits: int = 3) -> str:
     """Return a value with some significant digits and no exponent: 0.0412, 6.10, 94.0, 1650, 18186."""
@@ -72,21 +76,30 @@ def detectable(value: float | None) -> str:
 
 
 def capacity(row: dict[str, Any]) -> str:
-    """Return the interval of a capacity: `between 12,400 and 13,000 samples/s`, and its overhead if it is known."""
-    low, high = row["capacity_per_s"], row["missed_per_s"]
-    match low, high:
+    """Return the interval of a capacity, such as `between 12,400 and 13,000 samples/s`, and its overhead if known."""
+    searched, bounds = capacities.searched_by(row), capacities.bounds_of(row)
+    low, high = (searched_value(searched, value) for value in (bounds.low, bounds.high))
+    unit = UNITS[searched]
+    match bounds.low, bounds.high:
         case None, None:
-            text = "unknown: the search has not decided about any rate"
+            text = "unknown: the search has not decided anything"
         case None, _:
-            text = f"not met at {rate(high)} samples/s, the lowest rate that was decided"
+            text = f"not met at {high} {unit}, the least that was decided"
         case _, None:
-            text = f"at least {rate(low)} samples/s"
+            text = f"at least {low} {unit}"
+        case _ if searched == SUBSCRIBERS:
+            text = f"{low} {unit}, missed with {high}"
         case _:
-            text = f"between {rate(low)} and {rate(high)} samples/s"
-    if not row["decided"] and (low or high):
+            text = f"between {low} and {high} {unit}"
+    if not row["decided"] and (bounds.low or bounds.high):
         text += " (the search did not end)"
-    bounds = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
-    return text if bounds[0] is None else f"{text}, overhead {percent(*bounds)} %"
+    overhead = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+    return text if overhead[0] is None else f"{text}, overhead {percent(*overhead)} %"
+
+
+def searched_value(searched: str, value: float | None) -> str:
+    """Return a value of what a capacity search searches: a rate, or a whole number of subscribers."""
+    return f"{value:,.0f}" if searched == SUBSCRIBERS and value is not None else rate(value)
 
 
 def rate(value: float | None) -> str:

@@ -52,8 +52,9 @@ def _capacities(content: Content) -> list[Statement]:
     # A title contains what distinguishes the searches, and always the reliability and the payload.
     shown = [
         name
-        for name in capacities.FIXED
-        if name in ("payload_bytes", "transport", "reliability") or len({row[name] for row in rows}) > 1
+        for name in CONDITION
+        if name in ("payload_bytes", "transport", "reliability", "rate")
+        or len({row[name] for row in rows}) > 1
     ]
     groups: dict[str, Statement] = {}
     for row in rows:

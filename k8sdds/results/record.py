@@ -83,6 +83,8 @@ class Description(BaseModel):
         "Accepted shares of undelivered samples, for each of which a capacity is searched", only=CAPACITY)
     p99_ms: float | None = column("cell", "experiment", "Accepted 99th percentile of the delay in ms", only=CAPACITY)
     width_percent: float | None = column("cell", "experiment", "Width at which a search ends", only=CAPACITY)
+    max_subscribers: int | None = column("cell", "experiment",
+        "Largest number of subscribers of a search for their number; null: the rate is searched", only=CAPACITY)
     min_rate: float | None = column("cell", "experiment", "Lowest rate of a search in samples per second", only=CAPACITY)
     max_rate: float | None = column("cell", "experiment", "Highest rate of a search in samples per second", only=CAPACITY)
     latency_at_percent: list[float] | None = column("cell", "experiment",

@@ -1,14 +1,16 @@
-"""The capacity workload: trials at the rates of a search for the highest rate that meets goals on loss and delay."""
+"""The capacity workload: trials of a search for the highest rate, or number of subscribers, that meets goals."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
+from k8sdds.model.sweep import MAX_PARTICIPANTS
 from k8sdds.model.trial import Cell
 from k8sdds.perftest.command import Load
+from k8sdds.perftest.output import NO_MATCH
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict, as_list, mistake
@@ -20,6 +22,11 @@ Percent = Annotated[float, Field(ge=0, lt=100)]
 Share = Annotated[float, Field(gt=0, le=100)]
 
 MAX_GOALS = 5
+MIN_RATE = 10.0
+
+RATE: Final = "rate"
+SUBSCRIBERS: Final = "subscribers"
+"""What can be searched: the columns of trials with the values of its probes."""
 
 
 class CapacityOptions(Strict):
@@ -38,8 +45,15 @@ class CapacityOptions(Strict):
     width_percent: float = Field(
         default=5, ge=1, le=50, description="the search ends when an interval is at most this wide"
     )
+    max_subscribers: int | None = Field(
+        default=None,
+        ge=2,
+        le=MAX_PARTICIPANTS,
+        description="search the largest number of subscribers, up to this one, at the `rate` of the sweep; default:"
+        " search the highest rate",
+    )
     min_rate: float = Field(
-        default=10, ge=1, le=MAX_RATE, description="no lower rate is measured (samples per second)"
+        default=MIN_RATE, ge=1, le=MAX_RATE, description="no lower rate is measured (samples per second)"
     )
     max_rate: float = Field(
         default=MAX_RATE, ge=1, le=MAX_RATE, description="no higher rate is measured (samples per second)"
@@ -55,25 +69,55 @@ class CapacityOptions(Strict):
             raise mistake("a share is listed twice", "loss_percent")
         if self.min_rate > self.max_rate:
             raise mistake(f"min_rate {self.min_rate:g} is above max_rate {self.max_rate:g}", "min_rate")
+        if self.max_subscribers and (self.min_rate, self.max_rate) != (MIN_RATE, MAX_RATE):
+            raise mistake(
+                "min_rate and max_rate limit a search for a rate: leave them out", "max_subscribers"
+            )
         return self
+
+    @property
+    def searched(self) -> str:
+        """The column with the values of the probes: `rate` or `subscribers`."""
+        return SUBSCRIBERS if self.max_subscribers else RATE
+
+
+def options_of(cell: Cell) -> CapacityOptions:
+    """Return the options of a cell of a capacity test."""
+    return CapacityOptions(**cell.test_options)
 
 
 class Capacity(Paced):
-    """A trial at one rate of a search (`analysis.capacity`): paced, except the first, which is as fast as possible."""
+    """A trial of a search (`analysis.capacity`): paced, except one without a rate, which is as fast as possible."""
 
     name = "capacity"
     options = CapacityOptions
-    finds_rate = True
+    finds_capacity = True
     metrics = (*Paced.metrics, "samples_per_s", "undelivered_percent", "overdue_percent")
     mode = ""  # published logs with PerfTest's mode are of `throughput`
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why a cell cannot be searched, or None."""
-        if cell.rate:
-            return "a capacity test searches the rate: leave out `rate`"
+        searched = options_of(cell).searched
+        if searched == RATE and cell.rate:
+            return "a capacity test searches the rate: leave out `rate`, or set max_subscribers of the test"
+        if searched == SUBSCRIBERS and not cell.rate:
+            return "a capacity test with max_subscribers needs the rate of each publisher: set `rate`"
+        if searched == SUBSCRIBERS and cell.subscribers > 1:
+            return "a capacity test with max_subscribers searches their number: leave out `subscribers`"
+        if searched == SUBSCRIBERS and not cell.uses_network:
+            return "a capacity test cannot search subscribers in shared memory: leave out max_subscribers"
         if cell.rate_profile != CONSTANT:
             return f"a capacity test sends at constant rates: set rate_profile to {CONSTANT}"
         return None
+
+    def largest(self, cell: Cell) -> Cell:
+        """Return the cell with the largest number of subscribers that is probed."""
+        most = options_of(cell).max_subscribers
+        return cell.model_copy(update={SUBSCRIBERS: most}) if most else cell
+
+    def is_result(self, failure: str, cell: Cell) -> bool:
+        """Return whether a failure of the participants is the result of having too many."""
+        return options_of(cell).searched == SUBSCRIBERS and failure.startswith(NO_MATCH)
 
     def load(self, cell: Cell) -> Load:
         """Return a stream on a schedule, or without a rate one that is as fast as possible."""
@@ -92,7 +136,7 @@ class Capacity(Paced):
         received = [summary["received"] or 0 for summary in outputs.subscribers]
         arrived = aggregate.ratio(min(received, default=None), record.scheduled, 100)
         record.undelivered_percent = None if arrived is None else max(100 - arrived, 0.0)
-        limit_ms = CapacityOptions(**outputs.trial.cell.test_options).p99_ms
+        limit_ms = options_of(outputs.trial.cell).p99_ms
         delays = delays_of(outputs, record.delay_method)
         if limit_ms is not None and delays is not None:
             first = delays.get_counts_array_index(round(limit_ms * 1e6)) + 1

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
+from k8sdds.perftest.output import NO_MATCH
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
@@ -140,7 +141,7 @@ class PodStart(Exchange):
             unseen = f": {CONDITIONS[starts.last_step]} of {_named(late)} was not reported" if late else ""
             return f"no-pods: {len(ready)} of {wanted} pods got ready{unseen}"
         if PodStartOptions(**outputs.trial.cell.test_options).dds and (reason := _unmatched(starts.match)):
-            return f"no-match: {reason}"
+            return f"{NO_MATCH}: {reason}"
         return super().invalid(outputs)
 
     def describe(self, record: Metrics) -> str:

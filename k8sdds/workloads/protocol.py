@@ -36,12 +36,20 @@ class Workload(Protocol):
     """What its participants run; None: the cell's middleware."""
     tcp: bool = False
     """Whether its samples travel over TCP."""
-    finds_rate: bool = False
-    """Whether its trials are probes of a search for a rate, which a planner adds: what they lose is a result."""
+    finds_capacity: bool = False
+    """Whether its trials are probes of a search, which a planner adds: what they lose is a result."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""
         return None
+
+    def largest(self, cell: Cell) -> Cell:
+        """Return the cell with the most participants that a search adds to this one; by default itself."""
+        return cell
+
+    def is_result(self, failure: str, cell: Cell) -> bool:
+        """Return whether a failure of the participants, as `code: explanation`, is a result: the attempt is valid."""
+        return False
 
     def load(self, cell: Cell) -> Load:
         """Return what a publisher of a middleware sends."""

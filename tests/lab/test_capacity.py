@@ -35,7 +35,13 @@ def experiment(path: Path, rate_mbit: float, **changed: Any) -> Path:
         "baseline": "host",
         "link": {"rate_mbit": rate_mbit},
         "sweeps": [
-            {"networks": changed.pop("networks"), "payload_bytes": PAYLOAD, "reliability": "best-effort", "test": options}
+            {
+                "networks": changed.pop("networks"),
+                "payload_bytes": PAYLOAD,
+                "reliability": "best-effort",
+                "test": options,
+                **{name: changed.pop(name) for name in ("rate",) if name in changed},
+            }
         ],
         **changed,
     }  # fmt: skip
@@ -66,6 +72,26 @@ def test_a_search_ends_near_the_rate_of_the_link(k8sdds: Command, tmp_path: Path
     missed = [attempt for attempt in probes if attempt["overdue_percent"] > 1]
     assert missed and all(attempt["valid"] for attempt in missed)
     assert "Capacity in samples/s" in (run.path / "report" / "report.html").read_text()
+
+
+def test_a_search_for_subscribers_ends_near_the_number_that_a_link_carries(
+    k8sdds: Command, tmp_path: Path
+) -> None:
+    test = {"max_subscribers": 12, "loss_percent": 10, "width_percent": 50, "latency_at_percent": []}
+    path = experiment(
+        tmp_path / "shaped.yaml", 20, networks="host", test=test, rate=100, repetitions=1, duration_s=0.6,
+        warmup_s=0.1,
+    )  # fmt: skip
+    k8sdds("run", str(path), "-o", str(tmp_path / "run"))
+    run = RunFolder(tmp_path / "run")
+    (row,) = content.read(run).capacities
+    # As above, only the upper end is certain.
+    assert row["decided"] and row["missed_subscribers"] is not None
+    assert (row["capacity_subscribers"] or 0) < possible(20) / 100 * (1 + LIMIT_MS / 600)
+    first, *probes = sorted(run.attempts(), key=lambda attempt: attempt["order"])
+    assert first["subscribers"] == 1
+    assert probes and all(1 <= probe["subscribers"] <= 12 and probe["rate"] == 100 for probe in probes)
+    assert all(probe["nodes"] == min(1 + probe["subscribers"], 10) for probe in [first, *probes])
 
 
 @pytest.mark.long

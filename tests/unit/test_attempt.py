@@ -392,6 +392,21 @@ def test_every_exit_code_has_its_reason(recording: Recording, code: int, word: s
     assert text.endswith("last line")
 
 
+def test_participants_without_a_match_are_a_result_only_of_a_search_for_subscribers(
+    recording: Recording,
+) -> None:
+    unmatched = recording.measurement(pub0=3)
+    for options, valid in (({}, False), ({"max_subscribers": 40}, True)):
+        cell = recording.trial.cell.model_copy(
+            update={"test": "capacity", "test_options": options, "rate": 100}
+        )
+        recording.trial = recording.trial.model_copy(update={"cell": cell})
+        record = recording.record(unmatched)
+        assert record["valid"] is valid
+        stated = " ".join(record["warnings"]) if valid else reason(record)
+        assert "no-match: pub0: the participants did not discover each other" in stated
+
+
 def test_other_load_on_the_machine_is_a_warning(recording: Recording) -> None:
     assert recording.record()["warnings"] == []
     machine = recording.meters["pub0"]["machine"]

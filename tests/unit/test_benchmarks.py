@@ -95,4 +95,4 @@ def test_a_recorded_device_answers_with_trials_near_the_rate() -> None:
     assert device(0, 2).samples_per_s == 500
     answers = [device(1000, 0.5) for _ in range(50)]
     assert {answer.undelivered_percent for answer in answers} == {0.6, 0.7, 0.8, 0.9, 1.0}
-    assert {(answer.rate, answer.duration_s) for answer in answers} == {(1000, 0.5)}
+    assert {(answer.value, answer.duration_s) for answer in answers} == {(1000, 0.5)}

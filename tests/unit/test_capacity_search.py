@@ -12,7 +12,7 @@ from k8sdds.campaign import planners
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import load
-from k8sdds.campaign.preflight import contradictions, notes
+from k8sdds.campaign.preflight import contradictions, every_trial, notes
 from k8sdds.campaign.record import description
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -27,6 +27,9 @@ SWEEP: dict[str, Any] = {
     "reliability": "best-effort",
 }
 CAPACITY = {"host": 20_000.0, "kube-router": 15_000.0}
+"""Samples per second that a publisher sends to all subscribers together."""
+
+SUBSCRIBERS = {"test": {"name": "capacity", "max_subscribers": 40}, "rate": 1000}
 
 
 def experiment(**sweep: Any) -> Experiment:
@@ -42,7 +45,7 @@ def measured(trial: Trial, valid: bool = True) -> TrialRecord:
         "valid": valid, **description(trial),
     }  # fmt: skip
     if cell.rate:
-        lost = max(0.0, 100 * (1 - capacity / cell.rate))
+        lost = max(0.0, 100 * (1 - capacity / (cell.rate * cell.subscribers)))
         values |= {"undelivered_percent": lost, "overdue_percent": 0.0 if not lost else 80.0}
     else:
         values["samples_per_s"] = capacity * 1.2
@@ -78,12 +81,13 @@ def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -
     assert len(set(ids)) == len(ids)
 
 
-@given(st.data())
-def test_a_search_continues_alike_after_an_interruption(data: st.DataObject) -> None:
-    rounds = rounds_of(experiment(test={"name": "capacity", "latency_at_percent": []}))
+@given(st.data(), st.sampled_from([{}, SUBSCRIBERS]))
+def test_a_search_continues_alike_after_an_interruption(data: st.DataObject, sweep: dict[str, Any]) -> None:
+    whole = experiment(**sweep)
+    rounds = rounds_of(whole)
     number = data.draw(st.integers(1, len(rounds) - 1))
     before = [record for done in rounds[:number] for record in done]
-    planned = CapacitySearch(experiment(test={"name": "capacity", "latency_at_percent": []})).more(before)
+    planned = CapacitySearch(whole).more(before)
     assert [trial.trial_id for trial in planned] == [record.trial_id for record in rounds[number]]
 
 
@@ -97,10 +101,31 @@ def test_a_network_whose_trial_fails_is_searched_no_further() -> None:
 def test_the_status_names_what_is_known_of_each_network() -> None:
     rounds = rounds_of(experiment())
     search = CapacitySearch(experiment())
-    assert search.status(rounds[0]) == "capacity in samples/s so far: host ? – ?, kube-router ? – ?"
+    assert search.status(rounds[0]) == "capacity so far: host ? – ? samples/s, kube-router ? – ? samples/s"
     done = search.status([record for done in rounds for record in done])
-    low, high = done.partition("host ")[2].split(", kube")[0].split(" – ")
+    low, high = done.partition("host ")[2].split(" samples/s, kube")[0].split(" – ")
     assert float(low.replace(",", "")) <= 20_100 and float(high.replace(",", "")) > 20_000
+
+
+def test_a_search_for_subscribers_starts_with_one_and_is_checked_with_the_largest_number() -> None:
+    whole = expand(experiment(**SUBSCRIBERS))
+    assert [trial.cell.subscribers for trial in whole.trials("lab")] == [1, 1]
+    checked = [(trial.cell.network, trial.cell.subscribers) for trial in every_trial(whole, "lab")]
+    assert checked == [("host", 1), ("kube-router", 1), ("host", 40), ("kube-router", 40)]
+
+
+def test_a_search_for_subscribers_changes_their_number_alone() -> None:
+    records = [record for done in rounds_of(experiment(**SUBSCRIBERS)) for record in done]
+    assert {record.rate for record in records} == {1000}
+    for network, most in (("host", 20), ("kube-router", 15)):
+        numbers = {record.subscribers for record in records if record.network == network}
+        assert {1, 2, 4, 8, 16, most, most + 1} <= numbers and max(numbers) <= 32
+
+
+def test_the_status_of_a_search_for_subscribers_counts_them() -> None:
+    records = [record for done in rounds_of(experiment(**SUBSCRIBERS)) for record in done]
+    status = CapacitySearch(experiment(**SUBSCRIBERS)).status(records)
+    assert status == "capacity so far: host 20 – 21 subscribers, kube-router 15 – 16 subscribers"
 
 
 def test_two_searches_of_a_network_do_not_share_probes() -> None:
@@ -119,9 +144,15 @@ def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:
 
 @pytest.mark.parametrize(
     ("sweep", "message"),
-    [({"rate": 100}, "leave out `rate`"), ({"rate_profile": "burst:5"}, "set rate_profile to constant")],
+    [
+        ({"rate": 100}, "leave out `rate`"),
+        ({"rate_profile": "burst:5"}, "set rate_profile to constant"),
+        (SUBSCRIBERS | {"rate": 0}, "set `rate`"),
+        (SUBSCRIBERS | {"subscribers": 8}, "leave out `subscribers`"),
+        (SUBSCRIBERS | {"transport": "shared-memory"}, "leave out max_subscribers"),
+    ],
 )
-def test_a_sweep_that_states_its_rate_is_refused(sweep: dict[str, Any], message: str) -> None:
+def test_a_sweep_that_contradicts_its_search_is_refused(sweep: dict[str, Any], message: str) -> None:
     problems = contradictions(expand(experiment(**sweep)))
     assert any(message in problem.what for problem in problems)
 
@@ -132,7 +163,7 @@ def test_the_announcement_states_that_trials_are_added() -> None:
 
 
 def test_the_tidy_table_knows_the_tests_that_search() -> None:
-    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_rate) == tidy.SEARCHES
+    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_capacity) == tidy.SEARCHES
 
 
 def test_connext_cannot_be_searched() -> None:
@@ -146,6 +177,8 @@ def test_connext_cannot_be_searched() -> None:
         ("loss_percent: [0, 0]", "listed twice"),
         ("loss_percent: [100]", "less than 100"),
         ("{min_rate: 100, max_rate: 10}", "above max_rate"),
+        ("{max_subscribers: 8, max_rate: 10}", "leave them out"),
+        ("max_subscribers: 1", "max_subscribers"),
         ("width: 5", "width_percent"),
     ],
 )

@@ -30,7 +30,7 @@ def unsupported(cell: Cell) -> str | None:
     """Return why no release of RTI PerfTest can run this cell, or None."""
     workload = workloads.find(cell.test)
     load = workload.load(cell)
-    if load.on_schedule or workload.finds_rate:
+    if load.on_schedule or workload.finds_capacity:
         return f"RTI PerfTest does not time samples from when they are due: test must not be {cell.test}"
     if cell.rate and load.round_trips:
         return "RTI PerfTest sends pings without a rate: rate must be 0 with test latency"

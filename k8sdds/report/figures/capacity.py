@@ -1,4 +1,4 @@
-"""Draw the delay by offered rate of capacity searches, with the knee of each network."""
+"""Draw the delay by offered rate, or number of subscribers, of capacity searches, with the knee of each network."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.capacities import Found
-from k8sdds.analysis.conditions import describe
+from k8sdds.analysis.capacity import Probe
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import log_axis
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import MUTED, network_colors
+from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _HEAD, _FOOT, _LEFT = 0.3, 0.5, 0.62
 _HEIGHT, _WIDEST = 2.9, 5.2
-_SHOWN = ("payload_bytes", "transport", "reliability", "subscribers")
+_AXES = {RATE: ("rate", "offered samples/s"), SUBSCRIBERS: ("number of subscribers", "subscribers")}
+"""What the delay is drawn by in words, and the label of its axis, by what was searched."""
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
-    """Draw one figure per condition: p99 of the delay by offered rate, with the capacity of each network."""
+    """Draw one figure per condition: p99 of the delay by what was searched, with the capacity of each network."""
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for one in content.searches:
-        if any(_is_drawn(row) for row in one.trials):
+        if any(_drawn(one)):
             groups.setdefault(tuple(one.condition.values()), []).append(one)
     order = content.networks.index
     return [
@@ -37,8 +39,9 @@ def draw(content: Content, folder: Path) -> list[Figure]:
     ]
 
 
-def _is_drawn(row: Row) -> bool:
-    return bool(row["rate"] and _delay_us(row))
+def _drawn(one: Found) -> list[tuple[Row, Probe]]:
+    """Return the probes of a search that have a delay."""
+    return [pair for pair in zip(one.trials, one.probes, strict=True) if pair[1].value and _delay_us(pair[0])]
 
 
 def _delay_us(row: Row) -> float:
@@ -56,27 +59,27 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
     ax = axes(drawing, _LEFT, _HEAD, width, _HEIGHT)
     probes = pd.DataFrame(
         [
-            (one.network, row["rate"], _delay_us(row) / 1000, _met(one, probe))
+            (one.network, probe.value, _delay_us(row) / 1000, _met(one, probe))
             for one in searches
-            for row, probe in zip(one.trials, one.probes, strict=True)
-            if _is_drawn(row)
+            for row, probe in _drawn(one)
         ],
-        columns=["network", "rate", "delay", "met"],
+        columns=["network", "value", "delay", "met"],
     )
     _panel(ax, probes, searches, names, content)
     first = searches[0]
     strictest = first.search.goals[0]
-    ax.set_title(f"p99 of the delay, {describe({key: first.condition[key] for key in _SHOWN})}")
-    ax.set_xlabel("offered samples/s", labelpad=2)
+    offered, label = _AXES[first.searched]
+    ax.set_title(f"p99 of the delay, {first.title}")
+    ax.set_xlabel(label, labelpad=2)
     ax.set_ylabel("ms", labelpad=2)
     caption = (
-        "p99 of the delay by offered rate. Dots: probes that met"
-        f" {strictest.describe()}; crosses: probes that missed it. Line: median of the probes at a rate. Band:"
+        f"p99 of the delay by {offered}. Dots: probes that met"
+        f" {strictest.describe()}; crosses: probes that missed it. Line: median of equal probes. Band:"
         " interval of the capacity. Large marker: its lower end, the knee."
         " Of fewer than 1,000 samples, the maximum is shown."
         f" {content.testbed} · {formats.count(len(probes), 'probe')} of {first.search.duration_s:g} s or shorter."
     )
-    alt = "p99 of the delay by offered rate. " + "; ".join(
+    alt = f"p99 of the delay by {offered}. " + "; ".join(
         f"{row['network_label']}, loss at most {row['goal_loss_percent']:g} %: {formats.capacity(row)}"
         for row in content.capacities
         if any(
@@ -85,17 +88,18 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
         )
     )
     slug = "capacity" + (f"-{index + 1}" if index else "")
-    title = f"Latency by offered rate: {describe({key: first.condition[key] for key in _SHOWN})}"
+    title = f"Latency by {offered}: {first.title}"
     return save(drawing, folder, slug, "capacity", title, alt, caption)
 
 
 def _name(one: Found) -> str:
     bounds = one.bounds[one.search.goals[0]]
-    low = f"{formats.rate(bounds.low)}/s" if bounds.low else "no capacity found"
+    unit = "/s" if one.searched == RATE else ""
+    low = f"{formats.searched_value(one.searched, bounds.low)}{unit}" if bounds.low else "no capacity found"
     return f"{one.network} {low}"
 
 
-def _met(one: Found, probe: Any) -> bool:
+def _met(one: Found, probe: Probe) -> bool:
     return bool(probe.excess(one.search.goals[0]) <= 1)
 
 
@@ -110,17 +114,18 @@ def _panel(ax: Axes, probes: Any, searches: Sequence[Found], names: dict[str, st
     pad = (high / low) ** 0.06
     ax.set_xscale("log")
     log_axis(ax, low / pad, high * pad)
-    left, right = probes["rate"].min(), probes["rate"].max()
-    ax.set_xlim(left / (right / left) ** 0.04, right * (right / left) ** 0.04)
-    _rate_ticks(ax, left, right)
+    left, right = probes["value"].min(), probes["value"].max()
+    margin = max((right / left) ** 0.04, 1.05)
+    ax.set_xlim(left / margin, right * margin)
+    _value_ticks(ax, left, right)
     ax.grid(axis="y")
     common = {"hue": "network", "palette": palette, "legend": False, "ax": ax}
-    medians = probes.groupby(["network", "rate"], as_index=False)["delay"].median()
+    medians = probes.groupby(["network", "value"], as_index=False)["delay"].median()
     sns.lineplot(
-        medians, x="rate", y="delay", estimator=None, errorbar=None, linewidth=0.8, alpha=0.75, **common
+        medians, x="value", y="delay", estimator=None, errorbar=None, linewidth=0.8, alpha=0.75, **common
     )
     sns.scatterplot(
-        probes, x="rate", y="delay", style="met", markers={True: "o", False: "X"}, s=11, linewidth=0, alpha=0.85,
+        probes, x="value", y="delay", style="met", markers={True: "o", False: "X"}, s=11, linewidth=0, alpha=0.85,
         **common,
     )  # fmt: skip
     if limit_ms is not None:
@@ -137,9 +142,9 @@ def _knee(ax: Axes, one: Found, medians: Any, color: str, marker: str) -> None:
             strict = goal is one.search.goals[0]
             ax.axvspan(bounds.low, bounds.high, color=color, alpha=0.22 if strict else 0.1, linewidth=0)
     low = one.bounds[one.search.goals[0]].low
-    at = medians[(medians["network"] == one.network) & (medians["rate"] == low)]
+    at = medians[(medians["network"] == one.network) & (medians["value"] == low)]
     if len(at):
-        ax.plot(at["rate"], at["delay"], marker=marker, markersize=8, color=color, markeredgecolor="white")
+        ax.plot(at["value"], at["delay"], marker=marker, markersize=8, color=color, markeredgecolor="white")
 
 
 def _labels(ax: Axes, searches: Sequence[Found], names: dict[str, str], palette: dict[str, str]) -> None:
@@ -153,7 +158,7 @@ def _labels(ax: Axes, searches: Sequence[Found], names: dict[str, str], palette:
         )  # fmt: skip
 
 
-def _rate_ticks(ax: Axes, left: float, right: float) -> None:
+def _value_ticks(ax: Axes, left: float, right: float) -> None:
     decades = range(math.floor(math.log10(left)), math.ceil(math.log10(right)) + 1)
     wide = right / left
     steps = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8) if wide < 10 else (1, 2, 5) if wide < 200 else (1,)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, limit
-from k8sdds.analysis.capacities import Found
+from k8sdds.analysis.capacities import Found, bounds_of, searched_by
+from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import UNIT, describe, payload
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
@@ -13,6 +14,7 @@ from k8sdds.report.settings import Point, Row, Setting, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.workloads import HEADLINES
+from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
 MIB = 2**20
 
@@ -106,30 +108,33 @@ def capacities(content: Content) -> list[dict[str, Any]]:
     return [_capacity_table(content, searches) for searches in groups.values()]
 
 
+_ENDS = {
+    RATE: ("highest rate", "lowest rate"),
+    SUBSCRIBERS: ("largest number of subscribers", "smallest number"),
+}
+"""What the two ends of an interval are, by what was searched."""
+
+
 def _capacity_table(content: Content, searches: list[Found]) -> dict[str, Any]:
     first = searches[0]
     rows = []
     for one in sorted(searches, key=lambda one: content.networks.index(one.network)):
         own = [row for row in content.capacities if row[UNIT] == one.network and _is_of(row, one)]
         delays = {row["share_percent"]: row for row in one.delays}
-        goals = [(_rates(row), _middle_overhead(row)) for row in own]
+        goals = [(_interval(row), _middle_overhead(row)) for row in own]
         rows.append(
             (one.network, goals, [_delays(delays.get(share)) for share in first.search.latency_at_percent])
         )
     search = first.search
+    largest, least = _ENDS[first.searched]
     return {
-        "title": "Capacity in samples/s",
-        "setting": describe(
-            {
-                key: first.condition[key]
-                for key in ("payload_bytes", "transport", "reliability", "subscribers")
-            }
-        ),
+        "title": f"Capacity in {UNITS[first.searched]}",
+        "setting": first.title,
         "goals": [goal.describe() for goal in search.goals],
         "shares": [f"{share:g} %" for share in search.latency_at_percent],
         "rows": rows,
-        "caption": f"{content.testbed} · highest rate at which most of {search.trials} trials of"
-        f" {search.duration_s:g} s met the goal – lowest rate at which most missed it; small: overhead in % relative to"
+        "caption": f"{content.testbed} · {largest} at which most of {search.trials} trials of"
+        f" {search.duration_s:g} s met the goal – {least} at which most missed it; small: overhead in % relative to"
         f" {content.baseline} · p99 and, small, p50 of the delay in µs at shares of the capacity for"
         f" {search.goals[0].describe()}",
     }
@@ -152,8 +157,9 @@ def _is_of(row: Row, one: Found) -> bool:
     return all(row[key] == value for key, value in one.condition.items())
 
 
-def _rates(row: Row) -> str:
-    low, high = (formats.rate(row[key]) for key in ("capacity_per_s", "missed_per_s"))
+def _interval(row: Row) -> str:
+    bounds, searched = bounds_of(row), searched_by(row)
+    low, high = (formats.searched_value(searched, value) for value in (bounds.low, bounds.high))
     return f"{low} – {high}" + ("" if row["decided"] else " (undecided)")
 
 

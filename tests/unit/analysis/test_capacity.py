@@ -79,16 +79,16 @@ def test_a_looser_goal_never_has_a_lower_capacity(capacity: float, slack: float)
 def test_each_bound_is_decided_by_a_majority_of_probes_at_its_rate(capacity: float) -> None:
     probes = probes_of(SEARCH, monotone(capacity))
     bounds = SEARCH.bounds(STRICT, probes)
-    full = [probe for probe in probes if probe.rate == bounds.low and probe.duration_s == 2]
+    full = [probe for probe in probes if probe.value == bounds.low and probe.duration_s == 2]
     assert len(full) >= 2
-    assert sum(probe.rate == bounds.high for probe in probes) >= 2
+    assert sum(probe.value == bounds.high for probe in probes) >= 2
 
 
 @given(st.integers(0, 2**32), capacities, st.floats(0, 0.3), st.floats(0, 0.5))
 def test_a_search_on_a_noisy_device_ends(seed: int, capacity: float, spread: float, disturbed: float) -> None:
     probes = probes_of(SEARCH, noisy(capacity, random.Random(seed), spread, disturbed))
     assert len(probes) <= MAX_PROBES + len(SEARCH.latency_at_percent)
-    assert all(probe.rate == 0 or 10 <= probe.rate <= 1e6 for probe in probes)
+    assert all(probe.value == 0 or 10 <= probe.value <= 1e6 for probe in probes)
 
 
 def test_a_disturbance_at_low_rates_is_outvoted() -> None:
@@ -121,14 +121,14 @@ def test_the_same_probes_lead_to_the_same_decision_in_any_order(seed: int, capac
 def test_a_device_that_never_reaches_the_goal_ends_at_the_lowest_rate() -> None:
     probes = probes_of(SEARCH, lambda rate, duration_s: Probe(rate, duration_s, 50, 100, rate or 1e4))
     bounds = SEARCH.bounds(STRICT, probes)
-    assert (bounds.low, bounds.high) == (None, SEARCH.min_rate)
-    assert SEARCH.is_decided(STRICT, probes) and not SEARCH.latency_rates(probes)
+    assert (bounds.low, bounds.high) == (None, SEARCH.lowest)
+    assert SEARCH.is_decided(STRICT, probes) and not SEARCH.latency_values(probes)
 
 
 def test_a_device_without_limit_ends_at_the_highest_rate() -> None:
     probes = probes_of(SEARCH, lambda rate, duration_s: Probe(rate, duration_s, 0, 0, rate or 10))
     bounds = SEARCH.bounds(STRICT, probes)
-    assert (bounds.low, bounds.high) == (SEARCH.max_rate, None)
+    assert (bounds.low, bounds.high) == (SEARCH.highest, None)
     assert SEARCH.is_decided(STRICT, probes)
 
 
@@ -162,12 +162,55 @@ def test_a_record_with_an_impossible_rate_changes_nothing(rate: float) -> None:
 
 def test_a_probe_at_a_low_rate_is_long_enough_for_its_percentile() -> None:
     for probe in probes_of(SEARCH, monotone(150)):
-        assert not probe.rate or probe.duration_s == 2 or probe.duration_s * probe.rate >= 199
+        assert not probe.value or probe.duration_s == 2 or probe.duration_s * probe.value >= 199
 
 
 def test_the_delay_is_measured_at_shares_of_the_capacity() -> None:
     probes = probes_of(SEARCH, monotone(1e4))
     low = SEARCH.bounds(STRICT, probes).low or 0
-    assert SEARCH.latency_rates(probes) == {share: rounded(low * share / 100) for share in (10, 50, 90)}
-    for rate in SEARCH.latency_rates(probes).values():
-        assert sum(probe.rate == rate and probe.duration_s == 2 for probe in probes) >= 3
+    assert SEARCH.latency_values(probes) == {share: rounded(low * share / 100) for share in (10, 50, 90)}
+    for rate in SEARCH.latency_values(probes).values():
+        assert sum(probe.value == rate and probe.duration_s == 2 for probe in probes) >= 3
+
+
+def subscribers_search(most: int, width: float = 0.05, trials: int = 3) -> Search:
+    """Return a search over the number of subscribers at 1000 samples per second."""
+    return Search((STRICT, LOOSE), 2, trials, width, 1, most, (50,), fixed_rate=1000)
+
+
+def probes_from_one(search: Search, device: Device) -> list[Probe]:
+    """Return all probes of a search whose first has one subscriber, as campaigns plan it."""
+    probes = [device(1, search.duration_s)]
+    while wanted := search.next(probes):
+        assert len(probes) <= MAX_PROBES
+        probes += [device(value, duration_s) for value, duration_s in wanted]
+    return probes
+
+
+@given(st.integers(2, 500), st.data(), st.sampled_from([0.01, 0.05, 0.5]), st.sampled_from([1, 3]))
+def test_the_number_of_subscribers_is_found(
+    most: int, data: st.DataObject, width: float, trials: int
+) -> None:
+    capacity = data.draw(st.integers(1, most - 1))
+    search = subscribers_search(most, width, trials)
+    probes = probes_from_one(search, monotone(capacity))
+    bounds = search.bounds(STRICT, probes)
+    assert bounds.low is not None and bounds.high is not None
+    assert bounds.low <= capacity < bounds.high <= max(bounds.low * (1 + width) * 1.001, bounds.low + 1)
+    assert all(probe.value == int(probe.value) and 1 <= probe.value <= most for probe in probes)
+
+
+def test_a_number_of_subscribers_outside_the_bounds_ends_the_search() -> None:
+    search = subscribers_search(100)
+    all_met = search.bounds(STRICT, probes_from_one(search, monotone(100)))
+    none_met = search.bounds(STRICT, probes_from_one(search, monotone(0.5)))
+    assert (all_met.low, all_met.high) == (100, None)
+    assert (none_met.low, none_met.high) == (None, 1)
+
+
+@given(st.integers(2, 99), st.integers(0, 1000))
+def test_a_noisy_search_over_subscribers_ends_with_whole_numbers(capacity: int, seed: int) -> None:
+    search = subscribers_search(100)
+    probes = probes_from_one(search, noisy(capacity, random.Random(seed), 0.05, 0.1))
+    assert len(probes) <= MAX_PROBES + 1
+    assert all(probe.value == int(probe.value) and 1 <= probe.value <= 100 for probe in probes)

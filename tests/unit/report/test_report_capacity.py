@@ -18,7 +18,7 @@ from k8sdds.report import content
 from k8sdds.report.figures import capacity
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import SCHEMA, RunFolder
-from tests.unit.test_capacity_search import CAPACITY, experiment, measured, rounds_of
+from tests.unit.test_capacity_search import CAPACITY, SUBSCRIBERS, experiment, measured, rounds_of
 
 CAMPAIGN = {
     "schema": SCHEMA, "campaign": "c", "experiment": "capacity", "seed": 1, "repetitions": 3, "baseline": "host",
@@ -30,7 +30,7 @@ def delays(record: TrialRecord) -> dict[str, Any]:
     """Return the delays of a probe, which grow towards the capacity."""
     if not record.rate:
         return {}
-    load = min(record.rate / CAPACITY[str(record.network)], 0.99)
+    load = min(record.rate * (record.subscribers or 1) / CAPACITY[str(record.network)], 0.99)
     p50 = 20 / (1 - load)
     return {
         "delay_p50_us": p50, "delay_p90_us": 2 * p50, "delay_p99_us": 4 * p50, "delay_max_us": 9 * p50,
@@ -38,10 +38,14 @@ def delays(record: TrialRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def recorded(**sweep: Any) -> list[dict[str, Any]]:
+    records = [record for done in rounds_of(experiment(**sweep)) for record in done]
+    return [record.as_json() | delays(record) for record in records]
+
+
 @pytest.fixture
 def attempts() -> list[dict[str, Any]]:
-    records = [record for done in rounds_of(experiment()) for record in done]
-    return [record.as_json() | delays(record) for record in records]
+    return recorded()
 
 
 def folder(path: Path, attempts: Sequence[dict[str, Any]]) -> RunFolder:
@@ -66,6 +70,23 @@ def test_the_table_has_the_interval_of_each_network_and_goal(
     assert overhead["ci_low_percent"] <= 25 <= overhead["ci_high_percent"]
     assert overhead["ci_low_percent"] < overhead["overhead_percent"] < overhead["ci_high_percent"]
     assert rows[0]["overhead_percent"] is None
+
+
+def test_a_search_for_subscribers_is_reported_in_subscribers(tmp_path: Path) -> None:
+    run = folder(tmp_path, recorded(**SUBSCRIBERS))
+    rows = content.read(run).capacities
+    assert [(row["capacity_subscribers"], row["missed_subscribers"]) for row in rows] == [
+        (20, 21), (20, 21), (15, 16), (15, 16)
+    ]  # fmt: skip
+    assert all(row["capacity_per_s"] is None and row["capacity_mbps"] is None for row in rows)
+    assert all(row["rate"] == 1000 and row["subscribers"] is None and row["decided"] for row in rows)
+    (overhead,) = {row["overhead_percent"] for row in rows[2:]}
+    assert overhead == pytest.approx(100 * (1 - (15 * 16 / 20 / 21) ** 0.5))
+    page = report.write_report(run, None).read_text()
+    assert "Capacity in subscribers" in page and "20 subscribers, missed with 21" in page
+    assert "Latency by number of subscribers" in page
+    with open(run.report / "tables" / "capacity_delays.csv") as file:
+        assert [row["subscribers"] for row in csv.DictReader(file)] == ["2", "10", "18", "2", "8", "14"]
 
 
 def test_delays_are_reported_at_shares_of_the_capacity(
@@ -124,6 +145,9 @@ HOSTILE: list[dict[str, Any]] = [
     {"p99_ms": None},
     {"min_rate": 1e9},
     {"latency_at_percent": [0]},
+    {"max_subscribers": "many"},
+    {"max_subscribers": 40, "rate": 1000},
+    {"max_subscribers": 40, "rate": 1000, "subscribers": None},
 ]
 
 
