@@ -14,11 +14,12 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
-# Unit tests share nothing, so they run on all cores. Tests of perftest have separate DDS domains, and mostly wait.
-# The others share this machine's namespaces and cgroups.
+# Unit tests share nothing, so they run on all cores. The tests of some folders have processes and DDS domains of their own and
+# mostly wait: several files run at once. The others share this machine's namespaces and cgroups.
 UNIT := tests/unit --numprocesses auto --dist loadgroup
-PERFTEST := tests/lab/perftest --numprocesses 4
-REAL := tests/lab tests/deploy tests/cluster --ignore tests/lab/perftest
+SEPARATE := $(addprefix tests/lab/,perftest supervisor report native security)
+AT_ONCE := $(SEPARATE) --numprocesses 4 --dist loadfile
+REAL := tests/lab tests/deploy tests/cluster $(SEPARATE:%=--ignore %)
 SHORT := -m "not long"
 # What all parts of the tests skipped; the last part shows it.
 SKIPPED := build/skipped.json
@@ -36,13 +37,13 @@ run: $(VENV)/.ready
 test: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) $(SHORT) --skipped $(SKIPPED)
-	@$(PYTEST) $(PERFTEST) $(SHORT) --skipped $(SKIPPED)
+	@$(PYTEST) $(AT_ONCE) $(SHORT) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) $(SHORT) --skipped $(SKIPPED)
 
 test-all: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) --skipped $(SKIPPED)
-	@$(PYTEST) $(PERFTEST) --skipped $(SKIPPED)
+	@$(PYTEST) $(AT_ONCE) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) --skipped $(SKIPPED)
 
 test-data: $(VENV)/.test-ready
@@ -52,8 +53,8 @@ unit: $(VENV)/.test-ready
 	@$(PYTEST) $(UNIT) $(SHORT)
 
 lab: setup-tests
-	@$(PYTEST) $(PERFTEST) $(SHORT)
-	@$(PYTEST) tests/lab --ignore tests/lab/perftest $(SHORT)
+	@$(PYTEST) $(AT_ONCE) $(SHORT)
+	@$(PYTEST) tests/lab $(SEPARATE:%=--ignore %) $(SHORT)
 
 cluster: setup-tests
 	@$(PYTEST) tests/deploy tests/cluster $(SHORT)
