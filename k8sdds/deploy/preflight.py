@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_address
 
 from k8sdds import networks, versions
 from k8sdds.deploy import network_install
@@ -247,6 +248,7 @@ def _addresses(profile: Profile, facts: Facts) -> list[Problem]:
             )
         elif family == "ipv6" and not facts.address(family, interface):
             problems.append(missing_address(facts, family, interface))
+    problems += _in_a_range(profile, facts)
     learned = "proto ra" in facts.values.get(DEFAULT_ROUTES["ipv6"], "")
     if "ipv6" in families and learned and facts.values.get("accept_ra") == "1":
         link = facts.default_interface("ipv6")
@@ -257,6 +259,23 @@ def _addresses(profile: Profile, facts: Facts) -> list[Problem]:
                 f"sysctl -w net.ipv6.conf.{link}.accept_ra=2, and set it in /etc/sysctl.d",
             )
         )
+    return problems
+
+
+def _in_a_range(profile: Profile, facts: Facts) -> list[Problem]:
+    """Refuse ranges of pods or Services that contain the node's own address: packets to it would go elsewhere."""
+    kubernetes, problems = profile.kubernetes, []
+    for family, *ranges in zip(
+        kubernetes.ip_families, kubernetes.pod_cidrs, kubernetes.service_cidrs, strict=True
+    ):
+        address = facts.address(family, profile.network.interface)
+        for kind, cidr in zip(("pod", "service"), ranges, strict=True):
+            if address and ip_address(address) in cidr:
+                key = f"kubernetes.{kind}_cidr{'_ipv6' if family == 'ipv6' else ''}"
+                what = f"its address {address} is in the range {cidr} of {key}"
+                problems.append(
+                    Problem(what, f"set {key} in the profile to a range that your network does not use")
+                )
     return problems
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,14 @@ def test_problems_have_remedies(values: dict[str, str], what: str, remedy: str) 
     assert [p for p in problems if what in p.what and remedy in p.remedy and p.what.startswith("pi1: ")], (
         problems
     )
+
+
+@pytest.mark.parametrize("kind", ["pod", "service"])
+def test_the_ranges_of_a_cluster_must_not_contain_the_address_of_a_node(kind: str) -> None:
+    address = facts.parse(changed()).address("ipv4", None)
+    inside = IPv4Network(f"{address}/16", strict=False)
+    (problem,) = problems_of(changed(), f"{PROFILE}kubernetes: {{{kind}_cidr: {inside}}}\n")
+    assert f"its address {address} is in the range {inside} of kubernetes.{kind}_cidr" in problem.what
 
 
 def test_machine_must_have_the_expected_architecture() -> None:
