@@ -355,10 +355,14 @@ def cluster_node(name: str, pods: str, ranges: tuple[str, ...]) -> NodeInfo:
 
 
 class Api:
-    """An API server with running pods, which this user may list or not."""
+    """An API server with running pods, which this user may list or not. Pods of `host:NODE` use the node's network."""
 
     def __init__(self, running: dict[str, int], may_list: bool = True) -> None:
-        self.items = [{"spec": {"nodeName": node}} for node, count in running.items() for _ in range(count)]
+        self.items = [
+            {"spec": {"nodeName": node.removeprefix("host:"), "hostNetwork": node.startswith("host:")}}
+            for node, count in running.items()
+            for _ in range(count)
+        ]
         self.may_list = may_list
 
     def is_allowed(self, *_: str) -> bool:
@@ -401,6 +405,14 @@ class Api:
             {},
             "its range fd00::/123 has 29 addresses",
         ),
+        (
+            "flannel-vxlan",
+            "110",
+            ("10.244.0.0/25",),
+            {"host:a": 60, "host:b": 60},
+            "runs at most 110, and 64 are",
+        ),
+        ("flannel-vxlan", "250", ("10.244.0.0/25",), {"host:a": 60, "host:b": 60}, ""),
         # Its pods have the address of their node, and Calico has ranges of its own.
         ("host", "110", ("10.244.0.0/27",), {}, ""),
         ("calico-vxlan", "110", ("10.244.0.0/27",), {}, ""),

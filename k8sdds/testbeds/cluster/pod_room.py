@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from k8sdds import versions, workloads
 from k8sdds.kubernetes.client import CORE, KubernetesClient
@@ -31,14 +32,15 @@ def problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], client: Kubernete
     if not starting or not nodes:
         return []
     candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
-    running, own = _running(client), _own_pods(cells, candidates)
+    running, addressed = _running(client)
+    own = _own_pods(cells, candidates)
     found: dict[str, Problem] = {}
     for cell in starting:
         try:
             places = dict.fromkeys(slot.node for slot in placement.slots(cell, candidates).values())
         except InputError:
             continue  # reported by `preflight.placement_problems`
-        room = {node.name: _room(node, cell, running[node.name] + own[node.name])
+        room = {node.name: _room(node, cell, running[node.name] + own[node.name], addressed[node.name] + own[node.name])
                 for node in candidates if node.name in places}  # fmt: skip
         if problem := shortage(cell, room):
             found.setdefault(problem.what, problem)
@@ -64,17 +66,29 @@ def shortage(cell: Cell, room: Mapping[str, tuple[int, str]]) -> Problem | None:
     )
 
 
-def _room(node: NodeInfo, cell: Cell, used: int) -> tuple[int, str]:
-    """Return how many pods fit on a node next to those that use it, and what limits the number."""
-    limits = [(node.max_pods, f"its kubelet runs at most {node.max_pods}")] if node.max_pods else []
+def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, str]:
+    """Return how many pods fit on a node next to its own, and what limits the number.
+
+    Args:
+        node: The node.
+        cell: The cell whose pods are to fit.
+        pods: The pods of the node.
+        addressed: Those with an address of the node's range.
+    """
+    limits = []
+    if node.max_pods:
+        limits.append(
+            (node.max_pods - pods, f"its kubelet runs at most {node.max_pods}, and {pods} are used")
+        )
     # The plugins of other networks assign addresses from ranges of their own.
     if find(cell.network).cni_plugins is not None:
-        limits += [
-            (_addresses(text), f"its range {text} has {_addresses(text)} addresses")
-            for text in node.pod_ranges
-        ]
-    most, why = min(limits, default=(MAX_PODS + used, "no limit is known"))
-    return max(most - used, 0), f"{why}, and {used} are used"
+        for text in node.pod_ranges:
+            most = _addresses(text)
+            limits.append(
+                (most - addressed, f"its range {text} has {most} addresses, and {addressed} are used")
+            )
+    room, why = min(limits, default=(MAX_PODS, "no limit is known"))
+    return max(room, 0), why
 
 
 def _addresses(text: str) -> int:
@@ -92,9 +106,18 @@ def _own_pods(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> Counter[str]:
     return Counter({node.name: OWN_PODS for node in nodes}) + Counter(slot.node for slot in slots)
 
 
-def _running(client: KubernetesClient) -> Counter[str]:
-    """Return how many pods each node runs; empty if this user may not list them."""
+def _running(client: KubernetesClient) -> tuple[Counter[str], Counter[str]]:
+    """Return how many pods each node runs, and how many of them have addresses of their own, not the node's.
+
+    Both are empty if this user may not list pods.
+    """
     if not client.is_allowed("list", "", "pods"):
-        return Counter()
+        return Counter(), Counter()
     listed = client.get(f"{CORE}/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")["items"]
-    return Counter(pod["spec"].get("nodeName", "") for pod in listed)
+    specs = [pod["spec"] for pod in listed]
+    addressed = [spec for spec in specs if not spec.get("hostNetwork")]
+    return _by_node(specs), _by_node(addressed)
+
+
+def _by_node(specs: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    return Counter(spec.get("nodeName", "") for spec in specs)
