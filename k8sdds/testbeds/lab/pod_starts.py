@@ -130,7 +130,13 @@ def _namespaces(lab_network: LabNetwork, pods: Mapping[str, str]) -> Iterator[No
     def change(what: str) -> None:
         lab_network.sandbox.run(["ip", "-batch", "-"], "".join(f"netns {what} {pod}\n" for pod in pods))
 
-    change("add")
+    try:
+        change("add")
+    except PrerequisiteError:
+        # Deleting ends at the first one that was not created.
+        with contextlib.suppress(PrerequisiteError):
+            change("del")
+        raise
     try:
         yield
     finally:
