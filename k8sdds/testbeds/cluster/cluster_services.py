@@ -15,7 +15,7 @@ from k8sdds.model.measurement import Listener
 from k8sdds.model.services import CLUSTER_IP, HEADLESS, MEASURED, NODE_PORT, ProxyMode, ServiceSet, Via
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Endpoint
 from k8sdds.system import reading
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import listening
 from k8sdds.testbeds.cluster import detection, service_objects, service_rules
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
@@ -210,7 +210,12 @@ class Services:
                 return next(filter(None, (self._refusal(between, *target) for target in sorted(targets))), "")
             finally:
                 stream.write(b"\n")
-                stream.wait(time.monotonic() + TIMEOUT_S)
+                try:
+                    stream.wait(time.monotonic() + TIMEOUT_S)
+                except TimeoutError as error:
+                    raise PartFailed(
+                        f"{PROGRAM} in the server's pod did not end after a check of Services"
+                    ) from error
 
     def _await_listening(self, server: PodPlace) -> None:
         listener, deadline = Listener("tcp", PORT), time.monotonic() + TIMEOUT_S
