@@ -53,7 +53,10 @@ def history(
     for name in quantity or ():
         if name not in METRICS or not METRICS[name].log:
             known = [metric.name for metric in METRICS.values() if metric.log]
-            raise InputError(f"--quantity {name}: has no history{nearest(name, known)}")
+            raise InputError(
+                f"--quantity {name}: has no history{nearest(name, known)}",
+                "leave it out, or choose a metric of docs/reference/run-folder.md with a unit, such as throughput_mbps",
+            )
     paths = [Path(folder).resolve() for folder in folders]
     if repeated := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
         raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")

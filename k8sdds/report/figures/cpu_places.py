@@ -55,7 +55,7 @@ def draw(content: Content, setting: Setting, folder: Path, outside: Sources) -> 
         f"{place}: " + ", ".join(f"{label} {estimate.text}" for label, estimate in cells.items())
         for place, cells in places.items()
     )
-    where = "of blocks, on all nodes" if outside.backgrounds else "of all nodes"
+    where = "of all nodes, over whole blocks of trials" if outside.backgrounds else "of all nodes"
     caption = (
         f"CPU time per delivered MB; less is better. Softirqs (forwarding, encapsulation) and agents: {where}."
         f" {content.caption(setting, test)}."
