@@ -12,8 +12,8 @@ from k8sdds.results.record import TrialRecord
 class Planner(Protocol):
     """Adds trials to a running campaign.
 
-    A planner keeps no state: after an interruption, the attempts in the run folder lead to the same decision. The pods
-    of an added trial are among those of the campaign's first trials, because a cluster creates them for those.
+    A planner keeps no state: after an interruption, the attempts in the run folder lead to the same decision. An added
+    trial needs the same image, volumes and memory of pods as the planned ones, for which a cluster prepares them.
     """
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
