@@ -140,6 +140,7 @@ def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched
     assert json.loads(switched.cluster.kubectl("get", "networkpolicies", "-A", "-o", "json"))["items"] == []
 
 
+@pytest.mark.long
 def test_quickstart_measures_it(switched: Switched, tmp_path: Path) -> None:
     options = (
         "--testbed",
