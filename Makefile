@@ -14,12 +14,12 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 PYTEST := $(PYTHON) -m pytest
-# Unit tests share nothing, so they run on all cores. The tests of some folders have processes and DDS domains of their own and
-# mostly wait: several files run at once. The others share this machine's namespaces and cgroups.
+# Unit tests share nothing, so they run on all cores. Several files of some folders run at once: they use names and DDS domains of
+# their own, do not check what is left on the machine, and mostly wait. The others do check it.
 UNIT := tests/unit --numprocesses auto --dist loadgroup
-SEPARATE := $(addprefix tests/lab/,perftest supervisor report native security)
-AT_ONCE := $(SEPARATE) --numprocesses 4 --dist loadfile
-REAL := tests/lab tests/deploy tests/cluster $(SEPARATE:%=--ignore %)
+PARALLEL_FOLDERS := $(addprefix tests/lab/,perftest supervisor report native security)
+PARALLEL := $(PARALLEL_FOLDERS) --numprocesses 4 --dist loadfile
+REAL := tests/lab tests/deploy tests/cluster $(PARALLEL_FOLDERS:%=--ignore %)
 SHORT := -m "not long"
 # What all parts of the tests skipped; the last part shows it.
 SKIPPED := build/skipped.json
@@ -37,13 +37,13 @@ run: $(VENV)/.ready
 test: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) $(SHORT) --skipped $(SKIPPED)
-	@$(PYTEST) $(AT_ONCE) $(SHORT) --skipped $(SKIPPED)
+	@$(PYTEST) $(PARALLEL) $(SHORT) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) $(SHORT) --skipped $(SKIPPED)
 
 test-all: setup-tests lint
 	@rm -f $(SKIPPED)
 	@$(PYTEST) $(UNIT) --skipped $(SKIPPED)
-	@$(PYTEST) $(AT_ONCE) --skipped $(SKIPPED)
+	@$(PYTEST) $(PARALLEL) --skipped $(SKIPPED)
 	@$(PYTEST) $(REAL) --skipped $(SKIPPED)
 
 test-data: $(VENV)/.test-ready
@@ -53,8 +53,8 @@ unit: $(VENV)/.test-ready
 	@$(PYTEST) $(UNIT) $(SHORT)
 
 lab: setup-tests
-	@$(PYTEST) $(AT_ONCE) $(SHORT)
-	@$(PYTEST) tests/lab $(SEPARATE:%=--ignore %) $(SHORT)
+	@$(PYTEST) $(PARALLEL) $(SHORT)
+	@$(PYTEST) tests/lab $(PARALLEL_FOLDERS:%=--ignore %) $(SHORT)
 
 cluster: setup-tests
 	@$(PYTEST) tests/deploy tests/cluster $(SHORT)

@@ -36,6 +36,7 @@ from k8sdds.analysis.capacity import Bounds, Goal, Probe, Search, rounded
 from k8sdds.analysis.overhead import Row, plain_rows
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.workloads.capacity import RATE
 
 Device = Callable[[float, float], Probe]
 
@@ -161,7 +162,7 @@ def threshold(goal: Goal, search: Search, spread: float, disturbed: float) -> fl
 
 def recorded(rows: Sequence[Row], noise: random.Random) -> Device:
     """Return a device that answers with recorded trials near the requested rate."""
-    known = [Probe.of(row) for row in rows]
+    known = [Probe.of(row, RATE) for row in rows]
     saturated = [probe for probe in known if not probe.value]
     paced = [probe for probe in known if probe.value]
 

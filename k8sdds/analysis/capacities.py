@@ -74,7 +74,7 @@ class Found:
             trials = self._full(value)
             row: Row = {"share_percent": share, self.searched: value, "n": len(trials)}
             for percentile in PERCENTILES:
-                known = [value for trial in trials if (value := trial[f"delay_{percentile}_us"])]
+                known = [delay for trial in trials if (delay := trial[f"delay_{percentile}_us"])]
                 estimate = statistics.log_mean(known) if known else None
                 for suffix, name in (("", "value"), ("_low", "low"), ("_high", "high")):
                     row[f"{percentile}{suffix}_us"] = getattr(estimate, name, None)

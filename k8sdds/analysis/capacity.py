@@ -1,6 +1,6 @@
 """Search the capacity of a network: the highest rate at which goals on loss and delay are met. Pure.
 
-A search with a fixed rate finds the largest number of subscribers instead; all that follows holds for both.
+A search with a fixed rate finds the largest number of subscribers instead. The rest applies to both.
 
 Each trial at a rate is a probe. A search decides from all probes so far which rates come next. It follows MLRsearch
 (Multiple Loss Ratio Search, draft-ietf-bmwg-mlrsearch), which generalizes RFC 2544: short probes find the region, full
@@ -66,7 +66,7 @@ class Probe:
     samples_per_s: float | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any], searched: str = RATE) -> Probe:
+    def of(cls, record: Mapping[str, Any], searched: str) -> Probe:
         """Return the probe of a record or of a row of the tidy table; `searched` is the column of its value."""
         return cls(
             record[searched] or 0.0,
@@ -145,7 +145,7 @@ class Search:
             options: The options.
             duration_s: Length of a full probe.
             trials: Full probes that decide about a value.
-            rate: Rate of the first trial.
+            rate: Rate of all probes, if subscribers are searched.
         """
         most = options.max_subscribers
         return cls(
@@ -160,16 +160,16 @@ class Search:
         )
 
     def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
-        """Return the rates to probe next, each with the length of the probe in seconds; empty: the search ends."""
+        """Return the values to probe next, each with the length of the probe in seconds; empty: the search ends."""
         if len(probes) >= MAX_PROBES:
             return []
         hints: dict[Goal, Bounds] = {}
         for stage in self._stages:
             for goal in self.goals:
                 bounds = self._bounds(stage, goal, probes)
-                rate = self._rate(stage, goal, bounds, probes, hints.get(goal, Bounds()))
-                if rate is not None:
-                    return [(rate, self._length(stage, goal, rate, probes))]
+                value = self._value(stage, goal, bounds, probes, hints.get(goal, Bounds()))
+                if value is not None:
+                    return [(value, self._length(stage, goal, value, probes))]
                 hints[goal] = bounds
         return self._latencies(probes)
 
@@ -182,15 +182,19 @@ class Search:
         return _split(_votes(self._full, goal, probes))[1]
 
     def is_decided(self, goal: Goal, probes: Sequence[Probe]) -> bool:
-        """Return whether the interval is as narrow as requested, or the capacity is outside the probed rates."""
+        """Return whether the interval is as narrow as requested, or the capacity is outside the probed values."""
         return self._is_narrow(self.bounds(goal, probes))
 
     def latency_values(self, probes: Sequence[Probe]) -> dict[float, float]:
-        """Return the value at each share of the capacity of the first goal; none below `lowest`."""
+        """Return the value at each share of the capacity of the first goal; none below `lowest`.
+
+        Numbers of subscribers are rounded down.
+        """
         low = self.bounds(self.goals[0], probes).low
         if low is None:
             return {}
-        values = {share: self._rounded(low * share / 100) for share in self.latency_at_percent}
+        values = {share: low * share / 100 for share in self.latency_at_percent}
+        values = {share: self._rounded_down(value) for share, value in values.items()}
         return {share: value for share, value in values.items() if value >= self.lowest}
 
     @property
@@ -209,6 +213,9 @@ class Search:
     def _rounded(self, value: float) -> float:
         return float(round(value)) if self._is_whole else rounded(value)
 
+    def _rounded_down(self, value: float) -> float:
+        return float(math.floor(value + 1e-9)) if self._is_whole else rounded(value)
+
     @property
     def _step(self) -> float:
         return 1 + self.width
@@ -226,26 +233,26 @@ class Search:
         missed = (r for r, (yes, no) in votes.items() if r > highest and no >= stage.majority and no > yes)
         return Bounds(max(met, default=None), min(missed, default=None))
 
-    def _rate(
+    def _value(
         self, stage: _Stage, goal: Goal, bounds: Bounds, probes: Sequence[Probe], hints: Bounds
     ) -> float | None:
-        """Return the rate that narrows an interval; None: it is narrow enough."""
+        """Return the value that narrows an interval; None: it is narrow enough."""
         if self._is_narrow(bounds):
             return None
         floor, ceiling = bounds.low or 0.0, bounds.high or math.inf
         votes = _votes(stage, goal, probes)
-        started = [rate for rate in votes if floor < rate < ceiling]
+        started = [value for value in votes if floor < value < ceiling]
         if started:
             return min(started)
         near = 1 + self.width / 4
         for hint in (hints.low, hints.high):
             if hint is not None and floor * near <= hint <= ceiling / near:
                 return hint
-        rate = self._rounded(min(max(self._aim(bounds, votes, probes), self.lowest), self.highest))
+        value = self._rounded(min(max(self._aim(bounds, votes, probes), self.lowest), self.highest))
         if self._is_whole:
             # Rounding must not return to a bound: there is a number between them, because they are no neighbors.
-            rate = min(max(rate, floor + 1), ceiling - 1)
-        return rate if floor < rate < ceiling else None
+            value = min(max(value, floor + 1), ceiling - 1)
+        return value if floor < value < ceiling else None
 
     def _aim(self, bounds: Bounds, votes: Mapping[float, tuple[int, int]], probes: Sequence[Probe]) -> float:
         low, high = bounds.low, bounds.high
@@ -254,36 +261,36 @@ class Search:
             widths = math.ceil(math.log(high / low) / math.log(self._step) - 1e-3)
             return low * self._step ** max(widths // 2, 1) if widths > 2 else math.sqrt(low * high)
         if low is not None:
-            known = sorted((rate for rate in votes if rate <= low), reverse=True)
+            known = sorted((value for value in votes if value <= low), reverse=True)
             return low * self._growth(known)
         if high is not None:
-            known = sorted(rate for rate in votes if rate >= high)
+            known = sorted(value for value in votes if value >= high)
             return high / self._growth(known)
         return _saturated(probes) or math.sqrt(self.lowest * self.highest)
 
     def _growth(self, nearest: Sequence[float]) -> float:
-        """Return the ratio to the next rate, which grows with each rate on the same side."""
+        """Return the ratio to the next value, which grows with each value on the same side."""
         if len(nearest) < 2:
             return self._step**2
         first, second = nearest[:2]
         ratio = max(first, second) / min(first, second)
         return min(max(ratio**2, self._step), MAX_GROWTH_OF_SUBSCRIBERS if self._is_whole else MAX_GROWTH)
 
-    def _length(self, stage: _Stage, goal: Goal, rate: float, probes: Sequence[Probe]) -> float:
-        """Return the length of the next probe at a rate; a short one if short ones are likely to decide."""
-        own = [probe for probe in probes if probe.value == rate]
+    def _length(self, stage: _Stage, goal: Goal, value: float, probes: Sequence[Probe]) -> float:
+        """Return the length of the next probe at a value; a short one if short ones are likely to decide."""
+        own = [probe for probe in probes if probe.value == value]
         clear = own and all(_is_missed(stage, goal, probe) for probe in own)
         wanted_s = self._stages[0].duration_s if clear else stage.duration_s
-        enough_s = math.ceil(MIN_SHORT_SAMPLES / (self.fixed_rate or rate) * 10) / 10
+        enough_s = math.ceil(MIN_SHORT_SAMPLES / (self.fixed_rate or value) * 10) / 10
         return min(self.duration_s, max(wanted_s, enough_s))
 
     def _latencies(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
         """Return one more full probe at each share of the capacity that has too few."""
         wanted = dict.fromkeys(self.latency_values(probes).values())
         return [
-            (rate, self.duration_s)
-            for rate in wanted
-            if sum(p.value == rate and _is_full(self._full, p) for p in probes) < self.trials
+            (value, self.duration_s)
+            for value in wanted
+            if sum(p.value == value and _is_full(self._full, p) for p in probes) < self.trials
         ]
 
 
@@ -293,7 +300,7 @@ def rounded(rate: float) -> float:
 
 
 def _votes(stage: _Stage, goal: Goal, probes: Iterable[Probe]) -> dict[float, tuple[int, int]]:
-    """Return by rate how many probes met a goal and how many missed it.
+    """Return by value how many probes met a goal and how many missed it.
 
     A short probe counts if it alone exceeds what a longer one may lose or delay. That it lost nothing does not count.
     """
@@ -310,18 +317,18 @@ def _votes(stage: _Stage, goal: Goal, probes: Iterable[Probe]) -> dict[float, tu
 
 
 def _split(votes: Mapping[float, tuple[int, int]]) -> tuple[float, int]:
-    """Return the highest rate below the capacity that contradicts the fewest probes, and their number.
+    """Return the highest value below the capacity that contradicts the fewest probes, and their number.
 
-    A probe contradicts it if it missed the goal at a lower rate, or met the goal at a higher one. Other work on the
-    machine also makes probes miss goals, at any rate: with the lowest missed rate as the upper bound, as in MLRsearch,
-    one disturbed rate would be the result.
+    A probe contradicts it if it missed the goal at a lower value, or met the goal at a higher one. Other work on the
+    machine also makes probes miss goals, at any value: with the lowest missed one as the upper bound, as in MLRsearch,
+    one disturbed value would be the result.
     """
     contradicting = sum(yes for yes, _ in votes.values())
     best = (0.0, contradicting)
-    for rate, (yes, no) in sorted(votes.items()):
+    for value, (yes, no) in sorted(votes.items()):
         contradicting += no - yes
         if contradicting < best[1]:
-            best = rate, contradicting
+            best = value, contradicting
     return best
 
 

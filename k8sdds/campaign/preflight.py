@@ -37,10 +37,8 @@ def missing(trials: Sequence[Trial], testbed: Testbed) -> list[Problem]:
 def every_trial(expansion: Expansion, testbed: str) -> list[Trial]:
     """Return the trials that are planned, and those that searches may add, of capacity searches only the largest."""
     trials = expansion.trials(testbed) + (expansion.repetition(0, testbed) if expansion.first else [])
-    largest = [(trial, workloads.find(trial.cell.test).largest(trial.cell)) for trial in trials]
-    return trials + [
-        trial.model_copy(update={"cell": cell}) for trial, cell in largest if cell is not trial.cell
-    ]
+    largest = [(trial, workloads.find(trial.cell.test).largest_cell(trial.cell)) for trial in trials]
+    return trials + [trial.model_copy(update={"cell": cell}) for trial, cell in largest if cell != trial.cell]
 
 
 def refuse(problems: Sequence[Problem]) -> None:
@@ -69,6 +67,13 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         network = (cell.network, str(cell.network_options))
         if labels.setdefault(cell.network_label, network) != network:
             add(f"two different networks are labeled {cell.network_label!r}", "give each a label of its own")
+    searches = [cell for cell in expansion.cells if workloads.find(cell.test).largest_cell(cell) != cell]
+    # The number of nodes also grows with that of subscribers, so it does not tell two searches apart.
+    if len({cell.model_copy(update={"nodes": None}).cell_id for cell in searches}) < len(searches):
+        add(
+            "two searches for the number of subscribers differ only in `nodes`",
+            "search them in two experiments",
+        )
     if expansion.experiment.baseline not in labels:
         known = ", ".join(labels)
         add(

@@ -48,16 +48,20 @@ NOT_COUNTED = (INTERRUPTED, PART_FAILED, ENVIRONMENT, "pod-lost")
 def reason(outputs: TrialOutputs) -> str | None:
     """Return why an attempt is not valid, as `code: explanation`, or None if it is valid."""
     if failed := _failed(outputs):
-        cell = outputs.trial.cell
-        return None if workloads.find(cell.test).is_result(failed, cell) else failed
+        return None if _is_result(failed, outputs) else failed
     return _not_verified(outputs)
+
+
+def _is_result(failure: str, outputs: TrialOutputs) -> bool:
+    cell = outputs.trial.cell
+    return workloads.find(cell.test).is_result(failure, cell)
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:
     """Return what may have affected a valid attempt, each as `code: explanation`."""
     workload = workloads.find(outputs.trial.cell.test)
     return [
-        *filter(None, [_failed(outputs)]),
+        *([failed] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
         *outputs.measurement.warnings,
         *_disturbances(outputs),
         *_fragmented(outputs),

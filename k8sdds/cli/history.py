@@ -55,7 +55,7 @@ def history(
             known = [metric.name for metric in METRICS.values() if metric.log]
             raise InputError(
                 f"--quantity {name}: has no history{nearest(name, known)}",
-                "leave it out, or choose a metric of docs/reference/run-folder.md with a unit, such as throughput_mbps",
+                "leave it out for the main metrics, or name another, such as latency_p99_us or publisher_cpu_percent",
             )
     paths = [Path(folder).resolve() for folder in folders]
     if repeated := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:

@@ -248,7 +248,7 @@ def _addresses(profile: Profile, facts: Facts) -> list[Problem]:
             )
         elif family == "ipv6" and not facts.address(family, interface):
             problems.append(missing_address(facts, family, interface))
-    problems += _in_a_range(profile, facts)
+    problems += _ranges_with_node_address(profile, facts)
     learned = "proto ra" in facts.values.get(DEFAULT_ROUTES["ipv6"], "")
     if "ipv6" in families and learned and facts.values.get("accept_ra") == "1":
         link = facts.default_interface("ipv6")
@@ -262,8 +262,8 @@ def _addresses(profile: Profile, facts: Facts) -> list[Problem]:
     return problems
 
 
-def _in_a_range(profile: Profile, facts: Facts) -> list[Problem]:
-    """Refuse ranges of pods or Services that contain the node's own address: packets to it would go elsewhere."""
+def _ranges_with_node_address(profile: Profile, facts: Facts) -> list[Problem]:
+    """Refuse ranges of pods or Services that contain the node's own address."""
     kubernetes, problems = profile.kubernetes, []
     for family, *ranges in zip(
         kubernetes.ip_families, kubernetes.pod_cidrs, kubernetes.service_cidrs, strict=True
@@ -272,7 +272,7 @@ def _in_a_range(profile: Profile, facts: Facts) -> list[Problem]:
         for kind, cidr in zip(("pod", "service"), ranges, strict=True):
             if address and ip_address(address) in cidr:
                 key = f"kubernetes.{kind}_cidr{'_ipv6' if family == 'ipv6' else ''}"
-                what = f"its address {address} is in the range {cidr} of {key}"
+                what = f"its address {address} is in the range {cidr} of {key}, so packets to it would go elsewhere"
                 problems.append(
                     Problem(what, f"set {key} in the profile to a range that your network does not use")
                 )

@@ -68,6 +68,8 @@ class Kubernetes(Strict):
     def _ranges_are_disjoint(self) -> Kubernetes:
         if self.pod_cidr.overlaps(self.service_cidr):
             raise ValueError(f"pod_cidr {self.pod_cidr} and service_cidr {self.service_cidr} overlap")
+        if self.pod_cidr.prefixlen < 8:
+            raise ValueError(f"pod_cidr {self.pod_cidr} is too large: a /8 has addresses for 65,536 nodes")
         if self.pod_cidr.prefixlen > 23:
             raise ValueError(f"pod_cidr {self.pod_cidr} is too small: every node needs a /24 of it")
         # Kubernetes divides at most 16 bits among nodes, and numbers Services with at most 20 bits.

@@ -78,23 +78,28 @@ def detectable(value: float | None) -> str:
 def capacity(row: dict[str, Any]) -> str:
     """Return the interval of a capacity, such as `between 12,400 and 13,000 samples/s`, and its overhead if known."""
     searched, bounds = capacities.searched_by(row), capacities.bounds_of(row)
-    low, high = (searched_value(searched, value) for value in (bounds.low, bounds.high))
-    unit = UNITS[searched]
+    low, high = (with_unit(searched, value) for value in (bounds.low, bounds.high))
     match bounds.low, bounds.high:
         case None, None:
-            text = "unknown: the search has not decided anything"
+            text = "unknown: the search has no result yet"
         case None, _:
-            text = f"not met at {high} {unit}, the least that was decided"
+            text = f"not met at {high}, the smallest value with a result"
         case _, None:
-            text = f"at least {low} {unit}"
+            text = f"at least {low}"
         case _ if searched == SUBSCRIBERS:
-            text = f"{low} {unit}, missed with {high}"
+            text = f"{low}, missed with {searched_value(searched, bounds.high)}"
         case _:
-            text = f"between {low} and {high} {unit}"
+            text = f"between {searched_value(searched, bounds.low)} and {high}"
     if not row["decided"] and (bounds.low or bounds.high):
         text += " (the search did not end)"
     overhead = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
     return text if overhead[0] is None else f"{text}, overhead {percent(*overhead)} %"
+
+
+def with_unit(searched: str, value: float | None) -> str:
+    """Return a value of what a capacity search searches with its unit: `12,340 samples/s`, `1 subscriber`."""
+    unit = UNITS[searched].removesuffix("s") if searched == SUBSCRIBERS and value == 1 else UNITS[searched]
+    return f"{searched_value(searched, value)} {unit}"
 
 
 def searched_value(searched: str, value: float | None) -> str:

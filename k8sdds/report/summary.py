@@ -49,7 +49,7 @@ def answer(content: Content) -> list[Statement]:
 def _capacities(content: Content) -> list[Statement]:
     """Return one statement per condition and goal of the capacity searches."""
     rows = content.capacities
-    # A title contains what distinguishes the searches, and always the reliability and the payload.
+    # A title contains what distinguishes the searches, and always these four.
     shown = [
         name
         for name in CONDITION

@@ -106,18 +106,21 @@ class Capacity(Paced):
             return "a capacity test with max_subscribers searches their number: leave out `subscribers`"
         if searched == SUBSCRIBERS and not cell.uses_network:
             return "a capacity test cannot search subscribers in shared memory: leave out max_subscribers"
+        if searched == SUBSCRIBERS and isinstance(cell.placement, dict):
+            return "a capacity test with max_subscribers needs a placement by name, such as spread"
         if cell.rate_profile != CONSTANT:
             return f"a capacity test sends at constant rates: set rate_profile to {CONSTANT}"
         return None
 
-    def largest(self, cell: Cell) -> Cell:
+    def largest_cell(self, cell: Cell) -> Cell:
         """Return the cell with the largest number of subscribers that is probed."""
         most = options_of(cell).max_subscribers
         return cell.model_copy(update={SUBSCRIBERS: most}) if most else cell
 
     def is_result(self, failure: str, cell: Cell) -> bool:
         """Return whether a failure of the participants is the result of having too many."""
-        return options_of(cell).searched == SUBSCRIBERS and failure.startswith(NO_MATCH)
+        several = options_of(cell).searched == SUBSCRIBERS and cell.subscribers > 1
+        return several and failure.partition(":")[0] == NO_MATCH
 
     def load(self, cell: Cell) -> Load:
         """Return a stream on a schedule, or without a rate one that is as fast as possible."""
@@ -134,7 +137,8 @@ class Capacity(Paced):
             return
         super().measure(record, outputs)
         received = [summary["received"] or 0 for summary in outputs.subscribers]
-        arrived = aggregate.ratio(min(received, default=None), record.scheduled, 100)
+        worst = min(received) if len(received) == outputs.trial.cell.subscribers else None
+        arrived = aggregate.ratio(worst, record.scheduled, 100)
         record.undelivered_percent = None if arrived is None else max(100 - arrived, 0.0)
         limit_ms = options_of(outputs.trial.cell).p99_ms
         delays = delays_of(outputs, record.delay_method)

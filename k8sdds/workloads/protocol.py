@@ -43,7 +43,7 @@ class Workload(Protocol):
         """Return why the workload cannot run this cell with any middleware or network, or None."""
         return None
 
-    def largest(self, cell: Cell) -> Cell:
+    def largest_cell(self, cell: Cell) -> Cell:
         """Return the cell with the most participants that a search adds to this one; by default itself."""
         return cell
 

@@ -150,11 +150,18 @@ def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:
         (SUBSCRIBERS | {"rate": 0}, "set `rate`"),
         (SUBSCRIBERS | {"subscribers": 8}, "leave out `subscribers`"),
         (SUBSCRIBERS | {"transport": "shared-memory"}, "leave out max_subscribers"),
+        (SUBSCRIBERS | {"placement": {"pub0": 0, "sub": 1}}, "needs a placement by name"),
     ],
 )
 def test_a_sweep_that_contradicts_its_search_is_refused(sweep: dict[str, Any], message: str) -> None:
     problems = contradictions(expand(experiment(**sweep)))
     assert any(message in problem.what for problem in problems)
+
+
+def test_two_searches_that_differ_only_in_nodes_are_refused() -> None:
+    sweeps = [SWEEP | SUBSCRIBERS | {"nodes": nodes} for nodes in (2, 4)]
+    both = Experiment(name="capacity", repetitions=3, duration_s=2, sweeps=sweeps)
+    assert any("differ only in `nodes`" in problem.what for problem in contradictions(expand(both)))
 
 
 def test_the_announcement_states_that_trials_are_added() -> None:

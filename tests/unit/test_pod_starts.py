@@ -389,7 +389,7 @@ class Api:
             "30",
             ("10.244.0.0/24",),
             {},
-            "a has room for 26: its kubelet runs at most 30, and 4 are",
+            "a has room for 26: its kubelet runs at most 30, and 4 run",
         ),
         (
             "flannel-vxlan",
@@ -410,7 +410,7 @@ class Api:
             "110",
             ("10.244.0.0/25",),
             {"host:a": 60, "host:b": 60},
-            "runs at most 110, and 64 are",
+            "runs at most 110, and 64 run",
         ),
         ("flannel-vxlan", "250", ("10.244.0.0/25",), {"host:a": 60, "host:b": 60}, ""),
         # Its pods have the address of their node, and Calico has ranges of its own.

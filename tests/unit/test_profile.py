@@ -48,6 +48,7 @@ def test_node_overrides_the_access_of_the_profile() -> None:
         ("name: mine", "name: mine\nkubernetes: {version: latest}", "kubernetes.version"),
         ("name: mine", "name: mine\nkubernetes: {pod_cidr: 10.96.0.0/16}", "overlap"),
         ("name: mine", "name: mine\nkubernetes: {pod_cidr: 10.244.0.0/24}", "too small"),
+        ("name: mine", "name: mine\nkubernetes: {pod_cidr: 128.0.0.0/1}", "too large"),
         (
             "name: mine",
             "name: mine\nnetwork: flannel",

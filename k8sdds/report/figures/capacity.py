@@ -94,8 +94,7 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
 
 def _name(one: Found) -> str:
     bounds = one.bounds[one.search.goals[0]]
-    unit = "/s" if one.searched == RATE else ""
-    low = f"{formats.searched_value(one.searched, bounds.low)}{unit}" if bounds.low else "no capacity found"
+    low = formats.with_unit(one.searched, bounds.low) if bounds.low else "no capacity found"
     return f"{one.network} {low}"
 
 

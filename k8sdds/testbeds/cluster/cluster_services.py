@@ -207,15 +207,17 @@ class Services:
         with self._pods.stream(between.server_slot, ["sh", "-c", _SERVER, between.server.address]) as stream:
             try:
                 self._await_listening(server)
-                return next(filter(None, (self._refusal(between, *target) for target in sorted(targets))), "")
+                refusals = (self._refusal(between, *target) for target in sorted(targets))
+                refusal = next(filter(None, refusals), "")
             finally:
                 stream.write(b"\n")
-                try:
-                    stream.wait(time.monotonic() + TIMEOUT_S)
-                except TimeoutError as error:
-                    raise PartFailed(
-                        f"{PROGRAM} in the server's pod did not end after a check of Services"
-                    ) from error
+            try:
+                stream.wait(time.monotonic() + TIMEOUT_S)
+            except TimeoutError as error:
+                raise PartFailed(
+                    f"{PROGRAM} in the server's pod did not end after a check of Services"
+                ) from error
+            return refusal
 
     def _await_listening(self, server: PodPlace) -> None:
         listener, deadline = Listener("tcp", PORT), time.monotonic() + TIMEOUT_S

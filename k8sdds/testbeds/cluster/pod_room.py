@@ -78,14 +78,20 @@ def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, s
     limits = []
     if node.max_pods:
         limits.append(
-            (node.max_pods - pods, f"its kubelet runs at most {node.max_pods}, and {pods} are used")
+            (
+                node.max_pods - pods,
+                f"its kubelet runs at most {node.max_pods}, and {pods} run or are reserved",
+            )
         )
     # The plugins of other networks assign addresses from ranges of their own.
     if find(cell.network).cni_plugins is not None:
         for text in node.pod_ranges:
             most = _addresses(text)
             limits.append(
-                (most - addressed, f"its range {text} has {most} addresses, and {addressed} are used")
+                (
+                    most - addressed,
+                    f"its range {text} has {most} addresses, and {addressed} are used or reserved",
+                )
             )
     room, why = min(limits, default=(MAX_PODS, "no limit is known"))
     return max(room, 0), why
