@@ -190,7 +190,11 @@ def test_supported_cells() -> None:
 
 
 def test_the_names_of_cells_contain_their_sizes() -> None:
-    assert cell(message_bytes="mtu", fragment_bytes=1000).describe().endswith("messages mtu fragments 1000")
+    assert (
+        cell(message_bytes="mtu", fragment_bytes=1000)
+        .describe()
+        .endswith("messages that fit the MTU, fragments of up to 1000 B")
+    )
     assert "messages" not in cell().describe()
 
 
