@@ -220,7 +220,7 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
 
 
-_Link = create_model(
+_Link: Any = create_model(  # type: ignore[call-overload]
     "_Link",
     __base__=Shape,
     **{
