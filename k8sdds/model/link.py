@@ -128,8 +128,9 @@ class Link(Strict):
 
     @property
     def is_shaped(self) -> bool:
-        """Whether the links have a rate, a loss or a delay."""
-        return any((self.rate_mbit, self.loss_percent, self.delay_us))
+        """Whether the links have a rate, a loss, a delay or another impairment."""
+        shaping = set(axes(Link)) - {"mtu", "lag", "offloads"}
+        return any(getattr(self, name) != axes(Link)[name].default for name in shaping)
 
     def observed(self, mtu: int, features: Mapping[str, bool], bond: Bond | None = None) -> dict[str, Any]:
         """Return the observed MTU and bond of a link, and those of its features that an offload consists of."""
