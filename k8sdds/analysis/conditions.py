@@ -83,6 +83,8 @@ def _describe(name: str, value: Any) -> str:
             return f"kube-proxy in {value} mode"
         case "concurrency":
             return f"concurrency {value:g}"
+        case "loaded_latency":
+            return "timed samples" if value else ""
         case "mss":
             return f"MSS {value:g} B"
         case "max_subscribers":
