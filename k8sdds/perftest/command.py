@@ -16,7 +16,7 @@ DOMAINS = range(1, 100)
 PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
 LATENCY_COUNT = 1000
-"""The `-latencyCount` with which RTI PerfTest measures loaded latency: its default, 10000, yields too few latencies in a
+"""The `-latencyCount` with which RTI PerfTest measures loaded latency: its default, 10000, yields too few in a
 few seconds. k8sdds-perftest decides itself."""
 
 

@@ -37,8 +37,8 @@ class ThroughputOptions(Strict):
 
     loaded_latency: bool | None = Field(
         default=None,
-        description="whether to time about 200 samples, for the delay in full buffers; the answers cost rate, in the"
-        " median of six pairs 9 % at 1,400 B",
+        description="whether to time about 200 samples, for the delay in full buffers; the answers are samples too"
+        " (ratio of the rates at 1,400 B: 0.91, 95 % interval 0.83 to 1.19)",
     )
 
     @field_validator("loaded_latency")
