@@ -37,6 +37,9 @@ from k8sdds.system.shapes import Count, Finite, Number, Shape
 from k8sdds.system.strict import MAX_TITLE
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
+LOADED_LATENCY_SINCE = 3
+"""Schema since which a throughput test times samples only if it asks for it."""
+
 
 class Subject(BaseModel):
     """Which trial was attempted: its identity, its network, and its test with options."""
@@ -60,6 +63,9 @@ class Subject(BaseModel):
     profiled: bool | None = column("cell", "campaign",
         "Whether the trial was profiled, so that it never enters statistics", only=PROFILED)
     test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
+    loaded_latency: bool | None = column("cell", "experiment",
+        "Whether some samples were timed. Trials of schema 2 that timed samples, as all did, are read as if they had asked"
+        " for it", only="throughput trials that time samples")
     flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
     mss: int | None = column("cell", "experiment",
         "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=STREAMS)
@@ -207,6 +213,8 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):
         record["network_label"] = one_line(label, MAX_TITLE)
+    if _timed_always(record):
+        record["loaded_latency"] = True
     why = impossible_value(record)
     if why is None:
         return record
@@ -218,6 +226,18 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
         # A participant that was killed at once can have used more CPU time than its interval has.
         return kept
     return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
+
+
+def _timed_always(record: Mapping[str, Any]) -> bool:
+    """Return whether a throughput trial timed samples because all of them did, before schema 3.
+
+    Imported trials keep the settings of their authors.
+    """
+    older = isinstance(schema := record.get("schema"), int) and schema < LOADED_LATENCY_SINCE
+    timed = record.get("pings") or record.get("loaded_latency_count") or record.get("loaded_latency_p50_us")
+    return (
+        older and bool(timed) and record.get("test") == "throughput" and record.get("testbed") != "imported"
+    )
 
 
 _Link: Any = create_model(  # type: ignore[call-overload]

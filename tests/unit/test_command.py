@@ -44,6 +44,13 @@ def test_a_publisher() -> None:
     assert values(args, "-peer") == ["10.0.0.1", "10.0.0.2"]
     assert value(args, "-qosFile").endswith("strict-reliable.xml")
     assert not {"-multicast", "-bestEffort", "-latencyTest", "-batchSize", "-pubRate"} & set(args)
+    assert not {"-latencyCount", "-loadedLatency", "-histogramFile"} & set(args)
+
+
+def test_a_throughput_test_times_samples_on_request() -> None:
+    args = line(test_options={"loaded_latency": True})
+    assert "-loadedLatency" in args and value(args, "-histogramFile").endswith("latency.hlog")
+    assert "-loadedLatency" not in line("sub0", test_options={"loaded_latency": True})
 
 
 def test_a_subscriber_has_no_option_of_a_publisher() -> None:
