@@ -411,9 +411,10 @@ def _ping_headers_bytes(address: str) -> int:
 
 def _sysctls(namespace: str, sysctls: Sequence[tuple[str, str, str]], then: str = "") -> str:
     """Return the line of a shell script that sets a namespace's sysctls."""
-    commands = "; ".join(
-        f"echo {value} > /proc/sys/{key.replace('.', '/')}"
-        for owner, key, value in sysctls
-        if owner == namespace
-    )
+    paths = {
+        f"/proc/sys/{key.replace('.', '/')}": value for owner, key, value in sysctls if owner == namespace
+    }
+    # The keys of br_netfilter are missing if it is not loaded, and the switch needs them only if it is.
+    condition = "[ ! -e {0} ] || " if namespace == SWITCH else ""
+    commands = "; ".join(f"{condition.format(path)}echo {value} > {path}" for path, value in paths.items())
     return f"nsenter --net=/run/netns/{namespace} sh -e -c '{commands}{then}'\n"
