@@ -7,6 +7,7 @@ differ in a campaign. Each setting becomes a table or a row of a figure.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -159,12 +160,33 @@ def _size(parts: str, value: Any, usual: str) -> str:
     return f"{parts} {words.get(value) or f'of up to {value} B'}"
 
 
-def _link(text: str) -> str:
+def offloads_of(link: str | None) -> list[str]:
+    """Describe the offloads that a trial sets on the links, from the JSON text of `link`: `gro on`, `tso off`."""
+    return [f"{name} {'on' if on else 'off'}" for name, on in _offloads(link).items()]
+
+
+def splits_tcp(link: str | None) -> bool:
+    """Return whether the packets of TCP are split before they reach the links, from the JSON text of `link`."""
+    return _offloads(link).get("tso") is False
+
+
+def _offloads(link: str | None) -> dict[str, bool]:
+    offloads = (_json_object(link) or {}).get("offloads")
+    return offloads if isinstance(offloads, dict) else {}
+
+
+def _json_object(text: str | None) -> dict[str, Any] | None:
     import json
 
-    try:
-        link = json.loads(text)
-    except ValueError:
+    with contextlib.suppress(TypeError, ValueError):
+        value = json.loads(text or "")
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def _link(text: str) -> str:
+    link = _json_object(text)
+    if link is None:
         return f"link {text}"
     parts = []
     if link.get("rate_mbit"):
@@ -177,9 +199,7 @@ def _link(text: str) -> str:
         parts.append(f"MTU {link['mtu']}")
     if link.get("lag"):
         parts.append(f"LAG of {link['lag']}")
-    for name, on in (link.get("offloads") or {}).items():
-        parts.append(f"{name} {'on' if on else 'off'}")
-    return "links " + (", ".join(parts) or "unshaped")
+    return "links " + (", ".join(parts + offloads_of(text)) or "unshaped")
 
 
 def payload(size: float) -> str:

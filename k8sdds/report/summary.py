@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from k8sdds.analysis import background_cost, capacities, contrast, limit, missing, overhead
+from k8sdds import workloads
+from k8sdds.analysis import background_cost, capacities, conditions, contrast, limit, missing, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.report import formats
@@ -109,7 +110,7 @@ def caveats(content: Content) -> list[str]:
         )
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
-    notes += _missing(content) + _delay_methods(content)
+    notes += _missing(content) + _delay_methods(content) + _links_of_tcp(content)
     with_warnings = sum(1 for trial in content.best if trial["warnings"])
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
@@ -147,6 +148,27 @@ def _delay_methods(content: Content) -> list[str]:
         }.get(method, method)
         texts.append(f"{text} ({formats.count(n, 'trial')})")
     return [f"Delays were measured {formats.join(texts)}."] if texts else []
+
+
+def _links_of_tcp(content: Content) -> list[str]:
+    """State how large the packets of TCP tests were on the links between nodes, which decides what an overlay costs."""
+    texts = []
+    for link, n in Counter(row["link"] for row in content.best if _is_tcp(row["test"])).items():
+        offloads = conditions.offloads_of(link)
+        if conditions.splits_tcp(link):
+            packets = "were at most as large as the MTU, as between Ethernet cards"
+        elif content.on_one_machine:
+            packets = "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each"
+        else:
+            packets = "were as large as the network cards made them"
+        texts.append(
+            f"{packets} ({formats.join(offloads) or 'offloads unchanged'}; {formats.count(n, 'trial')})"
+        )
+    return [f"TCP packets on the links {formats.join(texts)}."] if texts else []
+
+
+def _is_tcp(test: str) -> bool:
+    return test in workloads.WORKLOADS and workloads.find(test).tcp
 
 
 def _no_result(content: Content) -> str:
