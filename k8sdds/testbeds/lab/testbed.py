@@ -300,7 +300,7 @@ class Lab:
         lab_network, layout = self.networks[key], self._layout(trial.cell)
         pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
         lab_network.write_private_files(launches)
-        not_steered = lab_network.apply_core_layout(layout, steer_packets=trial.cell.layout == "split")
+        not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
         participants = [launch.participant for launch in launches]
         senders = {lab_network.node_of(p.name) for p in participants if p.publishes}
         receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.publishes or p.subscribes}
