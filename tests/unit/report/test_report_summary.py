@@ -236,7 +236,7 @@ def test_the_clocks_that_measured_delays_are_stated(tmp_path):
 @pytest.mark.parametrize(
     ("testbed", "offloads", "expected"),
     [
-        ("lab", {"gro": True, "tso": False}, "as between Ethernet cards (gro on and tso off; 4 trials)"),
+        ("lab", {"gro": True, "tso": False}, "as between Ethernet cards (gro on, tso off; 4 trials)"),
         ("lab", {}, "had up to 64 KiB, because veth pairs segment nothing"),
         ("cluster", {}, "as large as the network cards made them (offloads unchanged; 4 trials)"),
     ],
