@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from k8sdds import nodes
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.trial import Cell
@@ -12,8 +14,10 @@ from tests.clusters import Deployed
 
 
 def test_received_packets_are_steered_until_the_campaign_ends(
-    one_machine: Deployed, admin: KubernetesClient
+    one_machine: Deployed, admin: KubernetesClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+
     def masks() -> list[str]:
         return [
             nodes.run(one_machine.name, name, ["cat", MASK_FILE]).strip() for name in ("worker1", "worker2")
