@@ -213,6 +213,15 @@ def test_variants_are_never_combined():
     assert result.verdict == judge.NOT_ENOUGH and "disagree" in result.reason
 
 
+def test_pings_that_no_experiment_requested_separate_nothing():
+    """Before version 3 of the record, all trials of a throughput test were timed, and a claim could not tell."""
+    timed, plain = rows("a", 50, loaded_latency=True), rows("b", 100, loaded_latency=None)
+    older = [row | {"schema": 2} for row in timed]
+    requested = [row | {"schema": 3} for row in timed]
+    assert verdict(claim("lower"), older, plain) == judge.SUPPORTED
+    assert verdict(claim("lower"), requested, plain) == judge.NOT_ENOUGH
+
+
 def test_counts_are_compared_exactly():
     part = {"quantity": "ip_fragments_per_sample", "to": None, "published": [11], "published_as": "level"}
     counted = claim("published", part=part)
