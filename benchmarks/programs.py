@@ -62,8 +62,6 @@ PATIENCE_S = 10
 SOCKPERF_PORT = 11111
 MAX_DATAGRAM = 65507
 
-NEVER = 1_000_000_000
-"""Samples between two pings, to send none."""
 BATCH_BYTES = 1_000_000
 """Much more than a message, so that a message is sent when it is full, as with ddsperf."""
 TUNED_LENGTHS = (
@@ -120,7 +118,6 @@ class Pods:
         folder: Path,
         best_effort: bool = False,
         instances: int = 0,
-        pings: bool = True,
     ) -> None:
         """Build the lab network.
 
@@ -132,11 +129,7 @@ class Pods:
             folder: For the output of the programs.
             best_effort: Whether samples are best-effort.
             instances: Of a topic with a key; 0: our topic has no key, and ddsperf's key is constant.
-            pings: Whether k8sdds-perftest times some samples of a throughput test, which ddsperf does not. A pong has
-                the length of a sample, and the memory for it makes the library's receive buffers rotate over more
-                memory than the cache of a core holds.
         """
-        self._pings = pings
         self._best_effort = best_effort
         self._instances = instances
         self._lab = lab
@@ -231,8 +224,6 @@ class Pods:
                 argv = [*argv, "-sendQueueSize", str(run.queue_samples)]
             if run.program == SERIALIZED:
                 argv = [*argv, "-serialized"]
-            if not self._pings and participant.publishes and run.test == "throughput":
-                argv = [*argv, "-latencyCount", str(NEVER)]
             commands[participant] = (argv, {})
         return commands
 

@@ -12,25 +12,8 @@ from typing import Any
 from k8sdds.analysis import conditions, statistics
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import Row, paired
-from k8sdds.model.trial import defaults
+from k8sdds.model.trial import AXES
 from k8sdds.results.metrics import METRICS
-
-_REFERENCES = tuple(defaults(
-    "transport", "reliability", "security", "receive_mode", "middleware", "message_bytes", "fragment_bytes",
-    "publish_mode",
-).values())  # fmt: skip
-"""Reference values, with which other values are compared."""
-
-
-_FOLLOWS = {
-    "reliability": ("qos",),
-    "middleware": ("qos",),
-    "publish_mode": ("flow_bytes", "flow_period_ms"),
-    "middleware_config": ("middleware_config_sha256",),
-}
-"""Columns whose usual values follow from another one, by that column."""
-_ALWAYS_FOLLOW = ("nodes", "placement")
-"""Columns whose usual values follow from the participants."""
 
 
 def contrasts(trials: list[Row], quantity: str) -> list[Row]:
@@ -48,7 +31,7 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
         cells[(trial[UNIT], *(trial[name] for name in (*axes, *columns)))].append(trial)
     changes = []
     for position, column in enumerate(columns, start=1 + len(axes)):
-        reference = reference_of({key[position] for key in cells})
+        reference = reference_of(column, {key[position] for key in cells})
         for key, rows in cells.items():
             if key[position] == reference:
                 continue
@@ -75,8 +58,11 @@ def _differ_only_in(column: str, one: Row, other: Row) -> bool:
     The columns that distinguish the settings of a campaign do not suffice: if only Fast DDS was measured by shared
     memory, and only Cyclone DDS by unicast, the transport alone distinguishes them.
     """
-    follow = (column, *_FOLLOWS.get(column, ()), *_ALWAYS_FOLLOW)
-    return all(one[name] == other[name] for name in conditions.CONDITION if name not in follow)
+    return all(
+        one[name] == other[name]
+        for name in conditions.CONDITION
+        if name != column and (name not in AXES or column not in AXES[name].follows)
+    )
 
 
 def by_title(rows: list[Row]) -> Iterator[tuple[str, list[Row], dict[str, Any]]]:
@@ -113,7 +99,8 @@ def _named_none(column: str) -> str:
     return f"no {column.replace('_', ' ')}"
 
 
-def reference_of(values: set[Any]) -> Any:
-    """Return the usual value if it was measured, otherwise the first measured value in sorted order."""
-    usual = [value for value in _REFERENCES if value in values]
-    return usual[0] if usual else min(values, key=lambda value: (str(type(value)), value or 0))
+def reference_of(column: str, values: set[Any]) -> Any:
+    """Return the default of a column if it was measured, otherwise the first measured value in sorted order."""
+    if column in AXES and AXES[column].recorded_default in values:
+        return AXES[column].recorded_default
+    return min(values, key=lambda value: (str(type(value)), value or 0))

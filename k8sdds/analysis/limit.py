@@ -17,6 +17,8 @@ from typing import Any
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
+from k8sdds.model.axis import DDS
+from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 
@@ -28,10 +30,7 @@ RAW, GSO = "raw", "raw-gso"
 MACHINE, PACKETS = "machine", "packets"
 """The limit by all modes of raw, and by all modes that send each packet separately."""
 
-SAME = (
-    "test", "payload_bytes", "transport", "publishers", "subscribers", "rate", "rate_profile", "realtime_priority",
-    "dscp", "layout", "ip_families", "policies", "tuning", "link", "cpu_quota", "placement", "nodes", "testbed",
-)  # fmt: skip
+SAME = tuple(name for name in CONDITION if name not in AXES or AXES[name].part != DDS)
 """Columns of CONDITION in which a cell and its limit are equal: what is sent, and by which hardware."""
 
 Cells = dict[tuple[Any, ...], list[Row]]

@@ -18,12 +18,13 @@ from pydantic import ValidationError
 from k8sdds.analysis import race
 from k8sdds.campaign import contradictions, experiments
 from k8sdds.campaign.cells import cell_of
-from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
+from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.background import MAX_FLOWS, Background
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
-from k8sdds.model.sweep import LISTS, NetworkChoice, Sweep, TestChoice
-from k8sdds.model.trial import Cell
+from k8sdds.model.settings import NetworkChoice, TestChoice
+from k8sdds.model.sweep import LISTS, Sweep
+from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import find, label_without_engine
 from k8sdds.results import histograms
 from k8sdds.security import levels
@@ -162,22 +163,23 @@ def experiment(application: Application, search: Search | None = None) -> Applic
     choices = application.choices
     several = any(flow.subscribers > 1 for flow in application.flows)
     large = any(flow.payload_bytes > USUAL_MESSAGE_BYTES for flow in application.flows)
+    usual = {
+        "networks": networks,
+        "transport": ["unicast", "multicast"] if several else ["unicast"],
+        "message_bytes": ["auto", "max"] if large else ["auto"],
+    }
     sweeps = [
-        Sweep(
-            networks=networks,
-            test=[_test(flow)],
-            payload_bytes=[flow.payload_bytes],
-            rate=[flow.rate],
-            publishers=[flow.publishers],
-            subscribers=[flow.subscribers],
-            reliability=["reliable", "best-effort"] if flow.reliability == "any" else [flow.reliability],
-            middleware=choices.middleware,
-            transport=choices.transport or (["unicast", "multicast"] if several else ["unicast"]),
-            batch_bytes=choices.batch_bytes,
-            message_bytes=choices.message_bytes or (["auto", "max"] if large else ["auto"]),
-            receive_mode=choices.receive_mode,
-            security=[SecurityChoice(level=name) for name in _levels(application)],
-            tuning=choices.tuning,
+        Sweep.model_validate(
+            {key: getattr(choices, key) or usual.get(key) for key in CHOICES}
+            | {
+                "test": _test(flow),
+                "payload_bytes": flow.payload_bytes,
+                "rate": flow.rate,
+                "publishers": flow.publishers,
+                "subscribers": flow.subscribers,
+                "reliability": ["reliable", "best-effort"] if flow.reliability == "any" else flow.reliability,
+                "security": [SecurityChoice(level=name) for name in _levels(application)],
+            }
         )
         for flow in application.flows
     ]
@@ -309,7 +311,7 @@ def allowed(application: Application) -> dict[str, set[str]]:
     sweep = experiment(application).sweeps[0]
     return {
         axis: {str(_shown(value)) for value in getattr(sweep, axis)}
-        for axis in AXES
+        for axis in CHOSEN
         if axis != "reliability" and (axis != "networks" or application.choices.networks)
     }
 
@@ -359,11 +361,8 @@ def _levels(application: Application) -> list[str]:
     return [NONE, *secure] if application.security == "encrypted" else secure
 
 
-AXES = (
-    "networks", "middleware", "transport", "reliability", "batch_bytes", "message_bytes", "receive_mode", "security",
-    "tuning",
-)  # fmt: skip
-"""Keys of a sweep that are choices, the most important first."""
+CHOSEN = tuple(axis.key for axis in AXES.values() if axis.key in (*CHOICES, "reliability"))
+"""Keys of a sweep that are choices, the most important first; the reliability only of flows that accept any."""
 SHOWN = {"networks": "network"}
 """Names of choices that are not the keys of a sweep."""
 
@@ -371,7 +370,7 @@ SHOWN = {"networks": "network"}
 def _combinations(experiment: ApplicationExperiment) -> list[dict[str, Any]]:
     """Return all combinations of the choices, by key of a sweep."""
     combinations: list[dict[str, Any]] = [{}]
-    for axis in AXES:
+    for axis in CHOSEN:
         values: list[Any] = []
         for sweep in experiment.sweeps:
             values += [value for value in getattr(sweep, axis) if value not in values]

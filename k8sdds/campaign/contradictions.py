@@ -8,7 +8,7 @@ from k8sdds.model import ip_families
 from k8sdds.model.link import Link
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import NONE, Protection
-from k8sdds.model.sweep import MAX_WRITERS, MIN_SAMPLE_BYTES, SAME_NODE
+from k8sdds.model.settings import MAX_WRITERS, MIN_SAMPLE_BYTES, SAME_NODE
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.security import levels

@@ -84,16 +84,16 @@ def expand(experiment: Experiment) -> Expansion:
     cells: dict[str, Cell] = {}
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
-        own_config = _middleware_config(sweep)
+        checksum = _checksum(sweep)
         links = list((sweep.link or experiment.link).each())
         for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), links):
             settings = dict(zip(LISTS, values, strict=True)) | {"link": link}
-            cell = cell_of(experiment, sweep, settings | own_config)
+            cell = cell_of(experiment, sweep, settings | checksum)
             if cells.setdefault(cell.cell_id, cell) is cell:
                 where[cell.cell_id] = sweep.where
     return Expansion(experiment, tuple(cells.values()), where=where)
 
 
-def _middleware_config(sweep: Sweep) -> dict[str, Any]:
+def _checksum(sweep: Sweep) -> dict[str, Any]:
     path = sweep.middleware_config
-    return {"middleware_config": path, "middleware_config_sha256": config.checksum(path)} if path else {}
+    return {"middleware_config_sha256": config.checksum(path)} if path else {}

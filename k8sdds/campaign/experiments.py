@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.sweep import NETWORK_NAMES, TESTS, Sweep, TestChoice
+from k8sdds.model.settings import NETWORK_NAMES, TESTS, TestChoice
+from k8sdds.model.sweep import Sweep
 from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -68,7 +69,7 @@ def load(name: str) -> Experiment:
 
 def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
     """Return the sweep with its file of settings found in the folder of the experiment."""
-    if sweep.middleware_config is None:
+    if not sweep.middleware_config:
         return sweep
     return sweep.model_copy(update={"middleware_config": str(folder / sweep.middleware_config)})
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.campaign import background, execution, node_cpu, trial_outputs, validity
+from k8sdds.model.axis import DDS
 from k8sdds.model.measurement import Measurement
-from k8sdds.model.sweep import NO_TUNING
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
+from k8sdds.model.trial import AXES, FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.results import aggregate
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
@@ -105,23 +105,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "network_options": cell.network_options,
         "test": cell.test,
         **_test_options(cell),
-        "payload_bytes": cell.payload_bytes,
-        "publishers": cell.publishers,
-        "subscribers": cell.subscribers,
-        "nodes": cell.node_count,
-        "placement": cell.placement,
-        "transport": cell.transport,
-        "security": cell.security,
-        "rate": cell.rate,
-        **_dds_settings(cell),
-        "ip_families": "+".join(cell.ip_families),
-        "link": cell.link.recorded(),
-        "layout": cell.layout,
-        "cpu_quota": cell.cpu_quota,
-        **({"policies": cell.policies} if cell.policies else {}),
-        **({"tuning": cell.tuning} if cell.tuning != NO_TUNING else {}),
-        **execution.settings(cell),
-        **({"background": cell.background.model_dump(mode="json")} if cell.background else {}),
+        **_settings(cell),
         **({"profiled": True} if cell.profile else {}),
         "repetition": trial.repetition,
         "duration_s": trial.duration_s,
@@ -135,43 +119,23 @@ def _test_options(cell: Cell) -> dict[str, Any]:
     return options.model_dump(mode="json", exclude_none=True)
 
 
-def _dds_settings(cell: Cell) -> dict[str, Any]:
-    """Return the settings that only a middleware has; empty if the test runs another program."""
+def _settings(cell: Cell) -> dict[str, Any]:
+    """Return the settings of a cell; without those of a middleware if the test runs another program."""
     implementation = middleware.of(cell)
-    if implementation is None:
-        return {}
-    return {
-        "reliability": cell.reliability,
-        "middleware": cell.middleware,
-        "qos": Path(cell.qos_profile).stem if implementation.takes_qos(cell) else "none",
-        **_middleware_config(cell),
-        "batch_bytes": cell.batch_bytes,
-        "message_bytes": str(cell.message_bytes),
-        "fragment_bytes": str(cell.fragment_bytes),
-        "rate_profile": cell.rate_profile,
-        "instances": cell.instances,
-        "topics": cell.topics,
-        "writers": cell.writers,
-        "discovery": cell.discovery,
-        "receive_mode": cell.receive_mode,
-        **_publish_mode(cell),
+    settings = {
+        name: axis.recorded(value)
+        for name, axis in AXES.items()
+        if name not in ("network", "test")
+        and axis.is_recorded(value := getattr(cell, name))
+        # Tests of other programs are known to be without DDS Security.
+        and (implementation or axis.part != DDS or name == "security")
     }
-
-
-def _middleware_config(cell: Cell) -> dict[str, str]:
-    if not cell.middleware_config:
-        return {}
-    return {
-        "middleware_config": Path(cell.middleware_config).name,
-        "middleware_config_sha256": cell.middleware_config_sha256,
-    }
-
-
-def _publish_mode(cell: Cell) -> dict[str, Any]:
-    if cell.publish_mode == "synchronous":
-        return {}
-    period_ms = cell.flow_period_ms if cell.flow_bytes else None
-    return {"publish_mode": cell.publish_mode, "flow_bytes": cell.flow_bytes, "flow_period_ms": period_ms}
+    settings["nodes"] = cell.node_count
+    if implementation:
+        settings["qos"] = Path(cell.qos_profile).stem if implementation.takes_qos(cell) else "none"
+    if cell.middleware_config:
+        settings["middleware_config"] = Path(cell.middleware_config).name
+    return settings
 
 
 def without_measurement(

@@ -207,7 +207,7 @@ def _with_copies(expansion: Expansion) -> Experiment:
         if cell.middleware_config
     }
     sweeps = [
-        sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config or "")})
+        sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config, "")})
         for sweep in expansion.experiment.sweeps
     ]
     return expansion.experiment.model_copy(update={"sweeps": sweeps})

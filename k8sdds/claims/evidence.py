@@ -22,6 +22,7 @@ from k8sdds.claims.model import DEFAULTS, Part, Selector
 from k8sdds.model.trial import Cell
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
+from k8sdds.results.record import LOADED_LATENCY_SINCE
 from k8sdds.results.run_folder import RunFolder
 
 _FOLLOWS = ("nodes", "placement", "testbed")
@@ -228,6 +229,9 @@ def _unspecified(name: str, row: Row, specified: Collection[str]) -> Any:
 
 def _unless_default(name: str, row: Row) -> Any:
     # The default layout depends on the test, and a claim may be about several tests.
+    # All trials of these versions were timed, so that nothing is compared across it.
+    if name == "loaded_latency" and (row.get("schema") or 1) < LOADED_LATENCY_SINCE:
+        return None
     if name == "layout" and row["layout"] == _default_layout(row["test"]):
         return None
     return row.get(name)

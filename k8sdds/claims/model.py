@@ -15,18 +15,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.model.sweep import OneOrMore
-from k8sdds.model.trial import Cell, defaults
+from k8sdds.model.axis import OneOrMore
+from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.strict import MAX_NAME, MAX_TITLE, Strict
 
 Scalar = str | int | float | bool | None
 Is = Literal["lower", "higher", "alike", "between", "published"]
 
-DEFAULTS = defaults(
-    "reliability", "transport", "publishers", "subscribers", "security", "rate", "rate_profile", "batch_bytes",
-    "message_bytes", "fragment_bytes", "instances", "topics", "writers", "policies", "tuning",
-) | {"background": "none"}  # fmt: skip
+DEFAULTS = {
+    name: axis.recorded_default
+    for name, axis in AXES.items()
+    if axis.field and not axis.field.is_required() and not axis.any_in_claims
+}
 """Defaults for cell settings that a claim does not specify: reliable unicast from one publisher to one subscriber, as
 fast as possible."""
 

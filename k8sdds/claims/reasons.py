@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.axis import payload
 
 if TYPE_CHECKING:
     from k8sdds.claims.evidence import PointData, TestedPoint

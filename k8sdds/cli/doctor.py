@@ -95,7 +95,7 @@ def _programs() -> Iterator[Diagnosis]:
 def _middlewares(folder: Path) -> Iterator[Diagnosis]:
     from k8sdds.middleware import MIDDLEWARES
     from k8sdds.middleware.k8sdds_perftest import build_record
-    from k8sdds.model.sweep import DEFAULT_MIDDLEWARE
+    from k8sdds.model.settings import DEFAULT_MIDDLEWARE
 
     built = build_record(folder)
     for name, middleware in MIDDLEWARES.items():

@@ -105,7 +105,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
 def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
     """Return the columns that are shown because a cell has a value other than the default."""
     from k8sdds.model.rate_profile import CONSTANT
-    from k8sdds.model.sweep import DEFAULT_MIDDLEWARE
+    from k8sdds.model.settings import DEFAULT_MIDDLEWARE
 
     columns: dict[str, Callable[[Cell], str]] = {}
     if any(cell.middleware != DEFAULT_MIDDLEWARE for cell in cells):

@@ -96,7 +96,8 @@ class K8sddsPerftest(Middleware):
             argv += ["-warmUp", f"{trial.warmup_s:g}", "-executionTime", f"{trial.duration_s:g}"]
             argv += _load_options(load)
             argv += _publish_mode_options(cell)
-        if participant.publishes or load.on_schedule:
+        timed = load.round_trips or load.loaded_latency
+        if load.on_schedule or (participant.publishes and timed):
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
@@ -146,6 +147,7 @@ def _load_options(load: Load) -> list[str]:
     argv += ["-rateProfile", load.rate_profile] if load.rate_profile != CONSTANT else []
     argv += ["-deadline", _decimal(load.deadline_s)] if load.deadline_s else []
     argv += ["-batchSize", str(load.batch_bytes)] if load.batch_bytes else []
+    argv += ["-loadedLatency"] if load.loaded_latency else []
     return argv
 
 

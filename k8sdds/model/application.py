@@ -5,26 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
+from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import LinkChoice
-from k8sdds.model.message_size import MessageBytes
 from k8sdds.model.rate_profile import MAX_RATE
-from k8sdds.model.sweep import (
-    MAX_BATCH_BYTES,
-    MAX_PARTICIPANTS,
-    MIN_SAMPLE_BYTES,
-    NO_TUNING,
-    Layout,
-    NetworkChoice,
-    ReceiveMode,
-    Sweep,
-    Transport,
-)
-from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, as_list, mistake
+from k8sdds.model.settings import MAX_PARTICIPANTS, MIN_SAMPLE_BYTES, Layout
+from k8sdds.model.sweep import Sweep
+from k8sdds.model.trial import AXES, Cell
+from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
 
 MAX_FLOWS = 16
 MIN_RATE_PERCENT = 98.0
@@ -41,7 +33,6 @@ _BOUND = re.compile(
 
 Optimize = Literal["cpu", "delay"]
 Need = Literal["none", "signed", "encrypted"]
-OneOrMore = BeforeValidator(as_list)
 
 
 @dataclass(frozen=True)
@@ -160,50 +151,27 @@ class Flow(Strict):
         return f"{self.payload_bytes} B × {self.rate:g}/s, {self.publishers} → {self.subscribers}, {self.reliability}"
 
 
-class Choices(Strict):
+if TYPE_CHECKING:
+
+    class _Chosen(Strict):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _Chosen = create_model("_Chosen", __base__=Strict, **choices_of(Cell))
+
+CHOICES = tuple(choices_of(Cell))
+"""Keys of a sweep that an application may choose, the most important first."""
+
+
+class Choices(_Chosen):
     """What may be chosen. A key that is left out has the values that make sense for the application."""
 
-    networks: Annotated[list[NetworkChoice], OneOrMore, Field(max_length=40)] = Field(
-        default=[],
-        description="networks; default: those of `flannel-vxlan`, `flannel-hostgw`, `kube-router` and `weavenet` that"
-        " the testbed has, with `security: encrypted` also those that encrypt. `host`, which is pods in the network"
-        " of their node, only if it is listed",
-    )
-    middleware: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
-        default=["cyclonedds", "fastdds"], description="implementations of DDS"
-    )
-    transport: Annotated[list[Transport], OneOrMore, Field(max_length=3)] = Field(
-        default=[], description="default: `unicast`, and `multicast` if a flow has several subscribers"
-    )
-    batch_bytes: Annotated[
-        list[Annotated[int, Field(ge=0, le=MAX_BATCH_BYTES)]], OneOrMore, Field(min_length=1)
-    ] = Field(
-        default=[0],
-        description="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has none",
-    )
-    message_bytes: Annotated[list[MessageBytes], OneOrMore, Field(max_length=10)] = Field(
-        default=[],
-        description="largest message; default: `auto`, and `max` if a flow has samples above 14,720 bytes",
-    )
-    receive_mode: Annotated[list[ReceiveMode], OneOrMore, Field(min_length=1)] = Field(
-        default=["listener", "waitset"], description="how samples are received"
-    )
-    security: Annotated[list[str], OneOrMore, Field(max_length=20)] = Field(
-        default=[],
-        description="levels of DDS Security, from `security/`; default: those that give what `security` of the"
-        " application needs",
-    )
-    tuning: Annotated[list[str], OneOrMore, Field(min_length=1)] = Field(
-        default=[NO_TUNING], description="tuning sets of the nodes, from `deploy/tuning`; `none`: none"
-    )
+    # Parts of a level are no choice: only a level is known to give what `security` of the application needs.
+    security: Annotated[list[str], OneOrMore] = AXES["security"].choice
 
     @model_validator(mode="after")
     def _values_are_unique(self) -> Choices:
-        for name in type(self).model_fields:
-            values = getattr(self, name)
-            for index, value in enumerate(values):
-                if value in values[:index]:
-                    raise mistake(f"{value} is listed twice", name, index)
+        require_unique(self, CHOICES)
         return self
 
 

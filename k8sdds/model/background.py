@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -60,11 +59,3 @@ class Background(Strict):
             else []
         )
         return ", ".join([*flows, *cores]) or "none"
-
-
-def describe_text(text: str) -> str:
-    """Describe the background in a column of the tidy table, which is JSON; the text itself if it is none."""
-    try:
-        return f"background {Background.model_validate(json.loads(text)).describe()}"
-    except ValueError:
-        return f"background {text}"

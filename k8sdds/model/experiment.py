@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import LinkChoice
-from k8sdds.model.sweep import LISTS, Layout, Number, Placement, Sweep
+from k8sdds.model.settings import Layout, Number, Placement
+from k8sdds.model.sweep import LISTS, Sweep
+from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT
 from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
 
-MAX_LOSS_PERCENT = 50.0
-"""Default of `max_loss_percent`."""
 MAX_CELLS, MAX_TRIALS = 10_000, 100_000
 """Most combinations of the lists of an experiment, and most trials. Each trial takes seconds."""
 
@@ -79,24 +79,10 @@ class Experiment(Strict):
         description="a best-effort trial is invalid if a subscriber loses a larger share of the samples; 100: no"
         " limit. In a reliable trial, no sample may be lost",
     )
-    layout: Layout = Field(
-        default="auto",
-        description="how participants are pinned to cores; `auto`: `same` for latency, otherwise `split`",
-    )
-    ip_families: IpFamilies | None = Field(
-        default=None,
-        description="IP versions of nodes and pods: `[ipv4]`, `[ipv6]`, or both; participants use the first; default:"
-        " `[ipv4]`",
-    )
-    link: LinkChoice = Field(
-        default=LinkChoice(), description="shaping, MTU and offloads of the links between the nodes"
-    )
-    placement: Placement = Field(
-        default="spread",
-        description="how participants are distributed over nodes; `same-node`: all on one, so that samples"
-        " cross no link between nodes; or a mapping such as `{pub0: 0, sub0: 1}`"
-        " (participant: node; on a cluster also the name or a label of a node)",
-    )
+    layout: Layout = Field(default="auto", description=AXES["layout"].description)
+    ip_families: IpFamilies | None = Field(default=None, description=AXES["ip_families"].description)
+    link: LinkChoice = Field(default=LinkChoice(), description=AXES["link"].description)
+    placement: Placement = Field(default="spread", description=AXES["placement"].description)
     profile: bool = Field(
         default=False,
         description="after all repetitions, run the first cell of each network and test once more with `perf`, and"

@@ -30,6 +30,12 @@ DEFAULT: tuple[IpFamily, ...] = ("ipv4",)
 TITLES: dict[IpFamily, str] = {"ipv4": "IPv4", "ipv6": "IPv6"}
 """Names in messages."""
 
+
+def describe(families: str) -> str:
+    """Describe families as a record has them: `IPv6`, or `dual stack, ipv4+ipv6`."""
+    return next((title for family, title in TITLES.items() if family == families), f"dual stack, {families}")
+
+
 IP_AND_UDP_HEADERS_BYTES: dict[IpFamily, int] = {"ipv4": 28, "ipv6": 48}
 """What the MTU of an interface holds in addition to a message."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, create_model, model_validator
 
-from k8sdds.system.strict import MAX_RATE_MBIT, Strict, as_list, mistake
+from k8sdds.model.axis import NETWORK, Axis, axes, keys_of, lists_of, require_unique
+from k8sdds.system.strict import MAX_RATE_MBIT, Strict
 
 STANDARD_MTU, MAX_MTU = 1500, 9000
 """MTU of standard Ethernet (IEEE 802.3), and of jumbo frames."""
@@ -64,23 +65,6 @@ class Offloads(Strict):
         return ", ".join(f"{name} {'on' if on else 'off'}" for name, on in self.requested().items())
 
 
-class Shaping(Strict):
-    """How the links between the nodes are shaped."""
-
-    rate_mbit: float | None = Field(
-        default=None,
-        gt=0,
-        le=MAX_RATE_MBIT,
-        description="shaped rate, in Mbit/s; default: as fast as the CPU allows (lab only)",
-    )
-    loss_percent: float = Field(
-        default=0, ge=0, lt=100, description="random loss of UDP packets, one way (lab only)"
-    )
-    delay_us: float = Field(
-        default=0, ge=0, le=MAX_DELAY_US, description="added one-way delay, in microseconds (lab only)"
-    )
-
-
 @dataclass(frozen=True)
 class Bond:
     """A bond of Linux over several members (link aggregation): a flow uses one member, by a hash of its packets.
@@ -99,12 +83,38 @@ class Bond:
         return f"LAG of {self.members} ({self.mode}, {self.hash})"
 
 
-class Link(Shaping):
+class Link(Strict):
     """The links between the nodes in one cell."""
 
-    mtu: int = STANDARD_MTU
-    offloads: Offloads = Offloads()
-    lag: int = 1
+    rate_mbit: Annotated[float | None, Axis(NETWORK, lambda v: f"{v:g} Mbit/s", several=False)] = Field(
+        default=None,
+        gt=0,
+        le=MAX_RATE_MBIT,
+        description="shaped rate, in Mbit/s; default: as fast as the CPU allows (lab only)",
+    )
+    loss_percent: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} % loss", several=False)] = Field(
+        default=0, ge=0, lt=100, description="random loss of UDP packets, one way (lab only)"
+    )
+    delay_us: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} µs delay", several=False)] = Field(
+        default=0, ge=0, le=MAX_DELAY_US, description="added one-way delay, in microseconds (lab only)"
+    )
+    mtu: Annotated[int, Axis(NETWORK, lambda v: f"MTU {v}", since=2)] = Field(
+        default=STANDARD_MTU,
+        ge=MIN_MTU,
+        le=MAX_MTU,
+        description="MTU of the nodes' links. The pods' MTU follows it, minus what the network adds to packets,"
+        " unless `mtu` of the network sets it",
+    )
+    lag: Annotated[int, Axis(NETWORK, lambda v: f"LAG of {v}", since=2)] = Field(
+        default=1,
+        ge=1,
+        le=MAX_MEMBERS,
+        description="number of members of each node's link; several are bonded (lab only, if the kernel has bonding)",
+    )
+    offloads: Annotated[Offloads, Axis(NETWORK, Offloads.describe, since=2)] = Field(
+        default=Offloads(),
+        description="offloads of the nodes' links, on or off; an empty mapping changes nothing",
+    )
 
     @property
     def bond(self) -> Bond | None:
@@ -112,9 +122,15 @@ class Link(Shaping):
         return Bond(members=self.lag) if self.lag > 1 else None
 
     @property
+    def is_verified(self) -> bool:
+        """Whether something is set that testbeds read back from the nodes' links."""
+        return bool(self.mtu != STANDARD_MTU or self.bond or self.offloads.requested())
+
+    @property
     def is_shaped(self) -> bool:
-        """Whether the links have a rate, a loss or a delay."""
-        return any((self.rate_mbit, self.loss_percent, self.delay_us))
+        """Whether the links have a rate, a loss, a delay or another impairment."""
+        shaping = set(axes(Link)) - {"mtu", "lag", "offloads"}
+        return any(getattr(self, name) != axes(Link)[name].default for name in shaping)
 
     def observed(self, mtu: int, features: Mapping[str, bool], bond: Bond | None = None) -> dict[str, Any]:
         """Return the observed MTU and bond of a link, and those of its features that an offload consists of."""
@@ -135,53 +151,36 @@ class Link(Shaping):
         ]
         return ", ".join(wrong)
 
-    def recorded(self) -> dict[str, Any]:
-        """Return the keys of `link` in trials.jsonl: MTU, offloads and members only if they are not the usual ones."""
-        own = {"mtu", "offloads", "lag"}
-        usual = self.model_dump(mode="json", exclude=own)
-        return usual | self.model_dump(mode="json", include=own, exclude_defaults=True)
-
     def describe(self) -> str:
-        """Describe MTU, members and offloads briefly, if they are not the usual ones."""
-        mtu = f"link MTU {self.mtu}" if self.mtu != STANDARD_MTU else ""
-        return " ".join(
-            filter(None, (mtu, self.bond.describe() if self.bond else "", self.offloads.describe()))
-        )
+        """Describe what is not the default: `links 100 Mbit/s, MTU 9000, tso off`."""
+        parts = [
+            part.phrase(value)
+            for name, part in axes(Link).items()
+            if (value := getattr(self, name)) != part.default
+        ]
+        return "links " + (", ".join(parts) or "unshaped")
 
 
-class LinkChoice(Shaping):
-    """The links between the nodes and their switch. Lists of `mtu`, `offloads` and `lag` are combined."""
+if TYPE_CHECKING:
 
-    mtu: Annotated[
-        list[Annotated[int, Field(ge=MIN_MTU, le=MAX_MTU)]], BeforeValidator(as_list), Field(min_length=1)
-    ] = Field(
-        default=[STANDARD_MTU],
-        description="MTU of the nodes' links. The pods' MTU follows it, minus what the network adds to packets,"
-        " unless `mtu` of the network sets it",
-    )
-    offloads: Annotated[list[Offloads], BeforeValidator(as_list), Field(min_length=1)] = Field(
-        default=[Offloads()],
-        description="offloads of the nodes' links, on or off; an empty mapping changes nothing",
-    )
+    class _Keys(Strict):
+        def __getattr__(self, name: str) -> Any: ...
 
-    lag: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_MEMBERS)]], BeforeValidator(as_list), Field(min_length=1)
-    ] = Field(
-        default=[1],
-        description="number of members of each node's link; several are bonded (lab only, if the kernel has bonding)",
-    )
+else:
+    _Keys = create_model("_Keys", __base__=Strict, **keys_of(Link))
+
+
+class LinkChoice(_Keys):
+    """The links between the nodes and their switch. Lists are combined."""
 
     def each(self) -> Iterator[Link]:
         """Yield the links of all combinations."""
-        shaping = self.model_dump(exclude={"mtu", "offloads", "lag"})
-        for mtu, offloads, lag in itertools.product(self.mtu, self.offloads, self.lag):
-            yield Link(**shaping, mtu=mtu, offloads=offloads, lag=lag)
+        lists = lists_of(Link)
+        shaping = self.model_dump(exclude=set(lists))
+        for values in itertools.product(*(getattr(self, name) for name in lists)):
+            yield Link(**shaping, **dict(zip(lists, values, strict=True)))
 
     @model_validator(mode="after")
     def _values_are_unique(self) -> LinkChoice:
-        for name in ("mtu", "offloads", "lag"):
-            values = getattr(self, name)
-            for index, value in enumerate(values):
-                if value in values[:index]:
-                    raise mistake(f"{value} is listed twice", name, index)
+        require_unique(self, lists_of(Link))
         return self

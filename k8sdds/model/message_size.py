@@ -31,3 +31,11 @@ def _check_size(words: tuple[str, ...]) -> BeforeValidator:
 _Bytes = Annotated[int, Field(ge=SHORTEST_MESSAGE_BYTES, le=LONGEST_MESSAGE_BYTES)]
 MessageBytes = Annotated[MessageWord | _Bytes, _check_size(get_args(MessageWord))]
 FragmentBytes = Annotated[FragmentWord | _Bytes, _check_size(get_args(FragmentWord))]
+
+
+def describe(parts: str, size: int | str, usual: str) -> str:
+    """Describe the size of messages or fragments: `messages that fit the MTU`."""
+    if size == usual:
+        return f"usual {parts}"
+    words = {"mtu": "that fit the MTU", "max": "of up to 65500 B", "default": "of the default size"}
+    return f"{parts} {words.get(str(size)) or f'of up to {size} B'}"

@@ -4,33 +4,61 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from k8sdds.model import ip_families as ip
+from k8sdds.model import message_size
+from k8sdds.model.axis import (
+    DDS,
+    LOAD,
+    MACHINE,
+    NETWORK,
+    PROCESS,
+    WORKLOAD,
+    Axis,
+    axes,
+    counted,
+    named,
+    payload,
+)
 from k8sdds.model.background import Background
-from k8sdds.model.experiment import MAX_LOSS_PERCENT
 from k8sdds.model.ip_families import IpFamilies, IpFamily
-from k8sdds.model.link import STANDARD_MTU, Link
+from k8sdds.model.link import STANDARD_MTU, Link, LinkChoice
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
-from k8sdds.model.rate_profile import CONSTANT
-from k8sdds.model.security import NONE
-from k8sdds.model.sweep import (
+from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
+from k8sdds.model.security import NONE, SecurityChoice
+from k8sdds.model.settings import (
     DEFAULT_MIDDLEWARE,
+    DEFAULT_TEST,
+    MAX_BATCH_BYTES,
+    MAX_INSTANCES,
+    MAX_NODES,
+    MAX_PARTICIPANTS,
+    MAX_WRITERS,
     NO_TUNING,
     SAME_NODE,
     SHARED_MEMORY,
     Discovery,
+    Layout,
+    NetworkChoice,
+    Number,
     Placement,
     PublishMode,
+    RateProfile,
     ReceiveMode,
     Reliability,
+    TestChoice,
     Transport,
 )
 from k8sdds.system.strict import Strict
+
+MAX_LOSS_PERCENT = 50.0
+"""Share of lost best-effort samples above which the trial is not valid, unless the experiment sets another one."""
 
 Role = Literal["publisher", "subscriber", "discovery", "load"]
 """What a process of a trial does. `discovery`: a discovery server, which neither publishes nor subscribes. `load`: a
@@ -120,56 +148,420 @@ NetworkMode = tuple[str, tuple[tuple[str, object], ...]]
 """Name and sorted options of a network."""
 
 
-class Cell(Strict):
-    """One combination of a sweep, fully specified.
+EXEMPT = {
+    "network_options": "options of `network`",
+    "label": "name of `network` in tables and figures",
+    "test_options": "options of `test`, which declare themselves as settings",
+    "security_options": "parts of `security`",
+    "capture": "a trial with it has no times, so that it is compared with nothing",
+    "profile": "a trial with it never enters statistics",
+}
+"""Fields of a cell that are not settings of their own, with the reason."""
 
-    Ids leave out fields with their default value. Therefore a default never changes.
+
+class Cell(Strict):
+    """One combination of a sweep, fully specified: each of its settings is declared here, and only here.
+
+    The order is that of columns and descriptions, the most interesting to readers first. Ids leave out fields with
+    their default value. Therefore a default never changes.
     """
 
-    network: str
+    network: Annotated[
+        str,
+        Axis(
+            NETWORK,
+            str,
+            key="networks",
+            values=NetworkChoice,
+            choice=Field(
+                default=[],
+                max_length=40,
+                description="networks; default: those of `flannel-vxlan`, `flannel-hostgw`, `kube-router` and"
+                " `weavenet` that the testbed has, with `security: encrypted` also those that encrypt. `host`, which is"
+                " pods in the network of their node, only if it is listed",
+            ),
+        ),
+    ] = Field(description="names of networks, or mappings with options")
     network_options: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
-    test: str
+    test: Annotated[str, Axis(WORKLOAD, named("test"), values=TestChoice, usual=DEFAULT_TEST)] = Field(
+        description="name of a test, or a mapping with `name` and its options"
+    )
     test_options: dict[str, Any] = Field(default_factory=dict)
-    payload_bytes: int
-    reliability: Reliability = "reliable"
-    transport: Transport = "unicast"
-    batch_bytes: int = 0
-    message_bytes: MessageBytes = "auto"
-    fragment_bytes: FragmentBytes = "default"
-    rate: float = 0
-    rate_profile: str = CONSTANT
-    instances: int = 0
-    topics: int = 1
-    writers: int = 1
-    publishers: int = 1
-    subscribers: int = 1
-    middleware: str = DEFAULT_MIDDLEWARE
-    security: str = NONE
+    payload_bytes: Annotated[int, Number, Axis(WORKLOAD, payload, usual=1024)] = Field(
+        ge=1,
+        le=64 * 1024 * 1024,
+        description="size of a sample in bytes (PerfTest's `-dataLen`, at least 28); in other tests the size of a"
+        " write, a datagram, or a request and its response",
+    )
+    transport: Annotated[
+        Transport,
+        Axis(
+            WORKLOAD,
+            lambda v: "shared memory without network" if v == SHARED_MEMORY else v,
+            choice=Field(
+                default=[],
+                max_length=3,
+                description="default: `unicast`, and `multicast` if a flow has several subscribers",
+            ),
+            named=True,
+        ),
+    ] = Field(
+        default="unicast",
+        description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
+        " all participants on one node (`fastdds`, network `host`)",
+    )
+    reliability: Annotated[Reliability, Axis(DDS, str, named=True)] = Field(
+        default="reliable", description="whether lost samples are sent again"
+    )
+    publishers: Annotated[int, Number, Axis(WORKLOAD, counted("publisher"))] = Field(
+        default=1, ge=1, le=MAX_PARTICIPANTS, description="number of publishers"
+    )
+    subscribers: Annotated[int, Number, Axis(WORKLOAD, counted("subscriber"))] = Field(
+        default=1, ge=1, le=MAX_PARTICIPANTS, description="number of subscribers"
+    )
+    middleware: Annotated[
+        str,
+        Axis(
+            DDS,
+            str,
+            choice=Field(
+                default=["cyclonedds", "fastdds"], min_length=1, description="implementations of DDS"
+            ),
+            named=True,
+            any_in_claims=True,
+        ),
+    ] = Field(
+        default=DEFAULT_MIDDLEWARE,
+        description="`cyclonedds`, `fastdds`, `connext` (RTI PerfTest, which you provide) or UDP without DDS: `raw`,"
+        " `raw-single`, `raw-connected`, `raw-mmsg`, `raw-gso`",
+    )
+    security: Annotated[
+        str,
+        Axis(
+            DDS,
+            named("security", NONE, "no security"),
+            values=SecurityChoice,
+            choice=Field(
+                default=[],
+                max_length=20,
+                description="levels of DDS Security, from `security/`; default: those that give what `security` of the"
+                " application needs",
+            ),
+            recorded_as="`none`, the name of a level in `security/`, or the label of a combination whose parts are in"
+            " campaign.json",
+        ),
+    ] = Field(
+        default=NONE,
+        description="`none`, a level in `security/`, or parts such as `{rtps: SIGN, payload: ENCRYPT}`",
+    )
     security_options: dict[str, Any] = Field(default_factory=dict)
-    qos: str = ""
-    middleware_config: str = ""
+    qos: Annotated[
+        str,
+        Axis(
+            DDS,
+            named("qos"),
+            several=False,
+            any_in_claims=True,
+            follows=("reliability", "middleware"),
+            recorded_as="Name of the QoS profile: its file name without folder and extension",
+        ),
+    ] = Field(default="", description="name of a profile in `qos/`, or a file; default: by reliability")
+    middleware_config: Annotated[
+        str,
+        Axis(
+            DDS,
+            lambda v: f"config {PurePath(v).name}",
+            since=2,
+            several=False,
+            any_in_claims=True,
+            recorded_as="Name of the user's configuration file of the middleware, of which the run folder holds a copy",
+        ),
+    ] = Field(
+        default="",
+        description="XML file with settings of the middleware's own (`cyclonedds`, `fastdds`), relative to the"
+        " experiment; docs/reference/middleware-config.md",
+    )
     """The file as the user named it. Its content, not its place, is part of the ids."""
-    middleware_config_sha256: str = ""
-    discovery: Discovery = "auto"
-    receive_mode: ReceiveMode = "listener"
-    publish_mode: PublishMode = "synchronous"
-    flow_bytes: int = 0
-    flow_period_ms: int = 100
-    realtime_priority: int = 0
-    lock_memory: bool = False
-    dscp: int = 0
-    policies: int = 0
-    tuning: str = NO_TUNING
-    layout: str = "split"
-    ip_families: IpFamilies = ip.DEFAULT
-    link: Link = Link()
-    placement: Placement = "spread"
-    nodes: int | None = None
-    cpu_quota: float | None = None
-    capture: bool = False
+    middleware_config_sha256: Annotated[
+        str,
+        Axis(
+            DDS,
+            lambda v: f"SHA-256 {v[:12]}",
+            since=2,
+            key=None,
+            any_in_claims=True,
+            follows=("middleware_config",),
+        ),
+    ] = Field(default="", description="SHA-256 of `middleware_config`")
+    rate: Annotated[
+        float, Number, Axis(WORKLOAD, lambda v: f"{v:g} samples/s" if v else "unlimited rate")
+    ] = Field(
+        default=0,
+        ge=0,
+        le=MAX_RATE,
+        description="samples per second; 0: as fast as possible, in a latency test each after the reply to"
+        " the previous one",
+    )
+    rate_profile: Annotated[RateProfile, Axis(WORKLOAD, lambda v: f"{v} rate", since=2)] = Field(
+        default=CONSTANT,
+        description="when the samples of a paced test are due: `constant`; `ramp:FROM` (from FROM samples per second to"
+        " `rate` in `duration_s`); `burst:N` (N samples at a time, `rate` on average); or `on-off:ON:OFF` (`rate` for"
+        " ON seconds, then nothing for OFF seconds)",
+    )
+    batch_bytes: Annotated[
+        int,
+        Number,
+        Axis(
+            DDS,
+            lambda v: f"batches of {payload(v)}" if v else "no batching",
+            choice=Field(
+                default=[0],
+                min_length=1,
+                description="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has"
+                " none",
+            ),
+            recorded_as="Size of the batches in which the middleware collected samples, in bytes; 0: no batching. A"
+            " batch from the QoS profile counts, and one that PerfTest disabled, because a sample fills more than half"
+            " of it, does not",
+        ),
+    ] = Field(default=0, ge=0, le=MAX_BATCH_BYTES, description="size of a batch in bytes; 0: no batching")
+    message_bytes: Annotated[
+        MessageBytes,
+        Axis(
+            DDS,
+            lambda v: message_size.describe("messages", v, "auto"),
+            since=2,
+            choice=Field(
+                default=[],
+                max_length=10,
+                description="largest message; default: `auto`, and `max` if a flow has samples above 14,720 bytes",
+            ),
+        ),
+    ] = Field(
+        default="auto",
+        description="largest message, which is the payload of a UDP datagram: bytes; `mtu`: fits the MTU of the"
+        " pods, so that IP does not fragment it; `max`: 65,500; `default`: the middleware's default; `auto`: 14,720"
+        " for cyclonedds and fastdds, otherwise the middleware's default",
+    )
+    fragment_bytes: Annotated[
+        FragmentBytes,
+        Axis(DDS, lambda v: message_size.describe("fragments", v, "default"), since=2),
+    ] = Field(
+        default="default",
+        description="part of a large sample in a fragment: bytes; `mtu`, `max`: one fragment fills a message of that"
+        " size; `default`: the middleware's default. A fragment always fits in a message. Only cyclonedds has"
+        " this setting",
+    )
+    instances: Annotated[
+        int, Number, Axis(DDS, lambda v: counted("instance")(v) if v else "no key", since=2)
+    ] = Field(
+        default=0,
+        ge=0,
+        le=MAX_INSTANCES,
+        description="number of instances of a topic with a key, which a publisher writes in turn; 0: a topic"
+        " without key",
+    )
+    topics: Annotated[int, Number, Axis(DDS, counted("topic"), since=2)] = Field(
+        default=1,
+        ge=1,
+        le=MAX_WRITERS,
+        description="number of topics, to which each publisher writes in turn",
+    )
+    writers: Annotated[int, Number, Axis(DDS, lambda v: f"{counted('writer')(v)} per topic", since=2)] = (
+        Field(
+            default=1,
+            ge=1,
+            le=MAX_WRITERS,
+            description="number of writers that each publisher has on each topic and uses in turn",
+        )
+    )
+    discovery: Annotated[
+        Discovery, Axis(DDS, named("discovery by", "auto", "usual discovery"), any_in_claims=True)
+    ] = Field(
+        default="auto",
+        description="how participants find each other; `auto`: `multicast` if the transport is multicast,"
+        " otherwise `peers`. In the lab, a `server` runs in a pod of its own on the last node",
+    )
+    receive_mode: Annotated[
+        ReceiveMode,
+        Axis(
+            DDS,
+            named("receive by"),
+            choice=Field(
+                default=["listener", "waitset"], min_length=1, description="how samples are received"
+            ),
+            any_in_claims=True,
+        ),
+    ] = Field(
+        default="listener",
+        description="how samples are received: in a callback of the middleware, by a thread that waits, or by one"
+        " that polls",
+    )
+    publish_mode: Annotated[
+        PublishMode, Axis(DDS, lambda v: f"{v} publishing", since=2, any_in_claims=True)
+    ] = Field(
+        default="synchronous",
+        description="whether samples are sent by the thread that writes them, or by one of the middleware"
+        " (`fastdds`, `connext`)",
+    )
+    flow_bytes: Annotated[
+        Literal[0] | Annotated[int, Field(ge=1024, le=2**31 - 1)],
+        Number,
+        Axis(
+            DDS,
+            lambda v: f"at most {payload(v)}" if v else "no flow controller",
+            since=2,
+            any_in_claims=True,
+            follows=("publish_mode",),
+        ),
+    ] = Field(
+        default=0,
+        description="with `publish_mode: asynchronous`: bytes that a publisher sends in each `flow_period_ms` at most;"
+        " 0: no limit (`fastdds`)",
+    )
+    flow_period_ms: Annotated[
+        int,
+        Number,
+        Axis(
+            DDS,
+            lambda v: f"per {v} ms",
+            since=2,
+            several=False,
+            any_in_claims=True,
+            follows=("publish_mode", "flow_bytes"),
+        ),
+    ] = Field(default=100, ge=1, le=60_000, description="period of the flow controller, in milliseconds")
+    realtime_priority: Annotated[
+        int, Number, Axis(MACHINE, named("SCHED_FIFO", 0, "normal scheduler"), since=2, any_in_claims=True)
+    ] = Field(
+        default=0,
+        ge=0,
+        le=99,
+        description="priority at which all threads of the participants run with `SCHED_FIFO`; 0: the normal scheduler",
+    )
+    lock_memory: Annotated[
+        bool,
+        Axis(PROCESS, lambda v: "locked memory" if v else "unlocked memory", since=2, any_in_claims=True),
+    ] = Field(default=False, description="whether participants lock their memory (`mlockall`)")
+    dscp: Annotated[int, Number, Axis(PROCESS, lambda v: f"DSCP {v}", since=2, any_in_claims=True)] = Field(
+        default=0,
+        ge=0,
+        le=63,
+        description="differentiated services code point of the packets; 46: expedited forwarding",
+    )
+    layout: Annotated[
+        str,
+        Axis(
+            MACHINE,
+            named("layout"),
+            values=Layout,
+            several=False,
+            of_experiment=True,
+            any_in_claims=True,
+            recorded_as="How participants are pinned to cores: `split`, `same` or `free`",
+        ),
+    ] = Field(
+        default="split",
+        description="how participants are pinned to cores; `auto`: `same` for latency, otherwise `split`",
+    )
+    ip_families: Annotated[
+        IpFamilies,
+        Axis(
+            NETWORK,
+            ip.describe,
+            since=2,
+            several=False,
+            of_experiment=True,
+            any_in_claims=True,
+            recorded_as="IP versions of nodes and pods, the one that participants used first: `ipv4`, `ipv6`,"
+            " `ipv4+ipv6` or `ipv6+ipv4`",
+        ),
+    ] = Field(
+        default=ip.DEFAULT,
+        description="IP versions of nodes and pods: `[ipv4]`, `[ipv6]`, or both; participants use the first; default:"
+        " `[ipv4]`",
+    )
+    policies: Annotated[
+        int,
+        Number,
+        Axis(NETWORK, lambda v: f"{v} {'policy' if v == 1 else 'policies'}" if v else "no policies", since=2),
+    ] = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="number of NetworkPolicies that select the pods; each allows only what participants send",
+    )
+    tuning: Annotated[
+        str,
+        Axis(
+            MACHINE,
+            named("tuning", NO_TUNING, "no tuning"),
+            since=2,
+            choice=Field(
+                default=[NO_TUNING],
+                min_length=1,
+                description="tuning sets of the nodes, from `deploy/tuning`; `none`: none",
+            ),
+        ),
+    ] = Field(default=NO_TUNING, description="tuning set of the nodes, from `deploy/tuning`; `none`: none")
+    link: Annotated[
+        Link,
+        Axis(
+            NETWORK, Link.describe, values=LinkChoice, several=False, of_experiment=True, any_in_claims=True,
+            recorded_as='Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us":'
+            " number}`. With other parts, such as `mtu`, if the experiment sets them",
+        ),
+    ] = Field(default=Link(), description="shaping, MTU and offloads of the links between the nodes")  # fmt: skip
+    cpu_quota: Annotated[
+        float | None, Axis(MACHINE, lambda v: f"{v:g} CPUs per pod", several=False, any_in_claims=True)
+    ] = Field(default=None, gt=0, le=64, description="number of CPUs for each pod (experimental)")
+    background: Annotated[
+        Background,
+        Axis(LOAD, lambda v: f"background {v.describe()}" if v else "no background", since=2),
+    ] = Field(
+        default=Background(),
+        description="load next to the participants: flows between other pods of the same nodes, and busy cores;"
+        " `{}`: none",
+    )
+    placement: Annotated[
+        Placement,
+        Axis(
+            NETWORK,
+            named("placement"),
+            several=False,
+            of_experiment=True,
+            any_in_claims=True,
+            follows=("transport",),
+        ),
+    ] = Field(
+        default="spread",
+        description="how participants are distributed over nodes; `same-node`: all on one, so that samples"
+        " cross no link between nodes; or a mapping such as `{pub0: 0, sub0: 1}`"
+        " (participant: node; on a cluster also the name or a label of a node)",
+    )
+    nodes: Annotated[
+        int | None,
+        Axis(
+            NETWORK,
+            counted("node"),
+            several=False,
+            any_in_claims=True,
+            follows=("publishers", "subscribers"),
+            recorded_as="Number of nodes in the topology",
+        ),
+    ] = Field(
+        default=None,
+        ge=2,
+        le=MAX_NODES,
+        description="number of nodes; default: one per participant, at most 10",
+    )
+    capture: bool = Field(
+        default=False,
+        description="capture packets on the publisher's link and count the IP fragments of a sample;"
+        " the trial then has no valid times",
+    )
     profile: bool = False
-    background: Background = Background()
 
     @property
     def network_label(self) -> str:
@@ -189,7 +581,7 @@ class Cell(Strict):
     @property
     def node_count(self) -> int:
         """The number of nodes of the topology."""
-        return self.nodes or min(self.publishers + self.subscribers, MAX_DEFAULT_NODES)
+        return self.nodes or usual_nodes(self.publishers, self.subscribers)
 
     @property
     def network_mode(self) -> NetworkMode:
@@ -225,7 +617,7 @@ class Cell(Strict):
         """The name or file of the QoS profile; by default it follows the reliability."""
         if self.qos:
             return self.qos
-        return "best-effort" if self.reliability == "best-effort" else "strict-reliable"
+        return usual_qos(self.reliability)
 
     @property
     def participants(self) -> list[Participant]:
@@ -273,59 +665,19 @@ class Cell(Strict):
         return self.model_copy(update={"network": "", "network_options": {}, "label": None}).canonical()
 
     def describe(self) -> str:
-        """Describe the cell briefly, for progress and messages."""
-        parts = [self.network_label, self.test_label, f"{self.payload_bytes} B"]
-        if self.subscribers > 1 or self.publishers > 1:
-            parts.append(f"{self.publishers}→{self.subscribers}")
-        if self.transport != "unicast":
-            parts.append(self.transport)
-        if self.reliability != "reliable":
-            parts.append(self.reliability)
-        if self.middleware != DEFAULT_MIDDLEWARE:
-            parts.append(self.middleware)
-        if self.security != NONE:
-            parts.append(self.security)
-        if self.message_bytes != "auto":
-            parts.append(f"messages {self.message_bytes}")
-        if self.fragment_bytes != "default":
-            parts.append(f"fragments {self.fragment_bytes}")
-        if self.middleware_config:
-            parts.append(f"config {PurePath(self.middleware_config).stem}")
-        if self.discovery != "auto":
-            parts.append(f"discovery by {self.discovery}")
-        if self.publish_mode != "synchronous":
-            parts.append(self.publish_mode)
-        if self.flow_bytes:
-            parts.append(f"{self.flow_bytes} B per {self.flow_period_ms} ms")
-        if self.realtime_priority:
-            parts.append(f"SCHED_FIFO {self.realtime_priority}")
-        if self.ip_families != ip.DEFAULT:
-            parts.append("+".join(self.ip_families))
-        if self.policies:
-            parts.append(f"{self.policies} {'policies' if self.policies > 1 else 'policy'}")
-        if self.tuning != NO_TUNING:
-            parts.append(f"tuning {self.tuning}")
-        if self.placement == SAME_NODE:
-            parts.append("on one node")
-        if link := self.link.describe():
-            parts.append(link)
-        if self.lock_memory:
-            parts.append("locked memory")
-        if self.dscp:
-            parts.append(f"DSCP {self.dscp}")
-        if self.rate:
-            parts.append(f"{self.rate:g}/s")
-        if self.rate_profile != CONSTANT:
-            parts.append(self.rate_profile)
-        if self.instances:
-            parts.append(f"{self.instances} instances")
-        if self.has_several_writers:
-            parts.append(f"{self.topics} topics × {self.writers} writers")
-        if self.background:
-            parts.append(f"background {self.background.describe()}")
-        if self.profile:
-            parts.append("profile")
-        return " ".join(parts)
+        """Describe the cell briefly, for progress and messages: network, test, payload, and what is not the default."""
+        parts = [self.network_label, self.test_label, payload(self.payload_bytes)]
+        parts += [
+            AXES[name].phrase(value)
+            for name, axis in AXES.items()
+            if name not in ("network", "test", "payload_bytes", "middleware_config_sha256")
+            and (value := getattr(self, name)) != axis.default
+        ]
+        return ", ".join([*parts, *(["profile"] if self.profile else [])])
+
+
+AXES: Mapping[str, Axis] = axes(Cell)
+"""The settings of a trial, by their name."""
 
 
 class Trial(Strict):
@@ -367,9 +719,14 @@ def host_and_port(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def defaults(*names: str) -> dict[str, Any]:
-    """Return the default of each of these settings of a cell."""
-    return {name: Cell.model_fields[name].default for name in names}
+def usual_nodes(publishers: int, subscribers: int) -> int:
+    """Return the number of nodes for so many participants, unless a sweep sets another one."""
+    return min(publishers + subscribers, MAX_DEFAULT_NODES)
+
+
+def usual_qos(reliability: str) -> str:
+    """Return the QoS profile for a reliability, unless a sweep names another one."""
+    return "best-effort" if reliability == "best-effort" else "strict-reliable"
 
 
 def usual_discovery(transport: Transport) -> str:

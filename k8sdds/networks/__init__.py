@@ -6,7 +6,7 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.sweep import NetworkChoice
+from k8sdds.model.settings import NetworkChoice
 from k8sdds.networks import calico, cilium, detection, flannel, host, kube_router, macvlan, weave
 from k8sdds.networks.network import Network
 from k8sdds.system.errors import InputError

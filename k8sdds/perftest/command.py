@@ -16,8 +16,8 @@ DOMAINS = range(1, 100)
 PEER_TIMEOUT_S = 10
 DISCOVERY_TIMEOUT_S = 20
 LATENCY_COUNT = 1000
-"""RTI PerfTest times every 1000th sample of a stream. Its default, 10000, yields too few latencies in a few seconds.
-k8sdds-perftest decides itself."""
+"""The `-latencyCount` with which RTI PerfTest measures loaded latency: its default, 10000, yields too few in a
+few seconds. k8sdds-perftest decides itself."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Load:
     """Offered rate of a stream in samples per second; 0 means as fast as possible."""
     batch_bytes: int = 0
     """Size of a batch in a stream in bytes; 0 means no batching."""
+    loaded_latency: bool = False
+    """Time some samples of an ordinary stream (`-loadedLatency`). RTI PerfTest always times some."""
     on_schedule: bool = False
     """Time each sample from when it was due by the rate. An addition of k8sdds-perftest (`-pacedTest`)."""
     rate_profile: str = CONSTANT

@@ -11,33 +11,34 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds.analysis import overhead
+from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.campaign import applications, experiments
-from k8sdds.campaign.applications import AXES, SHOWN
+from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
+from k8sdds.model.trial import AXES, usual_nodes, usual_qos
 from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
+from k8sdds.results.machine import machine_identity
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 
 COLUMNS = {"networks": "network_label"}
 """Columns of the tidy table that are not named like the choice."""
-ENVIRONMENT = (
-    "testbed",
-    "layout",
-    "link",
-    "ip_families",
-    "policies",
-    "placement",
-    "cpu_quota",
-    "rate_profile",
+OTHER_FLOWS = "other flows"
+"""The background next to which an application's flow is to be measured."""
+MACHINE = "machine"
+"""Column with the identity of the machine or cluster that measured a trial."""
+ENVIRONMENT = tuple(
+    name for name in (*CONDITION, MACHINE) if name not in (*Flow.model_fields, *CHOSEN, "test", "background")
 )
-"""Columns that no choice sets. Trials that differ in them are never compared."""
+"""Columns that neither a choice nor a flow sets. Trials that differ in them are never compared. The background
+differs by flow: each is measured next to the others."""
 MAX_COMBINATIONS = 20_000
 
 _Entry = tuple[Flow, tuple[str, ...], Row]
-"""A trial of a flow with the values of its choices as text, in the order of `AXES`."""
+"""A trial of a flow with the values of its choices as text, in the order of `CHOSEN`."""
 
 
 @dataclass(frozen=True)
@@ -100,20 +101,8 @@ class Evidence:
 
 
 def describe_choice(name: str, value: Any) -> str:
-    """Describe one value of a choice, such as `multicast` or `messages max`."""
-    match name:
-        case "network" | "middleware" | "transport" | "reliability":
-            return str(value)
-        case "batch_bytes":
-            return f"batches of {value} B" if value else "no batches"
-        case "message_bytes":
-            return f"messages {value}"
-        case "receive_mode":
-            return f"receive by {value}"
-        case "security":
-            return "no DDS Security" if value == "none" else f"security {value}"
-        case _:
-            return "no tuning" if value == "none" else f"tuning {value}"
+    """Describe one value of a choice, such as `multicast` or `batches of 8 KiB`."""
+    return str(value) if name == "network" else AXES[name].phrase(value)
 
 
 def own_application(run: RunFolder) -> ApplicationExperiment | None:
@@ -187,12 +176,14 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     """
     rows: list[_Entry] = []
     for index, folder in enumerate(folders):
-        for row in overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(folder)))):
+        run = RunFolder.open(folder)
+        machine = machine_identity(run)
+        for row in overhead.plain_rows(tidy.best(tidy.frame(run))):
             rows += [
                 (
                     flow,
-                    tuple(str(row[COLUMNS.get(axis, axis)]) for axis in AXES),
-                    row | {BLOCK: f"{index}:{row['repetition']}"},
+                    tuple(str(row[COLUMNS.get(axis, axis)]) for axis in CHOSEN),
+                    row | {BLOCK: f"{index}:{row['repetition']}", MACHINE: machine},
                 )
                 for flow in application.flows
                 if _is_of(flow, row)
@@ -204,15 +195,10 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f"measure it: k8sdds run --application {application.name}",
         )
     rows, notes = _allowed(application, rows)
-    environments = Counter(_environment(row) for _, _, row in rows)
-    usual = environments.most_common(1)[0][0]
-    if len(environments) > 1:
-        notes.append(
-            f"{sum(environments.values()) - environments[usual]} trials are left out: they were measured in another"
-            f" environment ({', '.join(ENVIRONMENT)})"
-        )
-    rows = [entry for entry in rows if _environment(entry[2]) == usual]
-    notes += _background_notes(application, [(flow, row) for flow, _, row in rows])
+    rows, left_out = _of_one_environment(rows)
+    notes += left_out
+    rows, left_out = _of_one_background(application, rows)
+    notes += left_out
     options = _options(application, rows)
     return Evidence(application, tuple(options), (), (), tuple(notes), tuple(folders), len(rows))
 
@@ -225,7 +211,7 @@ def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_En
     for flow, values, row in rows:
         why = [
             SHOWN.get(axis, axis)
-            for axis, text in zip(AXES, values, strict=True)
+            for axis, text in zip(CHOSEN, values, strict=True)
             if axis in known and label_without_engine(text) not in known[axis]
         ]
         if not why and not applications.is_encrypted_once(
@@ -249,16 +235,16 @@ def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_En
 
 def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
     index: dict[tuple[str, tuple[str, ...]], list[Row]] = defaultdict(list)
-    seen: dict[str, dict[str, Any]] = {axis: {} for axis in AXES}
+    seen: dict[str, dict[str, Any]] = {axis: {} for axis in CHOSEN}
     for flow, values, row in rows:
         index[flow.name, values].append(row)
-        for axis, text in zip(AXES, values, strict=True):
-            seen[axis].setdefault(text, int(text) if axis == "batch_bytes" else text)
+        for axis, text in zip(CHOSEN, values, strict=True):
+            seen[axis].setdefault(text, row[COLUMNS.get(axis, axis)])
     if math.prod(map(len, seen.values())) > MAX_COMBINATIONS:
         raise InputError("the run folders vary too many settings", "give fewer run folders")
     options: dict[tuple[Any, ...], Option] = {}
-    for combination in itertools.product(*(seen[axis].values() for axis in AXES)):
-        chosen = dict(zip(AXES, combination, strict=True))
+    for combination in itertools.product(*(seen[axis].values() for axis in CHOSEN)):
+        chosen = dict(zip(CHOSEN, combination, strict=True))
         keys = {
             flow.name: tuple(str(value) for value in applications.effective(flow, chosen).values())
             for flow in application.flows
@@ -283,18 +269,59 @@ def _is_of(flow: Flow, row: Row) -> bool:
     return row["test"] == "paced" and counts and deadline and flow.reliability in ("any", row["reliability"])
 
 
-def _environment(row: Row) -> tuple[str, ...]:
-    return tuple(str(row.get(name)) for name in ENVIRONMENT)
+def _of_one_environment(rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
+    """Return the trials of the most frequent environment, and a note if there are others."""
+    environments = [_environment(flow, row) for flow, _, row in rows]
+    usual = Counter(environments).most_common(1)[0][0]
+    kept = [entry for entry, environment in zip(rows, environments, strict=True) if environment == usual]
+    differing = [
+        name
+        for place, name in enumerate(ENVIRONMENT)
+        if any(environment[place] != usual[place] for environment in environments)
+    ]
+    if not differing:
+        return kept, []
+    names = ", ".join(differing)
+    return kept, [f"{len(rows) - len(kept)} trials are left out: most others differ from them in {names}"]
 
 
-def _background_notes(application: Application, rows: Sequence[tuple[Flow, Row]]) -> list[str]:
-    """Return a note for each flow that was measured with another background than the other flows."""
-    notes: dict[str, None] = {}
-    for flow, row in rows:
-        wanted = applications.background(application, flow, str(row["transport"]))
-        text = row.get("background") or "none"
-        found = {} if text == "none" else json.loads(text)
-        if found != (wanted.model_dump(mode="json") if wanted else {}):
-            what = "another background" if found else "nothing"
-            notes[f"{flow.name} was measured next to {what}, not next to the other flows"] = None
-    return list(notes)
+def _environment(flow: Flow, row: Row) -> tuple[str, ...]:
+    """Return the values of ENVIRONMENT, without those that follow from the flow and the choices."""
+    following = {
+        "qos": ("none", usual_qos(str(row["reliability"]))),
+        "nodes": (usual_nodes(flow.publishers, flow.subscribers),),
+    }
+    return tuple(
+        "" if row.get(name) in following.get(name, ()) else str(row.get(name)) for name in ENVIRONMENT
+    )
+
+
+def _of_one_background(application: Application, rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
+    """Return the trials of each flow next to one background: the other flows if there are any, and notes."""
+    kept: list[_Entry] = []
+    notes = []
+    for flow in application.flows:
+        backgrounds: dict[str, list[_Entry]] = defaultdict(list)
+        for entry in rows:
+            if entry[0] is flow:
+                backgrounds[_background(application, flow, entry[2])].append(entry)
+        if not backgrounds:
+            continue
+        found = max(backgrounds, key=lambda text: (text == OTHER_FLOWS, len(backgrounds[text])))
+        kept += backgrounds[found]
+        if found != OTHER_FLOWS:
+            what = "nothing" if found == "none" else "another background"
+            notes.append(f"{flow.name} was measured next to {what}, not next to the other flows")
+        if left_out := sum(map(len, backgrounds.values())) - len(backgrounds[found]):
+            notes.append(
+                f"{left_out} trials of {flow.name} are left out: they ran next to another background"
+            )
+    return kept, notes
+
+
+def _background(application: Application, flow: Flow, row: Row) -> str:
+    """Return what a trial of a flow ran next to: OTHER_FLOWS, or a text that differs for other backgrounds."""
+    wanted = applications.background(application, flow, str(row["transport"]))
+    text = row.get("background") or "none"
+    found = {} if text == "none" else json.loads(text)
+    return OTHER_FLOWS if found == (wanted.model_dump(mode="json") if wanted else {}) else text

@@ -16,7 +16,7 @@ from k8sdds.campaign import applications
 from k8sdds.deploy import tuning
 from k8sdds.model.application import Application, Flow
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
-from k8sdds.model.sweep import NO_TUNING
+from k8sdds.model.settings import NO_TUNING
 from k8sdds.networks import NETWORKS, label_without_engine
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.system import yaml_text
@@ -335,7 +335,7 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
     network = label_without_engine(str(choices["network"]))
     sweeps = []
     for flow in application.flows:
-        values = {key: choices["network" if key == "networks" else key] for key in applications.AXES}
+        values = {key: choices["network" if key == "networks" else key] for key in applications.CHOSEN}
         own = applications.effective(flow, values) | {"networks": network}
         text = str(own["message_bytes"])
         own["message_bytes"] = int(text) if text.isdecimal() else text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from k8sdds.analysis.components import COMPONENTS, OTHER
-from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import plain_rows
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row

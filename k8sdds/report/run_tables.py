@@ -42,7 +42,7 @@ class RunTable:
 
     def text(self) -> list[list[str]]:
         """Return the cells as text, the head first, with one decimal as papers print it."""
-        head = ["network", *(conditions.payload(payload) for payload in self.payloads)]
+        head = ["network", *(payload(payload) for payload in self.payloads)]
         return [head, *([label, *(_one_decimal(value) for value in values)] for label, values in self.rows)]
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from k8sdds import workloads
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.model.trial import defaults
+from k8sdds.model.axis import payload
+from k8sdds.model.trial import AXES
 from k8sdds.report import formats
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
@@ -54,11 +55,7 @@ Cell = tuple[str, Point]
 Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
-_DEFAULTS = defaults(
-    "publishers", "security", "rate", "rate_profile", "batch_bytes", "message_bytes", "fragment_bytes",
-    "instances", "topics", "writers", "placement", "publish_mode", "flow_bytes",
-    "realtime_priority", "lock_memory", "dscp",
-) | {"background": "none"}  # fmt: skip
+_DEFAULTS = {name: axis.recorded_default for name, axis in AXES.items() if not axis.named}
 """Values that captions omit. The experiment in the run folder lists them."""
 
 
@@ -114,7 +111,7 @@ class Setting:
         if "subscribers" not in self.values:
             parts.append(formats.count(point.subscribers, "subscriber"))
         if not parts or len({other.payload_bytes for other in self.points}) > 1:
-            parts.append(conditions.payload(point.payload_bytes))
+            parts.append(payload(point.payload_bytes))
         return ", ".join(parts)
 
     @property

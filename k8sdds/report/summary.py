@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from k8sdds.analysis import background_cost, capacities, contrast, limit, missing, overhead
-from k8sdds.analysis.conditions import CONDITION, UNIT, describe, payload
+from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from k8sdds.analysis.conditions import CONDITION, UNIT, payload
+from k8sdds.analysis.conditions import CONDITION, UNIT
+from k8sdds.model.axis import payload
 from k8sdds.report import formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, Setting

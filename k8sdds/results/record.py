@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
+from k8sdds.model.axis import axes
+from k8sdds.model.link import Link
+from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
-    ASYNCHRONOUS,
     CAPACITY,
-    CONFIGURED,
     EXCHANGES,
     HTTP,
     LINKED,
-    LOADED,
     METRICS,
     POD_STARTS,
     PROCESS,
     PROFILED,
-    SELECTED,
     SERVICES,
     STREAMS,
     TCP,
@@ -38,9 +37,12 @@ from k8sdds.system.shapes import Count, Finite, Number, Shape
 from k8sdds.system.strict import MAX_TITLE
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
+LOADED_LATENCY_SINCE = 3
+"""Schema since which a throughput test times samples only if it asks for it."""
 
-class Description(BaseModel):
-    """The settings of a trial, the conditions during the attempt, and whether the attempt is valid."""
+
+class Subject(BaseModel):
+    """Which trial was attempted: its identity, its network, and its test with options."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -58,12 +60,12 @@ class Description(BaseModel):
         "Name of the network in tables and figures; distinguishes variants of one network")
     network_options: dict[str, Any] | None = column("cell", "experiment",
         'Options of the network, such as `{"mtu": 1376}`')
-    background: dict[str, Any] | None = column("cell", "experiment",
-        "Load next to the participants: `flows` of a `kind` (`udp`, `tcp`) with `rate_mbit` each, and busy `cpus`",
-        only=LOADED)
     profiled: bool | None = column("cell", "campaign",
         "Whether the trial was profiled, so that it never enters statistics", only=PROFILED)
     test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
+    loaded_latency: bool | None = column("cell", "experiment",
+        "Whether some samples were timed. Trials of schema 2 that timed samples, as all did, are read as if they had asked"
+        " for it", only="throughput trials that time samples")
     flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
     mss: int | None = column("cell", "experiment",
         "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=STREAMS)
@@ -89,68 +91,47 @@ class Description(BaseModel):
     max_rate: float | None = column("cell", "experiment", "Highest rate of a search in samples per second", only=CAPACITY)
     latency_at_percent: list[float] | None = column("cell", "experiment",
         "Shares of the capacity at which the delay is measured", only=CAPACITY)
-    payload_bytes: int | None = column("cell", "experiment",
-        "Size of a sample, PerfTest's `-dataLen` (includes 28 bytes of overhead)")
-    publishers: int | None = column("cell", "experiment", "Number of publishers")
-    subscribers: int | None = column("cell", "experiment", "Number of subscribers")
-    nodes: int | None = column("cell", "experiment", "Number of nodes in the topology")
-    placement: str | dict[str, Any] | None = column("cell", "experiment", "How the participants were distributed over the nodes")
-    reliability: str | None = column("cell", "experiment", "`reliable` or `best-effort`")
-    transport: str | None = column("cell", "experiment", "`unicast`, `multicast`, or `shared-memory` (participants on one node, without network)")
-    middleware: str | None = column("cell", "experiment", "`cyclonedds`, `fastdds`, `connext`, or `raw`"
-        " and its modes such as `raw-gso`")
-    security: str | None = column("cell", "experiment",
-        "`none`, the name of a level in `security/`, or the label of a combination whose parts are in campaign.json")
-    qos: str | None = column("cell", "experiment", "Name of the QoS profile: its file name without folder and extension")
-    middleware_config: str | None = column("cell", "experiment",
-        "Name of the user's configuration file of the middleware, of which the run folder holds a copy", only=CONFIGURED)
-    middleware_config_sha256: str | None = column("cell", "experiment", "SHA-256 of that file", only=CONFIGURED)
-    batch_bytes: int | None = column("cell", "publisher",
-        "Size of the batches in which the middleware collected samples, in bytes; 0: no batching. A batch from the QoS"
-        " profile counts, and one that PerfTest disabled, because a sample fills more than half of it, does not")
-    message_bytes: str | None = column("cell", "experiment",
-        "Largest message, as in the experiment: bytes, `mtu`, `max`, `default` or `auto`. Missing in folders of earlier"
-        " versions, which measured `auto`")
-    fragment_bytes: str | None = column("cell", "experiment",
-        "Part of a sample in a fragment, as in the experiment: bytes, `mtu`, `max` or `default`. Missing in folders of"
-        " earlier versions, which measured `default`")
-    rate: float | None = column("cell", "experiment", "Offered rate in samples per second; 0: as fast as possible")
-    rate_profile: str | None = column("cell", "experiment",
-        "When the samples of a paced test were due: `constant`, `ramp:FROM`, `burst:N` or `on-off:ON:OFF`")
-    instances: int | None = column("cell", "experiment",
-        "Number of instances of a topic with a key that each publisher wrote in turn; 0: a topic without key")
-    topics: int | None = column("cell", "experiment", "Number of topics, to which each publisher wrote in turn")
-    writers: int | None = column("cell", "experiment", "Number of writers of each publisher on each topic")
-    link: dict[str, Any] | None = column("cell", "experiment",
-        'Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us": number}`. With `mtu`,'
-        ' `offloads` and `lag` if the experiment sets them')
-    tuning: str | None = column("cell", "experiment", "Tuning set of the nodes", only=TUNED)
+    # fmt: on
+
+
+def _columns_of_settings() -> dict[str, Any]:
+    """Return a column for each further setting of a cell, for `pydantic.create_model`."""
+    return {
+        name: (
+            axis.column_type | None,
+            column(
+                "cell",
+                "experiment",
+                axis.recorded_as or axis.description[0].upper() + axis.description[1:],
+                only=""
+                if axis.is_recorded(axis.default) or not axis.since
+                else f"trials with `{axis.key or axis.follows[0]}`",
+            ),
+        )
+        for name, axis in AXES.items()
+        if name not in Subject.model_fields
+    }
+
+
+if TYPE_CHECKING:
+
+    class _Settings(Subject):
+        batch_bytes: int | None
+
+else:
+    _Settings = create_model("_Settings", __base__=Subject, **_columns_of_settings())
+
+
+class Description(_Settings):
+    """The settings of a trial, the conditions during the attempt, and whether the attempt is valid."""
+
+    # fmt: off
     node_settings: dict[str, Any] | None = column("attempt", "testbed",
         "The settings of the tuning set as each node had them during the trial", only=TUNED)
     node_links: dict[str, Any] | None = column("attempt", "testbed",
         "MTU (`mtu_bytes`), bond and offloads, by ethtool's names, that the link of each node had", only=LINKED)
     tcp_congestion_control: str | None = column("attempt", "supervisor",
         "TCP congestion control of the pods, such as `cubic` or `bbr`; of client and server if they differ", only=TCP)
-    ip_families: str | None = column("cell", "experiment",
-        "IP versions of nodes and pods, the one that participants used first: `ipv4`, `ipv6`, `ipv4+ipv6` or `ipv6+ipv4`."
-        " Missing in folders of earlier versions, which measured `ipv4`")
-    layout: str | None = column("cell", "experiment", "How participants are pinned to cores: `split`, `same` or `free`")
-    cpu_quota: float | None = column("cell", "experiment", "Number of CPUs that each pod may use")
-    policies: int | None = column("cell", "experiment",
-        "Number of NetworkPolicies that selected the pods; `network_proof` has what they were observed to deny", only=SELECTED)
-    discovery: str | None = column("cell", "experiment",
-        "`auto` (`multicast` if the transport is multicast, otherwise `peers`), `multicast`, `peers` or `server`")
-    receive_mode: str | None = column("cell", "experiment", "`listener`, `waitset` or `spin`")
-    publish_mode: str | None = column("cell", "experiment",
-        "`asynchronous`: a thread of the middleware sent the samples", only=ASYNCHRONOUS)
-    flow_bytes: int | None = column("cell", "experiment",
-        "Bytes that the flow controller of a publisher let pass in each period; 0: no limit", only=ASYNCHRONOUS)
-    flow_period_ms: int | None = column("cell", "experiment", "Period of the flow controller in ms", only=ASYNCHRONOUS)
-    realtime_priority: int | None = column("cell", "experiment",
-        "Priority at which the participants ran with `SCHED_FIFO`; 0: the normal scheduler", only=PROCESS)
-    lock_memory: bool | None = column("cell", "experiment", "Whether the participants locked their memory", only=PROCESS)
-    dscp: int | None = column("cell", "experiment",
-        "Differentiated services code point of the packets that the participants sent", only=PROCESS)
     execution: dict[str, Any] | None = column("attempt", "supervisor",
         "How each participant really ran at the end of the measured interval, by participant: `threads` (number by"
         " scheduling policy and real-time priority), `locked_bytes`, `cpus`, and `dscp` (of all its sockets)", only=PROCESS)
@@ -237,6 +218,8 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):
         record["network_label"] = one_line(label, MAX_TITLE)
+    if _timed_always(record):
+        record["loaded_latency"] = True
     why = impossible_value(record)
     if why is None:
         return record
@@ -250,13 +233,26 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
 
 
-class _Link(Shape):
-    rate_mbit: Number = None
-    loss_percent: Number = None
-    delay_us: Number = None
-    mtu: Count = None
-    offloads: dict[str, bool] | None = None
-    lag: Count = None
+def _timed_always(record: Mapping[str, Any]) -> bool:
+    """Return whether a throughput trial timed samples because all of them did, before schema 3.
+
+    Imported trials keep the settings of their authors.
+    """
+    older = isinstance(schema := record.get("schema"), int) and schema < LOADED_LATENCY_SINCE
+    timed = record.get("pings") or record.get("loaded_latency_count") or record.get("loaded_latency_p50_us")
+    return (
+        older and bool(timed) and record.get("test") == "throughput" and record.get("testbed") != "imported"
+    )
+
+
+_Link: Any = create_model(  # type: ignore[call-overload]
+    "_Link",
+    __base__=Shape,
+    **{
+        name: ({float: Number, int: Count}.get(part.column_type, dict[str, bool] | None), None)
+        for name, part in axes(Link).items()
+    },
+)
 
 
 class _LinkBytes(Shape):

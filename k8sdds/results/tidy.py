@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.model import ip_families
-from k8sdds.model.trial import defaults
+from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
@@ -23,12 +22,9 @@ COLUMNS = tuple(name for kind in _KINDS for name, column in RECORD_COLUMNS.items
 that rows can be grouped by it. Each number in `link` and `drops` also has a column of its own, such as
 `link_rate_mbit`."""
 
-_UNRECORDED = defaults(
-    "rate_profile", "instances", "topics", "writers", "message_bytes", "fragment_bytes",
-    "publish_mode", "flow_bytes", "realtime_priority", "lock_memory", "dscp", "policies", "tuning",
-) | {"ip_families": "+".join(ip_families.DEFAULT), "background": "none"}  # fmt: skip
-"""Settings that a record does not have if an earlier version wrote it or all of a kind have their defaults, and the
-values with which it was measured."""
+_UNRECORDED = {name: axis.recorded_default for name, axis in AXES.items() if axis.since}
+"""Settings that a record does not have if an earlier version wrote it or if they have their defaults, and the values
+with which it was measured."""
 
 _FLATTENED = ("link", "drops")
 _FLATTENED_PREFIXES = tuple(f"{name}_" for name in _FLATTENED)

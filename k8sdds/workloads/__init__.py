@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from k8sdds.model.axis import Axis, axes
 from k8sdds.workloads.capacity import Capacity
 from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.latency import Latency
@@ -62,10 +63,10 @@ WORKLOADS: dict[str, Workload] = {
 HEADLINES = tuple(dict.fromkeys(name for workload in WORKLOADS.values() for name in workload.headlines))
 """The main metrics of all workloads: a trial has a value for at least one of them."""
 
-OPTIONS = tuple(
-    dict.fromkeys(name for workload in WORKLOADS.values() for name in workload.options.model_fields)
-)
-"""The options of all workloads. Each is a column of the record."""
+OPTIONS: dict[str, Axis] = {
+    name: axis for workload in WORKLOADS.values() for name, axis in axes(workload.options).items()
+}
+"""The options of all workloads, which are settings of a trial. Each is a column of the record."""
 
 
 def find(name: str) -> Workload:

@@ -6,8 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
-from k8sdds.model.sweep import MAX_PARTICIPANTS
+from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import NO_MATCH
@@ -33,32 +34,37 @@ class CapacityOptions(Strict):
     """Options of the capacity test."""
 
     loss_percent: Annotated[
-        list[Percent], BeforeValidator(as_list), Field(min_length=1, max_length=MAX_GOALS)
+        list[Percent],
+        BeforeValidator(as_list),
+        Field(min_length=1, max_length=MAX_GOALS),
+        Axis(WORKLOAD, lambda _: ""),
     ] = Field(
         default=[0, 0.5],
         description="accepted shares of the samples due that the worst subscriber does not receive; a capacity is"
         " searched for each",
     )
-    p99_ms: float | None = Field(
+    p99_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"p99 ≤ {v:g} ms")] = Field(
         default=10, gt=0, description="accepted 99th percentile of the delay in ms; `null`: any delay"
     )
-    width_percent: float = Field(
+    width_percent: Annotated[float, Axis(WORKLOAD, lambda v: f"intervals of {v:g} %")] = Field(
         default=5, ge=1, le=50, description="the search ends when an interval is at most this wide"
     )
-    max_subscribers: int | None = Field(
+    max_subscribers: Annotated[int | None, Axis(WORKLOAD, lambda v: f"at most {v:g} subscribers")] = Field(
         default=None,
         ge=2,
         le=MAX_PARTICIPANTS,
         description="search the largest number of subscribers, up to this one, at the `rate` of the sweep; default:"
         " search the highest rate",
     )
-    min_rate: float = Field(
+    min_rate: Annotated[float, Axis(WORKLOAD, lambda _: "")] = Field(
         default=MIN_RATE, ge=1, le=MAX_RATE, description="no lower rate is measured (samples per second)"
     )
-    max_rate: float = Field(
+    max_rate: Annotated[float, Axis(WORKLOAD, lambda _: "")] = Field(
         default=MAX_RATE, ge=1, le=MAX_RATE, description="no higher rate is measured (samples per second)"
     )
-    latency_at_percent: Annotated[list[Share], BeforeValidator(as_list), Field(max_length=10)] = Field(
+    latency_at_percent: Annotated[
+        list[Share], BeforeValidator(as_list), Field(max_length=10), Axis(WORKLOAD, lambda _: "")
+    ] = Field(
         default=[10, 50, 90],
         description="shares of the capacity by the smallest `loss_percent` at which the delay is measured",
     )

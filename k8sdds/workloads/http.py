@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from k8sdds.model.axis import WORKLOAD, Axis, payload
 from k8sdds.model.measurement import Listener
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Role, Trial, host_and_port
 from k8sdds.perftest.output import Summary
@@ -174,10 +175,10 @@ def read(folder: Path) -> Report | None:
 class HttpOptions(Strict):
     """Options of the http test."""
 
-    object_bytes: int = Field(
+    object_bytes: Annotated[int, Axis(WORKLOAD, lambda v: f"objects of {payload(v)}")] = Field(
         default=1024, ge=1, le=MAX_OBJECT_BYTES, description="size of the object that each request returns"
     )
-    concurrency: int = Field(
+    concurrency: Annotated[int, Axis(WORKLOAD, lambda v: f"concurrency {v:g}")] = Field(
         default=1,
         ge=1,
         le=MAX_CONCURRENCY,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from k8sdds.model import rate_profile
+from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
@@ -42,7 +43,7 @@ contains it. The differences between networks that a study looks for are larger:
 class PacedOptions(Strict):
     """Options of the paced test."""
 
-    deadline_ms: float | None = Field(
+    deadline_ms: Annotated[float | None, Axis(WORKLOAD, lambda v: f"deadline {v:g} ms")] = Field(
         default=None,
         gt=0,
         description="a sample that arrives later after it was due counts as missed; default: one period of `rate`,"

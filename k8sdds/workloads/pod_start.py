@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from k8sdds.model.axis import WORKLOAD, Axis, counted, named
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
 from k8sdds.perftest.output import NO_MATCH
 from k8sdds.results import histograms
@@ -34,8 +35,10 @@ NO_CONDITION = f"the nodes do not report the condition {CONDITIONS['network_read
 class PodStartOptions(Strict):
     """Options of the pod-start test."""
 
-    pods: int = Field(default=1, ge=1, le=MAX_PODS, description="number of pods that are created at once")
-    dds: Literal["cyclonedds", "fastdds"] | None = Field(
+    pods: Annotated[int, Axis(WORKLOAD, counted("pod"))] = Field(
+        default=1, ge=1, le=MAX_PODS, description="number of pods that are created at once"
+    )
+    dds: Annotated[Literal["cyclonedds", "fastdds"] | None, Axis(WORKLOAD, named("dds"))] = Field(
         default=None,
         description="middleware with which two of the pods find each other; null: none (clusters)",
     )

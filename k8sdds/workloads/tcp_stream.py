@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
+from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.trial import Cell
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.tools.iperf3 import MAX_WRITE_BYTES, Iperf3, Stream, StreamOptions, write_limit
@@ -12,7 +15,7 @@ from k8sdds.workloads.tools.iperf3 import MAX_WRITE_BYTES, Iperf3, Stream, Strea
 class TcpStreamOptions(StreamOptions):
     """Options of the tcp-stream test."""
 
-    mss: int | None = Field(
+    mss: Annotated[int | None, Axis(WORKLOAD, lambda v: f"MSS {v:g} B")] = Field(
         default=None,
         ge=88,
         le=9216,

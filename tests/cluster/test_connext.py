@@ -24,6 +24,7 @@ duration_s: 2
 sweeps:
   - networks: [flannel-vxlan]
     middleware: connext
+    test: {name: throughput, loaded_latency: true}
     reliability: best-effort
     subscribers: 2
     discovery: [peers, server]

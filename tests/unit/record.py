@@ -4,8 +4,8 @@ The run folder is the result of `k8sdds run` with an experiment that contains:
 
 sweeps: [{networks: host, test: latency},
          {networks: host, test: paced, rate: 400, subscribers: 2},
-         {networks: weavenet, subscribers: 2, transport: multicast},
-         {networks: weavenet, subscribers: 2, reliability: best-effort}]
+         {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, transport: multicast},
+         {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, reliability: best-effort}]
 """
 
 import json

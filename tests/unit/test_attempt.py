@@ -488,3 +488,22 @@ def test_a_trial_that_did_not_run_as_requested_is_not_valid(recording: Recording
         recording.meters["sub0"]["execution"] = execution
     recording.change("sub0", transport=transport | {"dscp": [0, 46]})
     assert recording.record()["reason"] == "not-marked: the sockets of sub0 have the DSCP [0, 46]"
+
+
+@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
+@pytest.mark.parametrize(("second", "warned"), [(100, False), (70, True)])
+def test_a_rate_that_changes_within_a_trial_is_a_warning(
+    recording: Recording, second: int, warned: bool
+) -> None:
+    rows = [
+        f"{100 * (row + 1)},{samples},{samples * 1000}"
+        for row in range(41)
+        if (samples := 100 if row < 20 else second)
+    ]
+    for name in ("sub0", "sub1"):
+        (recording.folder / name / "timeline.csv").write_text("\n".join(["elapsed_ms,samples,bytes", *rows]))
+    record = recording.record()
+    assert record["valid"]
+    assert [text.startswith("unsteady: ") and "30.0% lower" in text for text in record["warnings"]] == [
+        True
+    ] * warned

@@ -44,6 +44,13 @@ def test_a_publisher() -> None:
     assert values(args, "-peer") == ["10.0.0.1", "10.0.0.2"]
     assert value(args, "-qosFile").endswith("strict-reliable.xml")
     assert not {"-multicast", "-bestEffort", "-latencyTest", "-batchSize", "-pubRate"} & set(args)
+    assert not {"-latencyCount", "-loadedLatency", "-histogramFile"} & set(args)
+
+
+def test_a_throughput_test_times_samples_on_request() -> None:
+    args = line(test_options={"loaded_latency": True})
+    assert "-loadedLatency" in args and value(args, "-histogramFile").endswith("latency.hlog")
+    assert "-loadedLatency" not in line("sub0", test_options={"loaded_latency": True})
 
 
 def test_a_subscriber_has_no_option_of_a_publisher() -> None:
@@ -190,7 +197,11 @@ def test_supported_cells() -> None:
 
 
 def test_the_names_of_cells_contain_their_sizes() -> None:
-    assert cell(message_bytes="mtu", fragment_bytes=1000).describe().endswith("messages mtu fragments 1000")
+    assert (
+        cell(message_bytes="mtu", fragment_bytes=1000)
+        .describe()
+        .endswith("messages that fit the MTU, fragments of up to 1000 B")
+    )
     assert "messages" not in cell().describe()
 
 

@@ -168,7 +168,7 @@ def test_families_are_conditions_of_a_comparison() -> None:
     assert "ip_families" in conditions.CONDITION
     assert conditions.describe({"ip_families": "ipv6"}) == "IPv6"
     assert conditions.describe({"ip_families": "ipv6+ipv4"}) == "dual stack, ipv6+ipv4"
-    assert "ipv6" in cell("ipv6").describe()
+    assert "IPv6" in cell("ipv6").describe()
 
 
 def node(ranges: list[str], addresses: list[str]) -> NodeInfo:

@@ -49,7 +49,7 @@ def test_a_sweep_over_profiles_and_instances() -> None:
     ]  # fmt: skip
     assert len({cell.cell_id for cell in cells}) == 4
     assert "rate_profile" not in cells[0].canonical() and "instances" not in cells[0].canonical()
-    assert cells[3].describe() == "host paced 1024 B 100/s burst:10 8 instances"
+    assert cells[3].describe() == "host, paced, 1 KiB, 100 samples/s, burst:10 rate, 8 instances"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import METRICS
-from k8sdds.results.record import COLUMNS, TrialRecord
+from k8sdds.results.record import COLUMNS, TrialRecord, checked
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -19,6 +19,29 @@ def test_every_column_has_a_group_a_source_and_a_description() -> None:
     for column in COLUMNS.values():
         assert column.group in GROUPS
         assert column.source and column.description
+
+
+@pytest.mark.parametrize(
+    ("changes", "read_as"),
+    [
+        ({}, True),
+        ({"pings": None, "loaded_latency_count": None}, True),
+        ({"pings": None, "loaded_latency_count": None, "loaded_latency_p50_us": None}, None),
+        ({"schema": 3}, None),
+        ({"testbed": "imported"}, None),
+        ({"test": "latency"}, None),
+    ],
+)
+def test_older_throughput_trials_are_read_as_trials_that_time_samples(
+    changes: dict[str, object], read_as: bool | None
+) -> None:
+    older = {
+        "schema": 2, "test": "throughput", "testbed": "lab", "valid": True, "throughput_mbps": 5.0, "pings": 200,
+        "loaded_latency_count": 200, "loaded_latency_p50_us": 7.0,
+    }  # fmt: skip
+    record = checked(older | changes, "trials.jsonl:1")
+    assert record.get("loaded_latency") is read_as
+    assert {key: value for key, value in record.items() if key != "loaded_latency"} == older | changes
 
 
 def test_metrics_have_a_title_and_a_unit() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.sweep import NetworkChoice, Sweep
+from k8sdds.model.settings import NetworkChoice
+from k8sdds.model.sweep import Sweep
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.testbeds import repetitions
 
@@ -37,6 +38,18 @@ def test_ids_of_existing_results_never_change() -> None:
 def test_options_of_a_test_are_part_of_the_id_only_if_given() -> None:
     assert PLAIN.model_copy(update={"test_options": {}}).cell_id == PLAIN.cell_id
     assert PLAIN.model_copy(update={"test_options": {"size": 3}}).cell_id != PLAIN.cell_id
+
+
+def test_a_throughput_test_that_times_no_samples_is_the_cell_that_it_always_was() -> None:
+    plain, asked, declined = (
+        expand(experiment(test=test)).cells[0]
+        for test in (
+            "throughput",
+            *({"name": "throughput", "loaded_latency": value} for value in (True, False)),
+        )
+    )
+    assert declined == plain and plain.test_options == {}
+    assert asked.test_options == {"loaded_latency": True} and asked.cell_id != plain.cell_id
 
 
 def test_a_test_may_be_a_name_or_a_mapping() -> None:

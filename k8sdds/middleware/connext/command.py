@@ -158,7 +158,7 @@ def _load_options(cell: Cell, version: options.Version, files: Path) -> list[str
         # With `-latencyTest`, PerfTest rejects options of batching.
         file = ["-latencyFile", str(files / LATENCY_FILE)] if options.has("-latencyFile", version) else []
         return ["-latencyTest", *file]
-    args = ["-latencyCount", str(command.LATENCY_COUNT)]
+    args = ["-latencyCount", str(command.LATENCY_COUNT)] if load.loaded_latency else []
     args += ["-pubRate", f"{int(load.rate)}:sleep"] if load.rate else []
     if load.batch_bytes or cell.payload_bytes <= BATCH_BYTES // 2:
         args += ["-batchSize", str(load.batch_bytes)]

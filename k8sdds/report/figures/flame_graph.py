@@ -12,7 +12,8 @@ from pathlib import Path
 
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.components import COMPONENTS, Component
-from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.conditions import payload
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width

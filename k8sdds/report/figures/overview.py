@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from k8sdds.analysis.conditions import payload
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures import cells

@@ -6,7 +6,8 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from k8sdds.analysis.conditions import describe, payload
+from k8sdds.analysis.conditions import describe
+from k8sdds.model.axis import payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import conditions, missing
-from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.network_software import installed_networks, network_software
 from k8sdds.analysis.overhead import plain_rows
+from k8sdds.model.axis import payload
 from k8sdds.networks import NETWORKS, detection
 from k8sdds.report import document, formats, profiles, run_tables, summary
 from k8sdds.report.content import Content

@@ -13,7 +13,8 @@ import math
 from functools import cache
 from typing import Any, NamedTuple
 
-from k8sdds.analysis.conditions import UNIT, payload
+from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.axis import payload
 from k8sdds.report import document, formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures import fairness, timeline

@@ -7,7 +7,8 @@ from typing import Any
 from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, limit
 from k8sdds.analysis.capacities import Found, bounds_of, searched_by
 from k8sdds.analysis.capacity import UNITS
-from k8sdds.analysis.conditions import UNIT, describe, payload
+from k8sdds.analysis.conditions import UNIT, describe
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
 from k8sdds.report.settings import Point, Row, Setting, test_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from k8sdds.model.link import STANDARD_MTU
-from k8sdds.model.sweep import NO_TUNING
+from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError, Problem
 

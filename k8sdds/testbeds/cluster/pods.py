@@ -10,7 +10,7 @@ from typing import Any
 
 from k8sdds import middleware, versions
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.sweep import SHARED_MEMORY
+from k8sdds.model.settings import SHARED_MEMORY
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Cell, Participant
 from k8sdds.networks import find
 from k8sdds.system import processes

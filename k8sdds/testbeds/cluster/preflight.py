@@ -12,7 +12,7 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.placement import same_node
 from k8sdds.model.services import ProxyMode
-from k8sdds.model.sweep import SAME_NODE, NetworkChoice
+from k8sdds.model.settings import SAME_NODE, NetworkChoice
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem

@@ -271,7 +271,7 @@ class LabNetwork:
     def _verify_links(self) -> None:
         """Read MTU, bond and offloads of the nodes' links if the experiment sets them. Raises PrerequisiteError."""
         link = self.plan.key.link
-        if not link.describe():
+        if not link.is_verified:
             return
         for node in self.plan.topology.nodes:
             features = self._features("eth0", node.name) or {}

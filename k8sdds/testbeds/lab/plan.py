@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from k8sdds.deploy import tuning
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.sweep import NO_TUNING
+from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell
 from k8sdds.networks import find
 from k8sdds.networks.common import services

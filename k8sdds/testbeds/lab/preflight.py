@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from k8sdds import networks
 from k8sdds.deploy import tuning
 from k8sdds.model.services import IPTABLES, NFTABLES
-from k8sdds.model.sweep import NO_TUNING
+from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.common import services

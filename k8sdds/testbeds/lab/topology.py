@@ -10,7 +10,7 @@ from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import Link
 from k8sdds.model.placement import numbered
 from k8sdds.model.services import IPTABLES, ServiceSet
-from k8sdds.model.sweep import Placement
+from k8sdds.model.settings import Placement
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant
 from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError

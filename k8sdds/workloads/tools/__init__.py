@@ -6,8 +6,9 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 
+from k8sdds.model.axis import DDS, PROCESS, WORKLOAD
 from k8sdds.model.measurement import Window
-from k8sdds.model.trial import SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial, defaults
+from k8sdds.model.trial import AXES, SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial
 from k8sdds.system.errors import Problem
 from k8sdds.workloads.program import Program, Surroundings
 from k8sdds.workloads.protocol import Workload
@@ -18,11 +19,11 @@ SERVER = Participant(SUBSCRIBER)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where the supervisor finds programs."""
 
-NO_EFFECT = defaults(
-    "reliability", "transport", "batch_bytes", "message_bytes", "fragment_bytes", "rate", "rate_profile", "instances",
-    "topics", "writers", "publishers", "subscribers", "middleware", "security", "qos", "middleware_config",
-    "discovery", "receive_mode", "publish_mode", "flow_bytes", "lock_memory", "dscp", "capture",
-)  # fmt: skip
+NO_EFFECT = {
+    name: axis.default
+    for name, axis in AXES.items()
+    if axis.key and axis.part in (DDS, PROCESS, WORKLOAD) and name not in ("test", "payload_bytes")
+} | {"capture": False}
 """Settings of a cell that tools do not have, unless a test names them in `uses`, with their defaults."""
 
 INTERVAL_TOLERANCE = 0.1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -160,7 +161,7 @@ def read(path: Path) -> Report | None:
 class StreamOptions(Strict):
     """Options of tests of streams."""
 
-    flows: int = Field(
+    flows: Annotated[int, Axis(WORKLOAD, counted("flow"))] = Field(
         default=1,
         ge=1,
         le=MAX_FLOWS,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener, Window
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
@@ -102,7 +103,7 @@ class Transactions(Program):
 class ConnectionOptions(Strict):
     """Options of tests of transactions."""
 
-    connections: int = Field(
+    connections: Annotated[int, Axis(WORKLOAD, counted("connection"))] = Field(
         default=1,
         ge=1,
         le=MAX_CONNECTIONS,

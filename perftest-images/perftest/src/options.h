@@ -38,7 +38,8 @@ struct Options {
     double warm_up = 1;
     bool latency_test = false, paced_test = false, serialized = false;
     double deadline = 0;                      // s; 0: the period of the samples
-    int64_t latency_count = 0;                // 0: as many pings as the percentiles need
+    int64_t latency_count = 0;                // 0: in a throughput test no pings, in a paced test as percentiles need
+    bool loaded_latency = false;
     std::string pub_rate;                     // "N:spin" or "N:sleep", or empty: unlimited
     double rate = 0;                          // samples per second, from pub_rate; 0: unlimited
     bool rate_spins = false;
@@ -83,6 +84,7 @@ struct Options {
     std::set<std::string> given;              // names of the options on the command line, as in the table
     bool was_given(const char* name) const { return given.count(name) != 0; }
     Role role() const { return pub ? Role::publisher : Role::subscriber; }
+    bool times_samples() const { return test() != Test::throughput || loaded_latency || latency_count > 0; }
     Test test() const { return latency_test ? Test::latency : paced_test ? Test::paced : Test::throughput; }
 };
 

@@ -47,6 +47,7 @@ public:
     explicit CsvOutput(const Options& options) : options_(options) {}
 
     void interval(const Interval& i) override {
+        if (times_nothing()) return;
         if (!headed_) head(i.length);
         if (options_.pub)
             std::printf("%14llu, %12.0f, %8.0f, %8.1f, %8.0f, %8.0f", static_cast<unsigned long long>(i.length),
@@ -62,6 +63,10 @@ public:
 
     void summary(const Report& report) override {
         headed_ = false;                                   // a scan continues with another length
+        if (times_nothing()) {
+            if (options_.verbosity > 0) log_line("no samples were timed; to measure their latency, add -loadedLatency");
+            return;
+        }
         const Results& r = report.results;
         const double cpu = percent_of_host(report.state.cpu_s(), report.state.measured_s());
         if (options_.pub) {
@@ -88,6 +93,9 @@ public:
     }
 
 private:
+    // The table of a publisher contains latencies: zeros in it would look like measured values.
+    bool times_nothing() const { return options_.pub && !options_.times_samples(); }
+
     // PerfTest's table has every percentile, however few values there are.
     static void report_outliers(const Histogram& h) {
         for (const double percent : {50.0, 90.0, 99.0, 99.99, 99.9999}) {

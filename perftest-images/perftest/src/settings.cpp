@@ -187,6 +187,10 @@ void check_combinations(Options& options) {
         throw UsageError("-batchSize: a latency test cannot batch samples; remove -batchSize or -latencyTest");
     if (options.latency_test && options.was_given("-latencyCount"))
         throw UsageError("-latencyCount: a latency test measures every sample; remove -latencyCount or -latencyTest");
+    if (options.loaded_latency && options.test() != Test::throughput)
+        throw UsageError("-loadedLatency: has an effect only in a throughput test; remove it, or -latencyTest or -pacedTest");
+    if (options.loaded_latency && options.latency_count > 0)
+        throw UsageError("-loadedLatency: chooses how many samples are timed, as -latencyCount does; remove one of them");
     if (options.paced_test && options.latency_test)
         throw UsageError("-pacedTest: excludes -latencyTest; remove one of them");
     if (options.paced_test && options.rate <= 0)

@@ -8,12 +8,13 @@ constexpr auto relaxed = std::memory_order_relaxed;
 
 ThroughputTest::ThroughputTest(const WorkloadContext& context) : Workload(context) {}
 
-// Returns how many samples there are from one ping to the next. Each answer is a sample that a subscriber sends, so that
-// few pings cost little. The expected rate is that of the warm-up, unless the samples have a rate.
+// Returns how many samples there are from one ping to the next; 0: no sample is a ping. Each answer is a sample that a
+// subscriber sends, which takes from the rate. The expected rate is that of the warm-up, unless the samples have a rate.
 uint64_t ThroughputTest::ping_period(uint64_t warm_up_samples) const {
     constexpr double wanted = 200;                         // twice what the 90th percentile needs
     constexpr uint64_t least = 10, unknown = 10'000;       // the latter is PerfTest's default
     if (options_.latency_count > 0) return static_cast<uint64_t>(options_.latency_count);
+    if (!options_.loaded_latency) return 0;
     const double warm_up_rate = options_.warm_up > 0 ? static_cast<double>(warm_up_samples) / options_.warm_up : 0;
     const double expected = (options_.rate > 0 ? options_.rate : warm_up_rate) * options_.execution_time;
     return expected > 0 ? std::max(least, static_cast<uint64_t>(expected / wanted)) : unknown;
@@ -22,7 +23,7 @@ uint64_t ThroughputTest::ping_period(uint64_t warm_up_samples) const {
 // The loop over samples is the measured path: it must not allocate, lock or log. Local references keep the compiler from
 // reloading members after each call.
 void ThroughputTest::run() {
-    receiver_.start(backend_, options_.receive);
+    if (options_.times_samples()) receiver_.start(backend_, options_.receive);
 
     Backend& backend = backend_;
     State& state = state_;
@@ -32,7 +33,7 @@ void ThroughputTest::run() {
     Numbering numbering(options_);
     uint64_t ping_every = ping_period(0);
     const uint64_t limit = static_cast<uint64_t>(options_.iterations);
-    uint64_t until_ping = 1, number = 0;
+    uint64_t until_ping = ping_every ? 1 : 0, number = 0;  // 0 minus 1 is more than a run has samples
     int32_t pinged = 0;
     Stage stage = Stage::warm_up;
     begin_warm_up();
@@ -45,7 +46,7 @@ void ThroughputTest::run() {
             ping_every = ping_period(number);
             number = 0;
             numbering.restart();
-            until_ping = 1;
+            until_ping = ping_every ? 1 : 0;
             sample.phase = Phase::measured;
             const int64_t now = now_ns();
             pacer.restart(now);

@@ -1,5 +1,5 @@
-// The throughput test: samples as fast as possible or at a fixed rate. Each -latencyCount-th is a ping, which gives
-// the latency under load.
+// The throughput test: samples as fast as possible or at a fixed rate. With -loadedLatency or -latencyCount, some of them
+// are pings, which give the latency under load.
 #pragma once
 
 #include "pacer.h"

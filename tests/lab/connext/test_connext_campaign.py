@@ -20,6 +20,7 @@ duration_s: 2
 sweeps:
   - networks: [host, flannel-vxlan]
     middleware: connext
+    test: {name: throughput, loaded_latency: true}
     reliability: best-effort
     subscribers: 2
 """

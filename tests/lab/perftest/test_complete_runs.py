@@ -8,7 +8,7 @@ from perftest_tools import SLOWNESS
 
 
 @pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
-@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+@pytest.mark.parametrize("test", [("-loadedLatency",), ("-latencyTest",)])
 @pytest.mark.parametrize(
     ("middleware", "both"), [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("raw", ())]
 )
@@ -22,13 +22,28 @@ def test_pair(perftest, middleware, both, test, receive):
     assert s["duplicates"] == 0
     if middleware == "cyclonedds" and not both:
         assert s["lost"] == 0
-    latency = p["latency_ns" if test else "loaded_latency_ns"]
+    name, other = ("latency_ns", "loaded_latency_ns")[:: 1 if test == ("-latencyTest",) else -1]
+    latency = p[name]
     assert latency["count"] == p["pongs_received"]
     assert p["pings_sent"] == p["pongs_received"] + p["pongs_timed_out"]
     known = [latency[name] for name in ("min", "p50", "p90", "p99", "max") if latency[name] is not None]
     assert known == sorted(known) and len(known) >= 2
-    assert p["loaded_latency_ns" if test else "latency_ns"] is None
-    assert s["test"] == p["test"] == ("latency" if test else "throughput")
+    assert p[other] is None
+    assert s["test"] == p["test"] == ("latency" if name == "latency_ns" else "throughput")
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("more", [(), ("-pubRate", "2000:sleep"), ("-batchSize", 4000)])
+def test_a_throughput_test_times_no_samples(perftest, middleware, more):
+    if middleware == "raw" and "-batchSize" in more:
+        more = ("-rawMode", "mmsg")
+    publisher, subscriber = perftest.pair(
+        *(more if "-rawMode" in more else ()), pub=() if "-rawMode" in more else more, middleware=middleware
+    )
+    result = publisher.k8sdds
+    assert result["sent"] > 0 and result["pings_sent"] == result["pongs_received"] == 0
+    assert result["loaded_latency_ns"] is None
+    assert subscriber.k8sdds["received"] > 0
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
@@ -161,7 +176,7 @@ def test_latency_count(perftest):
 
 
 def test_pings_suffice_for_the_90th_percentile(perftest):
-    publisher, _ = perftest.pair(pub=("-numIter", 2000, "-pubRate", "5000:sleep"), time=0.4)
+    publisher, _ = perftest.pair(pub=("-loadedLatency", "-numIter", 2000, "-pubRate", "5000:sleep"), time=0.4)
     result = publisher.k8sdds
     assert result["sent"] <= 2000 and result["pings_sent"] == -(-result["sent"] // 10)
 

@@ -32,7 +32,7 @@ def check_row(row: str, header: str, cells: list[str]) -> None:
 
 
 @pytest.mark.parametrize("cpu", [False, True])
-@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
+@pytest.mark.parametrize("test", [("-loadedLatency",), ("-latencyTest",)])
 def test_csv(perftest, test, cpu):
     both = ("-dataLen", 1024) + (("-cpu",) if cpu else ())
     subscriber = perftest.sub(*both, output="csv")
@@ -59,13 +59,19 @@ def test_csv(perftest, test, cpu):
 
 
 def test_csv_without_intervals_has_one_header_and_one_row(perftest):
-    publisher, subscriber = perftest.pair("-noPrintIntervals", "-cpu", output="csv")
+    publisher, subscriber = perftest.pair("-noPrintIntervals", "-cpu", pub=("-loadedLatency",), output="csv")
     header, row = publisher.out.splitlines()
     assert header == LATENCY_SUMMARY + ", CPU (%)"
     check_row(row, header, [*LATENCY_SUMMARY_ROW, TWO_DECIMALS])
     header, row = subscriber.out.splitlines()
     assert header == THROUGHPUT_SUMMARY + ", CPU (%)"
     check_row(row, header, [*THROUGHPUT_SUMMARY_ROW, TWO_DECIMALS])
+
+
+def test_csv_has_no_latencies_if_no_samples_were_timed(perftest):
+    publisher, subscriber = perftest.pair(time=1.2, output="csv")
+    assert publisher.out == "" and "-loadedLatency" in publisher.err
+    assert THROUGHPUT_SUMMARY in subscriber.out
 
 
 def test_percentiles_of_too_few_values_are_named(perftest):
@@ -78,7 +84,7 @@ def test_percentiles_of_too_few_values_are_named(perftest):
 
 
 def test_mu_is_the_greek_letter(perftest):
-    publisher, _ = perftest.pair("-noPrintIntervals", output="csv")
+    publisher, _ = perftest.pair("-noPrintIntervals", pub=("-loadedLatency",), output="csv")
     assert b"\xce\xbcs" in publisher.out.encode()
 
 

@@ -48,6 +48,9 @@ RAW = ("-pub", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1")
         (("-pub", "-latencyTest", "-batchSize", "8192"), "-batchSize"),
         (("-pub", "-latencyTest", "-latencyCount", "5"), "-latencyCount"),
         (("-pub", "-latencyCount", "-1"), "-latencyCount"),
+        (("-pub", "-latencyTest", "-loadedLatency"), "-loadedLatency"),
+        (("-pub", "-loadedLatency", "-latencyCount", "5"), "-loadedLatency"),
+        (("-sub", "-loadedLatency"), "-loadedLatency"),
         (("-pub", "-multicastAddr", "239.1.1.1"), "-multicast"),
         (("-pub", "-multicast", "-multicastAddr", "10.0.0.1"), "-multicastAddr"),
         (("-pub", "-bestEffort", "-sendQueueSize", "5"), "-sendQueueSize"),
@@ -83,7 +86,7 @@ def test_help_lists_every_option(perftest):
     text = perftest.run("-help").stdout
     for name in re.findall(
         r"\w+",
-        "pub sub dataLen executionTime numIter latencyTest pacedTest deadline latencyCount pubRate batchSize bestEffort multicast "
+        "pub sub dataLen executionTime numIter latencyTest pacedTest deadline latencyCount loadedLatency pubRate batchSize bestEffort multicast "
         "multicastAddr peer nic transport domain numSubscribers numPublishers sidMultiSubTest pidMultiPubTest "
         "sendQueueSize cpu noPrintIntervals outputFormat qosFile verbosity check help version middleware warmUp "
         "discoveryTimeout peerTimeout histogramFile timelineFile receive",

@@ -3,6 +3,7 @@
 import pytest
 
 from k8sdds.analysis import conditions, contrast, overhead
+from k8sdds.model.axis import payload
 from k8sdds.results import tidy
 from k8sdds.results.metrics import METRICS
 from tests import run_folders as folders
@@ -146,7 +147,7 @@ def test_descriptions_of_conditions():
     assert conditions.describe({"message_bytes": "mtu", "fragment_bytes": "1000"}) == (
         "messages that fit the MTU, fragments of up to 1000 B"
     )
-    assert [conditions.payload(n) for n in (28, 1400, 1536, 65536, 1 << 20)] == (
+    assert [payload(n) for n in (28, 1400, 1536, 65536, 1 << 20)] == (
         ["28 B", "1400 B", "1.5 KiB", "64 KiB", "1 MiB"]
     )
 
@@ -168,10 +169,10 @@ def test_contrasts_compare_settings_within_each_network(tmp_path):
 
 
 def test_the_usual_setting_is_the_reference():
-    assert contrast.reference_of({"multicast", "unicast"}) == "unicast"
-    assert contrast.reference_of({"best-effort", "reliable"}) == "reliable"
-    assert contrast.reference_of({"raw", "fastdds"}) == "fastdds"
-    assert contrast.reference_of({8192, 0}) == 0
+    assert contrast.reference_of("transport", {"multicast", "unicast"}) == "unicast"
+    assert contrast.reference_of("reliability", {"best-effort", "reliable"}) == "reliable"
+    assert contrast.reference_of("middleware", {"raw", "fastdds"}) == "fastdds"
+    assert contrast.reference_of("batch_bytes", {8192, 0}) == 0
 
 
 def test_intervals_of_published_numbers_include_their_rounding():

@@ -49,9 +49,14 @@ def test_every_release_accepts_its_command_lines(version: Version) -> None:
 def test_a_publisher_of_throughput() -> None:
     assert " ".join(line()) == (
         "/opt/rti/perftest_cpp -pub -domain 7 -transport UDPv4 -nic eth0 -dataLen 1024 -noXmlQos"
-        " -peer 10.0.0.1 -pidMultiPubTest 0 -numSubscribers 1 -executionTime 3 -latencyCount 1000"
+        " -peer 10.0.0.1 -pidMultiPubTest 0 -numSubscribers 1 -executionTime 3"
         " -batchSize 0 -outputFormat csv -noPrintIntervals"
     )
+
+
+def test_loaded_latency_times_more_samples_than_perftest_does_by_default() -> None:
+    args = line(test_options={"loaded_latency": True})
+    assert args[args.index("-latencyCount") + 1] == "1000"
 
 
 def test_a_subscriber() -> None:

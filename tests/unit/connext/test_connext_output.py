@@ -64,12 +64,19 @@ def record(folder: Path, seen: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_valid_trial(tmp_path: Path) -> None:
-    result = record(tmp_path, 200_000_000, reliability="best-effort")
+    asked = {"loaded_latency": True}
+    result = record(tmp_path, 200_000_000, reliability="best-effort", test_options=asked)
     assert (result["valid"], result["reason"]) == (True, None)
     assert result["throughput_mbps"] == 741.4 and result["loaded_latency_p50_us"] == 55
     assert (result["sent"], result["received"], result["lost"]) == (None, 181000, 3)
     assert result["lost_percent"] == 3 / 181003 * 100
     assert result["qos"] == "none" and result["middleware_version"] == "7.3.0"
+
+
+def test_latencies_that_perftest_always_prints_do_not_count_unless_asked_for(tmp_path: Path) -> None:
+    result = record(tmp_path, 200_000_000, reliability="best-effort")
+    assert result["valid"] and result["throughput_mbps"] == 741.4
+    assert result["loaded_latency_p50_us"] is None and "loaded_latency" not in result
 
 
 def test_an_invalid_trial(tmp_path: Path) -> None:

@@ -1,0 +1,237 @@
+"""Declare the settings of a trial on the fields of a model, and derive from them what users write in YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic.fields import FieldInfo
+
+from k8sdds.system.strict import Strict, as_list, mistake
+
+
+class Part(StrEnum):
+    """What a setting belongs to."""
+
+    WORKLOAD = "workload"
+    """What is sent, by and to how many. Plain UDP without DDS has it too."""
+    DDS = "dds"
+    """How a middleware sends it."""
+    PROCESS = "process"
+    """How k8sdds-perftest runs; other programs do not have it."""
+    NETWORK = "network"
+    """What carries the packets between participants."""
+    MACHINE = "machine"
+    """How machines and pods are set up."""
+    LOAD = "load"
+    """What runs next to the participants."""
+
+
+WORKLOAD, DDS, PROCESS, NETWORK, MACHINE, LOAD = Part
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting of a trial: `Annotated[TYPE, Axis(…)]` declares a field of `Cell`, or of a model in it, as one.
+
+    The field has the default, the limits and the description. All else that k8sdds knows of a setting is here, and what
+    reads, records, compares or describes settings is derived from it. `axes` fills in the last three attributes.
+    """
+
+    part: Part
+    describe: Callable[[Any], str]
+    """A phrase for people, such as `DSCP 46`. Empty: the value says nothing."""
+    since: int | None = None
+    """Version of the record that has it; None: every version. Earlier versions measured its default."""
+    key: str | None = ""
+    """Key of a sweep; empty: the name of the field; None: users do not write it."""
+    values: Any = None
+    """Type of a value in YAML; None: the type of the field."""
+    several: bool = True
+    """Whether a sweep lists values, which are combined."""
+    usual: Any = None
+    """What a sweep has that does not name it, if the field has no default."""
+    of_experiment: bool = False
+    """Whether an experiment has it for all of its sweeps."""
+    choice: Any = None
+    """The field of an application's choices (`pydantic.Field`); None: applications do not choose it."""
+    named: bool = False
+    """Whether captions name the default too."""
+    any_in_claims: bool = False
+    """Whether a claim that does not name it is tested at every measured value. Otherwise at the default alone."""
+    follows: tuple[str, ...] = ()
+    """Settings that determine its usual value."""
+    recorded_as: str = ""
+    """Description of its column in the record; empty: the description of the field."""
+
+    name: str = ""
+    default: Any = None
+    field: FieldInfo | None = None
+
+    @property
+    def description(self) -> str:
+        """What it is, for the reference."""
+        return (self.field and self.field.description) or ""
+
+    @property
+    def model(self) -> type[Strict] | None:
+        """The model of its values, if they have parts."""
+        kind = self.field and self.field.annotation
+        return kind if isinstance(kind, type) and issubclass(kind, Strict) else None
+
+    def recorded(self, value: Any) -> Any:
+        """Return a value as a record has it: JSON, with text for a list or for a number that can also be a word."""
+        if isinstance(value, Strict):
+            return recorded(value)
+        if isinstance(value, tuple):
+            return "+".join(value)
+        return (
+            str(value)
+            if self.column_type is str and value is not None and not isinstance(value, dict)
+            else value
+        )
+
+    def is_recorded(self, value: Any) -> bool:
+        """Return whether a record has this value: one that stands for nothing, such as no background, is left out."""
+        return not (
+            value in ("", None) or (self.since and isinstance(value, Strict) and value == self.default)
+        )
+
+    @property
+    def recorded_default(self) -> Any:
+        """The default as the tidy table has it."""
+        return "none" if self.model else self.recorded(self.default)
+
+    @property
+    def column_type(self) -> Any:
+        """The type of its column in the record."""
+        kind = self.field and self.field.annotation
+        if self.model:
+            return dict[str, Any]
+        for known in (bool, int, float):
+            if kind in (known, known | None):
+                return known
+        if isinstance(self.default, int):
+            return int
+        return str | dict[str, Any] if "dict" in str(kind) else str
+
+    def phrase(self, value: Any) -> str:
+        """Describe a value of a cell, of a record or of the tidy table."""
+        if value is None or value == "":
+            return ""
+        if self.model and not isinstance(value, Strict):
+            try:
+                value = self._parsed(self.model, value)
+            except ValueError:
+                return f"{self.name} {value}"
+        return self.describe("+".join(value) if isinstance(value, tuple) else value)
+
+    def _parsed(self, model: type[Strict], value: Any) -> Any:
+        if value == "none":
+            return self.default
+        return model.model_validate(json.loads(value) if isinstance(value, str) else value)
+
+
+@cache
+def axes(model: type[BaseModel]) -> Mapping[str, Axis]:
+    """Return the settings that the fields of a model declare, by the name of the field."""
+    return {
+        name: replace(
+            axis, name=name, key=name if axis.key == "" else axis.key, default=_default(field), field=field
+        )
+        for name, field in model.model_fields.items()
+        for axis in field.metadata
+        if isinstance(axis, Axis)
+    }
+
+
+def _default(field: FieldInfo) -> Any:
+    return None if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def recorded(value: Strict) -> dict[str, Any]:
+    """Return a value with parts as a record has it: without the defaults of parts that earlier versions do not have."""
+    later = {name for name, part in axes(type(value)).items() if part.since}
+    earlier = value.model_dump(mode="json", exclude=later)
+    return earlier | value.model_dump(mode="json", include=later, exclude_defaults=True)
+
+
+OneOrMore = BeforeValidator(as_list)
+
+
+def keys_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a model for YAML that has each setting once or as a list, for `pydantic.create_model`."""
+    return {axis.key: _key(axis) for axis in axes(model).values() if axis.key}
+
+
+def lists_of(model: type[BaseModel]) -> tuple[str, ...]:
+    """Return the keys of that model whose lists are combined."""
+    return tuple(axis.key for axis in axes(model).values() if axis.key and axis.several)
+
+
+def _key(axis: Axis) -> tuple[Any, Any]:
+    field = axis.field
+    assert field is not None
+    value = _value(axis)
+    if axis.several:
+        required = field.is_required() and axis.usual is None
+        default = ... if required else [_as_written(axis)]
+        listed = Annotated[list[value], OneOrMore, Field(min_length=1)]  # type: ignore[valid-type]
+        return listed, Field(default, description=field.description)
+    if axis.of_experiment:
+        return value | None, Field(default=None, description="as in the experiment, for this sweep only")
+    return value, Field(default=axis.default, description=field.description)
+
+
+def _value(axis: Axis) -> Any:
+    """Return the type of one value in YAML."""
+    assert axis.field is not None
+    return axis.values or Annotated[(axis.field.annotation, *axis.field.metadata)]
+
+
+def _as_written(axis: Axis) -> Any:
+    """Return the default as a value of the type that users write."""
+    value = axis.default if axis.usual is None else axis.usual
+    return axis.values.model_validate(value) if hasattr(axis.values, "model_validate") else value
+
+
+def choices_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a model for what an application may choose, for `pydantic.create_model`."""
+    return {
+        axis.key: (Annotated[list[_value(axis)], OneOrMore], axis.choice)  # type: ignore[misc]
+        for axis in axes(model).values()
+        if axis.key and axis.choice
+    }
+
+
+def require_unique(model: BaseModel, names: Iterable[str]) -> None:
+    """Raise an error that names the first value that one of these lists has twice."""
+    for name in names:
+        values = getattr(model, name)
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                raise mistake(f"{value} is listed twice", name, index)
+
+
+def payload(size: float) -> str:
+    """Format a payload in bytes without rounding: `64 B`, `1400 B`, `1 KiB`, `1.5 KiB`."""
+    size = int(size)
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor and (size * 2) % factor == 0:
+            return f"{size / factor:g} {unit}"
+    return f"{size} B"
+
+
+def counted(thing: str) -> Callable[[Any], str]:
+    """Return a function that describes a number of things: `1 topic`, `4 topics`."""
+    return lambda value: f"{value:g} {thing if value == 1 else f'{thing}s'}"
+
+
+def named(name: str, unset: Any = None, usual: str = "") -> Callable[[Any], str]:
+    """Return a function that puts a name before a value; a value that means nothing is set has a phrase of its own."""
+    return lambda value: usual if value == unset else f"{name} {value}"

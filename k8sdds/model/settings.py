@@ -1,0 +1,151 @@
+"""Define the types and limits of the values that settings of trials have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from k8sdds.model import rate_profile
+from k8sdds.system.strict import MAX_LABEL, Strict, mistake
+from k8sdds.system.yaml_text import nearest
+
+Reliability = Literal["reliable", "best-effort"]
+Transport = Literal["unicast", "multicast", "shared-memory"]
+SHARED_MEMORY: Final = "shared-memory"
+Layout = Literal["auto", "split", "same", "free"]
+Discovery = Literal["auto", "multicast", "peers", "server"]
+ReceiveMode = Literal["listener", "waitset", "spin"]
+PublishMode = Literal["synchronous", "asynchronous"]
+Placement = Literal["spread", "packed", "same-node"] | dict[str, int | str]
+SAME_NODE: Final = "same-node"
+NO_TUNING: Final = "none"
+
+DEFAULT_TEST, DEFAULT_MIDDLEWARE = "throughput", "cyclonedds"
+
+MAX_PARTICIPANTS = 500
+"""Participants of one role in a trial. PerfTest accepts at most 1024 peers. A DDS domain allows 120
+participants per address; on pod networks every participant has an address of its own."""
+MAX_NODES = 500
+MIN_SAMPLE_BYTES = 28
+"""Size of a sample without payload: PerfTest's header."""
+MAX_INSTANCES = 100_000
+MAX_WRITERS = 2048
+"""Writers of a publisher, over all topics."""
+MAX_BATCH_BYTES = 64 * 1024 * 1024
+
+
+def _reject_bool(value: Any) -> Any:
+    # YAML's `yes` and `true` would otherwise count as 1.
+    if isinstance(value, bool) or (isinstance(value, list) and any(isinstance(item, bool) for item in value)):
+        raise ValueError("expected a number, not true or false")
+    return value
+
+
+def _is_rate_profile(text: str) -> str:
+    rate_profile.parse(text)
+    return text
+
+
+TESTS = "tests"
+"""Key of the validation context with the known tests: name to the model of its options."""
+NETWORK_NAMES = "network_names"
+"""Key of the validation context with the names of the known networks."""
+
+
+class NetworkChoice(Strict):
+    """A network of a sweep: its name alone, or a mapping with options."""
+
+    name: str = Field(description="name of the network; `k8sdds list --networks` lists them")
+    label: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$",
+        max_length=MAX_LABEL,
+        description="name in tables and figures",
+    )
+    mtu: int | None = Field(default=None, ge=576, le=65535, description="MTU of the pods' interfaces")
+    engine: Literal["kernel", "userspace", "sleeve"] | None = Field(
+        default=None,
+        description="how an encrypting network processes packets; default: the best that is available. For weavenet"
+        " on a cluster: `sleeve`, its datapath in userspace",
+    )
+    attachment: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9-]{0,62}/[a-z0-9][a-z0-9.-]{0,252}$",
+        description="for `multus`: the NetworkAttachmentDefinition of the pods' second interface, as NAMESPACE/NAME",
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_known(cls, name: str, info: ValidationInfo) -> str:
+        known: Sequence[str] | None = (info.context or {}).get(NETWORK_NAMES)
+        if known is not None and name not in known:
+            raise ValueError(f"unknown network {name!r}{nearest(name, list(known))}")
+        return name
+
+    @property
+    def display_name(self) -> str:
+        """The name in tables, figures and `--network`: the label, otherwise the name of the network."""
+        return self.label or self.name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class TestChoice(BaseModel):
+    """A test of a sweep: its name alone, or a mapping with the options of the test."""
+
+    # Tests are defined outside this package. The validation context provides their names and options.
+    model_config = ConfigDict(extra="allow", frozen=True)
+    # pytest would collect a class with this name.
+    __test__: ClassVar[bool] = False
+
+    name: str = Field(description="what the participants do and what is measured")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_known(self, info: ValidationInfo) -> TestChoice:
+        tests: Mapping[str, type[BaseModel]] | None = (info.context or {}).get(TESTS)
+        if tests is None:
+            return self
+        if self.name not in tests:
+            raise ValueError(f"there is no test {self.name!r}{nearest(self.name, list(tests))}")
+        model = tests[self.name]
+        for key in self.options.keys() - model.model_fields.keys():
+            known = nearest(key, list(model.model_fields))
+            raise mistake(f"test {self.name} has no option {key!r}{known}", key)
+        model.model_validate(self.options)
+        return self
+
+    @model_serializer
+    def _as_written(self) -> str | dict[str, Any]:
+        return {"name": self.name, **self.options} if self.options else self.name
+
+    def __str__(self) -> str:
+        return str(self._as_written())
+
+
+Number = BeforeValidator(_reject_bool)
+RateProfile = Annotated[str, AfterValidator(_is_rate_profile)]

@@ -1,0 +1,155 @@
+"""Every setting of a trial is declared once, and all else that k8sdds knows of it follows."""
+
+import json
+
+import pytest
+
+from k8sdds import workloads
+from k8sdds.analysis import conditions, limit
+from k8sdds.analysis.conditions import CONDITION
+from k8sdds.campaign import applications
+from k8sdds.claims.model import DEFAULTS, SELECTABLE
+from k8sdds.model.application import Application, Choices
+from k8sdds.model.axis import DDS, LOAD, WORKLOAD, axes
+from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.sweep import LISTS, Sweep
+from k8sdds.model.trial import AXES, EXEMPT, Cell
+from k8sdds.recommend import evidence
+from k8sdds.results.record import COLUMNS
+from k8sdds.results.tidy import _row
+
+SETTINGS = sorted(set(AXES) - {"network"})
+
+
+def test_every_field_of_a_cell_is_a_setting_or_exempt_with_a_reason():
+    assert set(Cell.model_fields) == set(AXES) | set(EXEMPT)
+    assert not set(AXES) & set(EXEMPT)
+    assert all(EXEMPT.values())
+
+
+def test_every_option_of_a_test_and_every_part_of_a_link_is_a_setting():
+    for workload in workloads.WORKLOADS.values():
+        assert set(workload.options.model_fields) == set(axes(workload.options)), workload.name
+    assert set(Link.model_fields) == set(axes(Link)) == set(LinkChoice.model_fields)
+
+
+def test_a_part_of_a_cell_that_is_left_out_of_comparisons_is_unknown_to_none_of_them():
+    assert set(SETTINGS) | set(workloads.OPTIONS) | {"testbed"} == set(CONDITION)
+    assert set(SETTINGS) | set(workloads.OPTIONS) <= set(COLUMNS)
+    assert set(SETTINGS) - {"nodes"} <= set(SELECTABLE)
+    assert {axis.key for axis in AXES.values() if axis.key} | {"capture"} == set(Sweep.model_fields)
+    assert set(LISTS) <= set(Sweep.model_fields)
+    assert {axis.key for axis in AXES.values() if axis.choice} == set(Choices.model_fields)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_default_is_described_recorded_and_read_back(name):
+    axis = AXES[name]
+    if axis.field.is_required():
+        return
+    assert axis.phrase(axis.default) == axis.phrase(axis.recorded(axis.default))
+    assert axis.recorded_default is None or isinstance(axis.recorded_default, str | int | float | bool)
+    if axis.since:
+        # A record of an earlier version does not have the setting, which was measured with its default.
+        assert _row({"network": "host"})[name] == axis.recorded_default
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if AXES[name].key])
+def test_the_reference_has_a_description(name):
+    assert AXES[name].description
+
+
+def test_plain_udp_is_compared_in_everything_but_the_middleware():
+    assert set(CONDITION) - set(limit.SAME) == {name for name, axis in AXES.items() if axis.part == DDS}
+    assert AXES["background"].part == LOAD
+    assert AXES["transport"].part == WORKLOAD
+
+
+def test_claims_are_about_the_default_of_a_setting_unless_it_may_have_any_value():
+    assert DEFAULTS["background"] == "none"
+    assert DEFAULTS["policies"] == 0
+    assert not {"middleware", "layout", "link"} & set(DEFAULTS)
+
+
+def test_the_tidy_column_of_a_part_is_described_like_the_setting():
+    text = json.dumps(Link(rate_mbit=100, mtu=9000).model_dump(mode="json"))
+    assert conditions.describe({"link": text}) == Link(rate_mbit=100, mtu=9000).describe()
+    assert conditions.describe({"link": '{"unknown": 1}'}) == 'link {"unknown": 1}'
+
+
+# -- recommend --from ---------------------------------------------------------------------------------
+
+APPLICATION = Application.model_validate(
+    {
+        "name": "one-flow",
+        "flows": [{"name": "state", "payload_bytes": 1024, "rate": 100, "delay": "p99 <= 10 ms"}],
+        "choices": {"networks": ["host", "flannel-vxlan"]},
+    }
+)
+OTHER_VALUE = {
+    "testbed": "cluster", "qos": "other", "middleware_config": "a.xml", "middleware_config_sha256": "ab" * 32,
+    "rate_profile": "burst:4", "fragment_bytes": "mtu", "instances": 10, "topics": 2, "writers": 2,
+    "discovery": "multicast", "publish_mode": "asynchronous", "flow_bytes": 2048, "flow_period_ms": 50,
+    "realtime_priority": 10, "lock_memory": True, "dscp": 46, "layout": "same", "ip_families": "ipv6",
+    "policies": 3, "link": {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0}, "cpu_quota": 1.0,
+    "placement": "packed", "nodes": 4, "background": {"flows": 3, "kind": "udp", "rate_mbit": 2, "cpus": []},
+}  # fmt: skip
+"""For each setting that neither the application nor its flow sets, a value other than the usual one."""
+
+
+def folder(path, count, cpu_model="Cortex-A72", **settings):
+    """Write a run folder with valid trials of the flow."""
+    path.mkdir()
+    (path / "campaign.json").write_text(
+        json.dumps(
+            {"schema": 2, "testbed": {"name": "lab", "facts": {"cpu_model": cpu_model, "cpu_count": 4}}}
+        )
+    )
+    record = {
+        "schema": 2, "testbed": "lab", "network": "host", "network_label": "host", "test": "paced",
+        "payload_bytes": 1024, "rate": 100.0, "publishers": 1, "subscribers": 1, "nodes": 2, "placement": "spread",
+        "transport": "unicast", "reliability": "reliable", "middleware": "cyclonedds", "qos": "strict-reliable",
+        "batch_bytes": 0, "discovery": "auto", "receive_mode": "listener", "security": "none", "layout": "split",
+        "link": {"rate_mbit": None, "loss_percent": 0, "delay_us": 0}, "attempt": 1, "valid": True,
+        "delay_p99_us": 800.0, "achieved_rate_percent": 100.0,
+    }  # fmt: skip
+    lines = [
+        json.dumps(
+            record | settings | {"trial_id": f"{path.name}-{n}", "cell_id": path.name, "repetition": n}
+        )
+        for n in range(count)
+    ]
+    (path / "trials.jsonl").write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def used(found):
+    return [len(trials) for option in found.options for trials in option.trials.values()]
+
+
+def test_every_setting_that_nothing_chooses_has_an_example_here():
+    assert {*evidence.ENVIRONMENT, "background"} - {*workloads.OPTIONS, "machine"} == set(OTHER_VALUE)
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_VALUE))
+def test_trials_that_differ_in_a_setting_are_never_repetitions_of_one_configuration(tmp_path, name):
+    folders = [folder(tmp_path / "a", 3), folder(tmp_path / "b", 2, **{name: OTHER_VALUE[name]})]
+    found = evidence.of_folders(APPLICATION, folders)
+    assert used(found) == [3]
+    assert any(note.startswith("2 trials") and name in note for note in found.notes)
+
+
+def test_trials_of_different_machines_are_not_pooled(tmp_path):
+    folders = [folder(tmp_path / "a", 2), folder(tmp_path / "b", 3, cpu_model="Cortex-A76")]
+    found = evidence.of_folders(APPLICATION, folders)
+    assert used(found) == [3]
+    assert found.notes == ("2 trials are left out: most others differ from them in machine",)
+
+
+def test_trials_of_one_environment_are_pooled(tmp_path):
+    found = evidence.of_folders(APPLICATION, [folder(tmp_path / "a", 2), folder(tmp_path / "b", 3)])
+    assert (used(found), found.notes) == ([5], ())
+
+
+def test_choices_have_values_that_applications_may_have():
+    assert set(applications.allowed(APPLICATION)) == set(applications.CHOSEN) - {"reliability"}
