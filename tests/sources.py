@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import versions
+from tests.conftest import SOURCES_MISSING
 from tests.published_data import VARIABLE
 
 KUBE_ROUTER = {
@@ -30,6 +31,6 @@ def archives(names: Mapping[str, str]) -> dict[str, Path]:
     folder = Path(os.environ.get(VARIABLE, ""), "sources")
     if VARIABLE not in os.environ or not all((folder / name).is_file() for name in names.values()):
         pytest.skip(
-            f"sources are missing: set {VARIABLE} to a folder with sources/{next(iter(names.values()))}"
+            f"{SOURCES_MISSING}: set {VARIABLE} to a folder with sources/{next(iter(names.values()))}"
         )
     return {name: folder / archive for name, archive in names.items()}

@@ -126,15 +126,16 @@ class Axis:
             return ""
         if self.model and not isinstance(value, Strict):
             try:
-                value = self._parsed(self.model, value)
+                value = self.parsed(value)
             except ValueError:
                 return f"{self.name} {value}"
         return self.describe("+".join(value) if isinstance(value, tuple) else value)
 
-    def _parsed(self, model: type[Strict], value: Any) -> Any:
-        if value == "none":
+    def parsed(self, value: Any) -> Any:
+        """Return a value with parts from a record or from the tidy table, which has it as text. Raises ValueError."""
+        if self.model is None or value in (None, "none"):
             return self.default
-        return model.model_validate(json.loads(value) if isinstance(value, str) else value)
+        return self.model.model_validate(json.loads(value) if isinstance(value, str) else value)
 
 
 @cache

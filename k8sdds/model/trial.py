@@ -455,6 +455,7 @@ class Cell(Strict):
         Axis(
             MACHINE,
             named("layout"),
+            named=True,
             values=Layout,
             several=False,
             of_experiment=True,

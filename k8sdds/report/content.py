@@ -193,6 +193,11 @@ class Content:
             text = known.get(name) or str(name)
         return f"{text} · {STAND_IN_NOTE}" if self._has_stand_in else text
 
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether the links between nodes are veth pairs of one machine, in the lab or between local nodes."""
+        return self.testbed.startswith("lab") or "nodes share one kernel" in self.testbed
+
     @cached_property
     def _has_stand_in(self) -> bool:
         """Whether another program ran in place of RTI PerfTest."""

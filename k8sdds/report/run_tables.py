@@ -11,6 +11,7 @@ from typing import Any
 
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, test_of
@@ -42,7 +43,7 @@ class RunTable:
 
     def text(self) -> list[list[str]]:
         """Return the cells as text, the head first, with one decimal as papers print it."""
-        head = ["network", *(payload(payload) for payload in self.payloads)]
+        head = ["network", *(payload(size) for size in self.payloads)]
         return [head, *([label, *(_one_decimal(value) for value in values)] for label, values in self.rows)]
 
 

@@ -6,15 +6,19 @@ repetition there are no intervals, so the summary gives numbers without interpre
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from k8sdds import workloads
 from k8sdds.analysis import background_cost, capacities, contrast, limit, missing, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.model.axis import payload
+from k8sdds.model.link import Link, Offloads
+from k8sdds.model.trial import AXES
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting
@@ -110,7 +114,7 @@ def caveats(content: Content) -> list[str]:
         )
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
-    notes += _missing(content) + _delay_methods(content)
+    notes += _missing(content) + _delay_methods(content) + _links_of_tcp(content)
     with_warnings = sum(1 for trial in content.best if trial["warnings"])
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
@@ -148,6 +152,34 @@ def _delay_methods(content: Content) -> list[str]:
         }.get(method, method)
         texts.append(f"{text} ({formats.count(n, 'trial')})")
     return [f"Delays were measured {formats.join(texts)}."] if texts else []
+
+
+def _links_of_tcp(content: Content) -> list[str]:
+    """State how large the packets of TCP tests were on the links between nodes, which decides what an overlay costs."""
+    texts = []
+    for link, n in Counter(row["link"] for row in content.best if _is_tcp(row["test"])).items():
+        offloads = _offloads(link)
+        if offloads.tso is False:
+            packets = "were at most as large as the MTU, as between Ethernet cards"
+        elif content.on_one_machine:
+            packets = "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each"
+        else:
+            packets = "were as large as the network cards made them"
+        texts.append(
+            f"{packets} ({offloads.describe() or 'offloads unchanged'}; {formats.count(n, 'trial')})"
+        )
+    return [f"TCP packets on the links {formats.join(texts)}."] if texts else []
+
+
+def _offloads(link: str | None) -> Offloads:
+    with contextlib.suppress(ValueError):
+        parsed: Link = AXES["link"].parsed(link)
+        return parsed.offloads
+    return Offloads()
+
+
+def _is_tcp(test: str) -> bool:
+    return test in workloads.WORKLOADS and workloads.find(test).tcp
 
 
 def _no_result(content: Content) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from k8sdds.model.trial import participants
@@ -12,6 +13,13 @@ LAYOUTS = {
     "same": "all participants on one core",
     "free": "not pinned: the scheduler decides",
 }
+
+STEERED = "split"
+"""The layout in which the receive work of a node is steered to the cores of its participants. A core of another machine
+does it on a real cluster, never that of the sender."""
+
+NOT_STEERED = "00000000"
+"""Mask of a node that does not steer packets."""
 
 MIN_CORES_FOR_HARNESS = 4
 """With at least this many cores, the last one is reserved for k8sdds itself."""
@@ -58,6 +66,26 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
     for i, name in enumerate(subs):
         cpus[name] = (for_subs[i % len(for_subs)],)
     return Layout(cpus, harness, len(pubs) > len(for_pubs) or len(subs) > len(for_subs))
+
+
+def steering(name: str, layout: Layout, node_of: Mapping[str, str]) -> dict[str, str]:
+    """Return the mask of cores to which each node steers received packets (RPS); mask 0: it does not steer them.
+
+    Args:
+        name: Name of the core layout.
+        layout: Cores of the participants.
+        node_of: Participant to node.
+    """
+    cpus: dict[str, set[int]] = {node: set() for node in node_of.values()}
+    if name == STEERED:
+        for participant, node in node_of.items():
+            cpus[node].update(layout.cpus.get(participant) or ())
+    return {node: mask(tuple(used)) for node, used in cpus.items()}
+
+
+def steers(cpu_mask: str) -> bool:
+    """Return whether a node with this mask steers packets."""
+    return cpu_mask != NOT_STEERED
 
 
 def mask(cpus: tuple[int, ...]) -> str:

@@ -124,7 +124,7 @@ def test_a_campaign_sets_policies_and_places_pods_on_one_node(switched: Switched
     without, selected, together, tuned = (
         by_setting[setting]
         for setting in (
-            (None, "spread", None), (40, "spread", None), (None, "same-node", None), (None, "spread", "tcp-buffers"),
+            (0, "spread", "none"), (40, "spread", "none"), (0, "same-node", "none"), (0, "spread", "tcp-buffers"),
         )
     )  # fmt: skip
     settings_seen = {settings["net.ipv4.tcp_rmem"] for settings in tuned["node_settings"].values()}

@@ -6,10 +6,11 @@ import json
 import subprocess
 from pathlib import Path
 
-from k8sdds.model.link import Link, Offloads
+from k8sdds.model.link import CARD, Link, Offloads
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
+from k8sdds.testbeds.lab.topology import SWITCH
 from tests.conftest import Command
 from tests.lab.conftest import cell, enter, json_of
 
@@ -83,3 +84,21 @@ def test_a_campaign_sweeps_the_mtu_and_records_it(k8sdds: Command, tmp_path: Pat
     assert (seen["mtu_bytes"], seen["generic-receive-offload"]) == (9000, True)
     # A message of a sample in one packet instead of six costs fewer headers on the wire.
     assert trials[9000]["wire_bytes_per_payload_byte"] + 0.05 < trials[1500]["wire_bytes_per_payload_byte"]
+
+
+def test_the_switch_has_no_packet_filters_and_nodes_have_those_of_real_nodes(lab: Lab) -> None:
+    lab.up([cell("flannel-vxlan"), cell("host")])
+    for lab_network in lab.networks.values():
+        for family in ("iptables", "ip6tables", "arptables"):
+            path = f"/proc/sys/net/bridge/bridge-nf-call-{family}"
+            assert lab_network.sandbox.run(["cat", path], netns=SWITCH).strip() == "0"
+    pod_network = next(item for item in lab.networks.values() if item.plan.key.network == "flannel-vxlan")
+    path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+    assert pod_network.sandbox.run(["cat", path], netns="node0").strip() == "1"
+
+
+def test_tcp_on_links_of_the_lab_has_packets_as_between_ethernet_cards(lab: Lab) -> None:
+    networks = ("flannel-hostgw", "flannel-vxlan")
+    lab.up([cell(name, link=Link(offloads=CARD)) for name in networks])
+    for lab_network in lab.networks.values():
+        assert 1400 < stream(lab_network) <= 1514

@@ -23,11 +23,11 @@ def test_a_campaign_sweeps_tuning_sets(k8sdds: Command, tmp_path: Path) -> None:
     done = k8sdds("run", str(tmp_path / "t.yaml"), "-o", "run")
     assert done.returncode == 0, done.stderr
     trials = {trial.get("tuning"): trial for trial in RunFolder(tmp_path / "run").attempts()}
-    assert set(trials) == {None, "tcp-buffers"} and all(trial["valid"] for trial in trials.values())
+    assert set(trials) == {"none", "tcp-buffers"} and all(trial["valid"] for trial in trials.values())
     seen = trials["tcp-buffers"]["node_settings"]
     assert set(seen) == {"node0", "node1", "pub0", "sub0"}
     assert {place["net.ipv4.tcp_rmem"] for place in seen.values()} == {"4096 131072 16777216"}
-    assert "node_settings" not in trials[None]
+    assert "node_settings" not in trials["none"]
     assert (SYSCTLS / "tcp_rmem").read_text() == before, "this machine is unchanged"
     assert "tuning tcp-buffers" in k8sdds("report", "run").stdout
 

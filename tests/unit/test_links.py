@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from k8sdds.analysis import conditions
-from k8sdds.campaign import experiments
+from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.link import Bond, Link, LinkChoice, Offloads, parse_features
+from k8sdds.model.link import CARD, Bond, Link, LinkChoice, Offloads, parse_features
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import NETWORKS, find
-from k8sdds.system import kernel_features
+from k8sdds.system import kernel_features, yaml_text
 from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds.lab import card_offloads
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.preflight import needed_features
 
@@ -151,3 +152,24 @@ def test_tables_name_the_links() -> None:
     text = '{"rate_mbit":null,"loss_percent":0,"delay_us":0,"mtu":9000,"offloads":{"tso":false}}'
     assert conditions.describe({"link": text}) == "links MTU 9000, tso off"
     assert conditions.describe({"link": '{"rate_mbit":100,"lag":2}'}) == "links 100 Mbit/s, LAG of 2"
+
+
+def resolved(link: dict[str, Any]) -> Experiment:
+    """Return an experiment with a DDS and a TCP test in one sweep, as the lab resolves it."""
+    sweep = {"networks": ["host"], "test": ["throughput", "tcp-stream"]}
+    data = {"name": "x", "link": link, "sweeps": [sweep]}
+    return card_offloads.resolved(Experiment.model_validate(data, context=experiments.KNOWN))
+
+
+def test_links_of_tcp_tests_have_the_offloads_of_a_card_in_the_lab() -> None:
+    by_test = {cell.test: cell for cell in expand(resolved({"rate_mbit": 1000})).cells}
+    assert by_test["throughput"].link == Link(rate_mbit=1000)
+    assert by_test["tcp-stream"].link == Link(rate_mbit=1000, offloads=CARD)
+
+
+def test_offloads_of_an_experiment_replace_those_of_a_card() -> None:
+    # The experiment.yaml of each run folder lists all defaults, so that older ones give the cells that they gave.
+    assert {cell.link for cell in expand(resolved({"offloads": [{}]})).cells} == {Link()}
+    text = start.experiment_yaml(resolved({}))
+    again = Experiment.model_validate(yaml_text.load(text, "experiment.yaml"), context=experiments.KNOWN)
+    assert expand(again).cells == expand(resolved({})).cells

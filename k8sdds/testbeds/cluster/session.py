@@ -40,6 +40,7 @@ from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.policies import Policies
 from k8sdds.testbeds.cluster.services import ServicePods
+from k8sdds.testbeds.cluster.steering import Steering
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.fingerprint import Probed
 from k8sdds.testbeds.profiling import Profiler
@@ -115,6 +116,7 @@ class ClusterSession:
         self._cluster = selected.name
         """Name of the cluster; empty: k8sdds did not deploy it."""
         self._tuning = NodeTuning(selected.name, (trial.cell for trial in trials))
+        self._steering = Steering(selected.name, nodes or ())
         self._policies = Policies(client, namespace, self._pods, self._probes)
         self._services = Services(client, namespace, self._pods, self._probes)
         self._needed_pods = ServicePods(client)
@@ -417,6 +419,7 @@ class ClusterSession:
             execs.append(
                 ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
             )
+        not_steered = self._steering.apply(trial.cell, layout, {name: pod.node for name, pod in pods.items()})
         on_schedule = workloads.find(trial.cell.test).load(trial.cell).on_schedule
         compares_clocks = on_schedule and len(clocks.machines(pods)) > 1
         before = self._read_clocks(pods) if compares_clocks else {}
@@ -455,7 +458,7 @@ class ClusterSession:
         no_profile = (
             profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
         )
-        notes = filter(None, (f"{UNPROVEN}: {unproven}" if unproven else "", no_profile))
+        notes = filter(None, (f"{UNPROVEN}: {unproven}" if unproven else "", no_profile, not_steered))
         warnings = (*measurement.warnings, *notes)
         return replace(measurement, **counters, warnings=warnings)
 
@@ -496,6 +499,7 @@ class ClusterSession:
             steps.callback(self._probes.close)
             steps.callback(self._pods.close)
             steps.callback(self._tuning.provide, NodeSettings())
+            steps.callback(self._steering.close)
             steps.callback(self._policies.remove)
             if not self._namespace.owned:
                 steps.callback(self._services.remove)

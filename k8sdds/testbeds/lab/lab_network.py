@@ -371,33 +371,32 @@ class LabNetwork:
         """Return the (user, system) CPU time of the network's daemons so far, in seconds."""
         return daemons.cpu_s(self._daemons)
 
-    def apply_core_layout(self, layout: core_layout.Layout, steer_packets: bool) -> str:
+    def apply_core_layout(self, name: str, layout: core_layout.Layout) -> str:
         """Move each node's work to the cores of its participants: its daemon and its received packets.
 
         Args:
+            name: Name of the core layout, which decides whether packets are steered (RPS).
             layout: Cores of the participants.
-            steer_packets: Whether packets are steered (RPS); else their steering is switched off.
 
         Returns:
             Why packets cannot be steered, or an empty string.
         """
-        masks: dict[str, str] = {}
         pinned: dict[str, tuple[int, ...]] = {}
         for node in self.plan.topology.nodes:
             pods = self.plan.topology.pods_on(node)
             cpus = {cpu for pod in pods for cpu in layout.cpus.get(pod.name) or ()}
             pinned[node.name] = tuple(sorted(cpus))
-            masks[node.name] = core_layout.mask(pinned[node.name] if steer_packets else ())
         daemons.pin(self._daemons, pinned)
-        for name, mask in masks.items():
-            if self._steering.get(name, core_layout.mask(())) == mask:
+        node_of = {pod.name: f"node{pod.node}" for pod in self.plan.topology.pods}
+        for node_name, mask in core_layout.steering(name, layout, node_of).items():
+            if self._steering.get(node_name, core_layout.NOT_STEERED) == mask:
                 continue
             try:
                 for device in ports(self.plan.key.link):
-                    self._link_file(name, f"{device}/queues/rx-0/rps_cpus").write_text(mask)
+                    self._link_file(node_name, f"{device}/queues/rx-0/rps_cpus").write_text(mask)
             except OSError as error:
                 return f"receive packet steering is not writable: {error.strerror}"
-            self._steering[name] = mask
+            self._steering[node_name] = mask
         return ""
 
     def close(self) -> None:
@@ -411,9 +410,10 @@ def _ping_headers_bytes(address: str) -> int:
 
 def _sysctls(namespace: str, sysctls: Sequence[tuple[str, str, str]], then: str = "") -> str:
     """Return the line of a shell script that sets a namespace's sysctls."""
-    commands = "; ".join(
-        f"echo {value} > /proc/sys/{key.replace('.', '/')}"
-        for owner, key, value in sysctls
-        if owner == namespace
-    )
+    paths = {
+        f"/proc/sys/{key.replace('.', '/')}": value for owner, key, value in sysctls if owner == namespace
+    }
+    # The keys of br_netfilter are missing if it is not loaded, and the switch needs them only if it is.
+    condition = "[ ! -e {0} ] || " if namespace == SWITCH else ""
+    commands = "; ".join(f"{condition.format(path)}echo {value} > {path}" for path, value in paths.items())
     return f"nsenter --net=/run/netns/{namespace} sh -e -c '{commands}{then}'\n"

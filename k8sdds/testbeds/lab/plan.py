@@ -15,7 +15,7 @@ from k8sdds.networks import find
 from k8sdds.networks.common import services
 from k8sdds.networks.datapath import Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
-from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
+from k8sdds.testbeds.lab.topology import SWITCH, SWITCH_SYSCTLS, LabNetworkKey, links, topology_of
 from k8sdds.workloads.tools import transactions
 
 COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o")
@@ -55,6 +55,7 @@ def make_plan(cell: Cell) -> Plan:
         sysctls=(
             *_ipv6_sysctls(namespaces, cell.ip_families),
             *datapath.sysctls,
+            *((SWITCH, *setting) for setting in SWITCH_SYSCTLS),
             *((name, *setting) for name in namespaces if name != SWITCH for setting in settings.items()),
         ),
         batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),
@@ -120,7 +121,9 @@ def script(plan: Plan) -> str:
 
 def _set(sysctl: tuple[str, str, str]) -> str:
     namespace, key, value = sysctl
-    return f"ip netns exec {namespace} sysctl -qw {key}={value}"
+    # The keys of br_netfilter are missing if it is not loaded, and the switch needs them only if it is.
+    ignoring_missing = "e" if namespace == SWITCH else ""
+    return f"ip netns exec {namespace} sysctl -q{ignoring_missing}w {key}={value}"
 
 
 def _batch(batch: Batch) -> list[str]:

@@ -37,7 +37,17 @@ from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, core_layout, fingerprint, interface_bytes, repetitions
-from k8sdds.testbeds.lab import capture, facts, places, pod_starts, preflight, records, runner, services
+from k8sdds.testbeds.lab import (
+    capture,
+    card_offloads,
+    facts,
+    places,
+    pod_starts,
+    preflight,
+    records,
+    runner,
+    services,
+)
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, ports
@@ -87,8 +97,11 @@ class Lab:
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Choose an engine for each network that this machine supports; no network is removed."""
-        return networks.with_engines(experiment, kernel_features.available), []
+        """Choose an engine for each network that this machine supports, and offloads; no network is removed."""
+        experiment = networks.with_engines(experiment, kernel_features.available)
+        if kernel_features.available(kernel_features.OFFLOADS):
+            experiment = card_offloads.resolved(experiment)
+        return experiment, []
 
     def interference(self) -> list[str]:
         """Return current conditions that may disturb a campaign, one message each."""
@@ -291,7 +304,7 @@ class Lab:
         lab_network, layout = self.networks[key], self._layout(trial.cell)
         pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
         lab_network.write_private_files(launches)
-        not_steered = lab_network.apply_core_layout(layout, steer_packets=trial.cell.layout == "split")
+        not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
         participants = [launch.participant for launch in launches]
         senders = {lab_network.node_of(p.name) for p in participants if p.publishes}
         receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.publishes or p.subscribes}

@@ -233,6 +233,37 @@ def test_the_clocks_that_measured_delays_are_stated(tmp_path):
     assert f"one-way, by a clock that all participants share ({len(items) - 3} trials)" in note
 
 
+@pytest.mark.parametrize(
+    ("testbed", "offloads", "expected"),
+    [
+        ("lab", {"gro": True, "tso": False}, "as between Ethernet cards (gro on, tso off; 4 trials)"),
+        ("lab", {}, "had up to 64 KiB, because veth pairs segment nothing"),
+        ("cluster", {}, "as large as the network cards made them (offloads unchanged; 4 trials)"),
+    ],
+)
+def test_how_large_the_packets_of_tcp_were_is_stated(tmp_path, testbed, offloads, expected):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host", "flannel-vxlan"), payloads=(64,)))
+    items = [
+        item | {"test": "tcp-stream", "testbed": testbed, "link": item["link"] | {"offloads": offloads}}
+        for item in run.attempts()[:4]
+    ]
+    (run.path / "trials.jsonl").unlink()
+    run.append_attempts(items)
+    campaign = json.loads((run.path / "campaign.json").read_text())
+    (run.path / "campaign.json").write_text(
+        json.dumps(campaign | {"testbed": {"name": testbed, "facts": {}}})
+    )
+    (note,) = (
+        text for text in summary.caveats(content.read(RunFolder(run.path))) if text.startswith("TCP packets")
+    )
+    assert expected in note
+
+
+def test_reports_without_tcp_tests_do_not_mention_its_packets(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
+    assert not any("TCP" in note for note in summary.caveats(content.read(run)))
+
+
 def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
     items = [
