@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -83,7 +84,9 @@ def test_commands_that_change_the_cluster_refuse_and_a_forced_switch_ends_the_ca
         message = " ".join(errors.split())
         assert process.returncode == 5, message
         assert "the network of the cluster was changed while the campaign ran" in message
-        assert "flannel-vxlan was replaced by flannel-hostgw" in message and "dmesg" not in message
+        # Depends on how far the switch was when the campaign noticed.
+        assert re.search("flannel-vxlan was (removed|replaced by flannel-hostgw);", message), message
+        assert "dmesg" not in message
         assert held_leases(one_machine) == []
         # The campaign leaves the network that somebody else has installed.
         same = one_machine.k8sdds(*switch)

@@ -114,7 +114,7 @@ def deployed(network: str, uid: str = "1", generation: int = 1) -> dict[str, Any
     [
         ([deployed("flannel-vxlan"), OTHER], ""),
         ([deployed("kube-router", uid="8")], "flannel-vxlan was replaced by kube-router"),
-        ([OTHER], "flannel-vxlan was replaced by no network"),
+        ([OTHER], "flannel-vxlan was removed"),
         (
             [deployed("flannel-vxlan", uid="8")],
             "flannel-vxlan was installed again or updated (kube-flannel/flannel-vxlan)",

@@ -45,11 +45,13 @@ class InstalledSoftware:
         """Describe how the network of the other reading differs; empty: it does not, or is not readable."""
         if self.agents is None or other.agents is None or self.agents == other.agents:
             return ""
-        names = [", ".join(each.networks or each.agents or ()) or "no network" for each in (self, other)]
-        if names[0] != names[1]:
-            return f"{names[0]} was replaced by {names[1]}"
+        before, after = (", ".join(each.networks or each.agents or ()) for each in (self, other))
+        if not after:
+            return f"{before} was removed"
+        if before != after:
+            return f"{before or 'no network'} was replaced by {after}"
         changed = [name for name, version in self.agents.items() if other.agents.get(name) != version]
-        return f"{names[0]} was installed again or updated ({', '.join(changed)})"
+        return f"{after} was installed again or updated ({', '.join(changed)})"
 
 
 def read(client: KubernetesClient, nodes: Sequence[NodeInfo], with_images: bool = True) -> InstalledSoftware:
