@@ -212,12 +212,12 @@ def detected() -> str:
         names = ", ".join([f"`{plugin.name}`", *modes])
         kinds = (("annotation", plugin.annotations), ("label", plugin.labels), ("condition", plugin.reasons))
         signs = [f"{kind} `{sign}`" for kind, signs in kinds for sign in signs]
-        signs += [f"DaemonSet `{name}`" for name in plugin.daemonsets]
         signs += [f"image `{image}`" for image in plugin.images]
-        rows.append(
-            (plugin.title, names, ", ".join(signs), ", ".join(f"`{name}`" for name in plugin.config_maps))
-        )
-    return _table(("plugin", "names", "signs", "ConfigMaps with the mode"), rows)
+        agents = [f"DaemonSet `{name}`" for name in (*plugin.daemonsets, *plugin.agents)]
+        agents += [f"the process of {name}" for name in plugin.embedded]
+        config_maps = ", ".join(f"`{name}`" for name in plugin.config_maps)
+        rows.append((plugin.title, names, ", ".join(agents), ", ".join(signs), config_maps))
+    return _table(("plugin", "names", "agent", "signs", "ConfigMaps with the mode"), rows)
 
 
 def declared_differences() -> str:

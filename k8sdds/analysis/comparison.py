@@ -11,11 +11,12 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds.analysis import capacities, missing, overhead, tests
 from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
+from k8sdds.analysis.network_software import network_software
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.tests import Contrast
 from k8sdds.results.metrics import METRICS
@@ -74,6 +75,8 @@ class Comparison:
     """Percentiles that a side has too few values for: `quantity`, `reason` and the number of `cells`."""
     capacities: tuple[Row, ...] = ()
     """Capacities of both sides, as rows from `capacities.changes`."""
+    software: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
+    """By network: the components of its software, each in A and B; None: this side does not have or name it."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,15 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
     shared = sorted((key for key in cells_a if key in cells_b), key=lambda key: _position(cells_a[key]))
     searched = tuple(capacities.changes(a.capacities, b.capacities, match_networks))
     if not shared and searched:
-        return Comparison([], differing, len(cells_a), len(cells_b), "by intervals", capacities=searched)
+        return Comparison(
+            [],
+            differing,
+            len(cells_a),
+            len(cells_b),
+            "by intervals",
+            capacities=searched,
+            software=_software(a, b, match_networks),
+        )
     if not shared:
         raise InputError(
             f"{a.name} and {b.name} have no cell in common",
@@ -177,7 +188,8 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
     few = tuple({"quantity": name, "reason": why, "cells": cells} for (name, why), cells in unknown.items())
-    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few, searched)
+    software = _software(a, b, match_networks)
+    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few, searched, software)
 
 
 def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
@@ -224,6 +236,23 @@ def _cells(
                 label = row[UNIT] if match_networks else None
                 cells[(label, *((name, row[name]) for name in matched))].append(row)
     return dict(cells_a), dict(cells_b), differing
+
+
+def _software(a: Side, b: Side, match_networks: bool) -> dict[str, dict[str, tuple[str | None, str | None]]]:
+    """Return the software of the networks that both sides have; without matching, that of each side's own network."""
+    labels_a, labels_b = ({row[UNIT] for row in side.rows} for side in (a, b))
+    found = {}
+    for label in (
+        sorted(labels_a & labels_b) if match_networks else [f"{a.label or 'A'} and {b.label or 'B'}"]
+    ):
+        own = [
+            network_software(row for row in side.rows if not match_networks or row[UNIT] == label)
+            for side in (a, b)
+        ]
+        names = dict.fromkeys([*own[0], *own[1]])
+        if names:
+            found[label] = {name: (own[0].get(name), own[1].get(name)) for name in names}
+    return found
 
 
 def _position(rows: list[Row]) -> tuple[Any, ...]:

@@ -57,7 +57,7 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     """
     expansion = _fit_to_testbed(request, testbed, display)
     preflight.refuse(preflight.check(expansion, testbed))
-    _announce(expansion, testbed, display)
+    _announce(expansion, testbed, request.seed, display)
     if request.dry_run:
         display.line(
             f"Dry run: all checks passed, nothing was measured. The run folder would be {request.folder}"
@@ -103,10 +103,11 @@ def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Exp
     return expand(experiment)
 
 
-def _announce(expansion: Expansion, testbed: Testbed, display: Display) -> None:
-    trials = len(expansion.trials(testbed.name))
+def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> None:
+    trials = expansion.trials(testbed.name)
     first = " in the first round" if expansion.first else ""
-    display.announce(f"{expansion.experiment.name}: {trials} trials{first}", preflight.estimate_s(expansion))
+    estimate_s = preflight.estimate_s(expansion) + testbed.preparation_s(testbed.blocks(trials, seed))
+    display.announce(f"{expansion.experiment.name}: {len(trials)} trials{first}", estimate_s)
     if isinstance(experiment := expansion.experiment, ApplicationExperiment):
         display.line(_configurations(experiment, expansion))
     for line in _sizes(expansion):

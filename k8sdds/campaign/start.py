@@ -14,7 +14,7 @@ from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.launches import create_keyring
 from k8sdds.campaign.preflight import refuse
-from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare
+from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare, prepared_facts
 from k8sdds.middleware import config
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
@@ -139,8 +139,9 @@ def _campaign_json(
 ) -> dict[str, Any]:
     """Return the content of campaign.json, without programs and DDS Security."""
     networks = network_facts(trials)
-    for label, trial in {trial.cell.network_label: trial for trial in reversed(trials)}.items():
-        networks[label] |= session.network_facts(trial) | session.link_facts(trial)
+    # Those of later blocks are recorded when they are prepared.
+    for label, facts in prepared_facts(session, blocks[0]).items():
+        networks[label] |= facts
     return {
         "schema": SCHEMA,
         "campaign": name,

@@ -23,7 +23,7 @@ from k8sdds.perftest import command
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import RunFolder, utc_now
 from k8sdds.system import faults
-from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed
+from k8sdds.system.errors import Aborted, InvalidTrials, NetworkChanged, PartFailed
 from k8sdds.testbeds import Block, Session, Testbed
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ After that, it is not an accident, and another repetition does not help.
 """
 MAX_OUTAGE_S = 600
 """How long after the first failure a block is prepared again. A repetition can take minutes on a cluster."""
+
+
+PREPARED = "fidelity"
+"""A fact of every network that was prepared."""
 
 
 class Observer(Protocol):
@@ -118,6 +122,11 @@ class Campaign:
                 while added := self._added():
                     for block in added:
                         self._measure_block(block)
+            except NetworkChanged as failure:
+                raise Aborted(
+                    f"{failure.message}; the results so far are kept",
+                    f"{failure.remedy}; continue: k8sdds run --resume {self.run.path}",
+                ) from failure
             except PartFailed as failure:
                 raise Aborted(
                     f"{failure.message}; the results so far are kept",
@@ -150,7 +159,11 @@ class Campaign:
             for index, block in enumerate(self._testbed.blocks(trials, seed), len(self._blocks))
         ]
         known = self.run.networks
-        new = {label: facts for label, facts in network_facts(trials).items() if label not in known}
+        new = {
+            label: facts
+            for label, facts in network_facts(trials).items()
+            if "name" not in known.get(label, {})
+        }
         self.run.append_plan(**plan_json(blocks), networks=new)
         self._blocks += blocks
         self._trials += trials
@@ -189,7 +202,19 @@ class Campaign:
         started = time.monotonic()
         session = prepare(self._testbed, block, self._observer)
         self.run.append_event("prepared", block=block.index, took_s=round(time.monotonic() - started, 3))
+        self._record_networks(session, block)
         return session
+
+    def _record_networks(self, session: Session, block: Block) -> None:
+        """Record the facts of the networks of a block that were not prepared before."""
+        known = self.run.networks
+        new = {
+            label: facts
+            for label, facts in prepared_facts(session, block).items()
+            if PREPARED not in known.get(label, {})
+        }
+        if new:
+            self.run.append_plan({}, [], networks=new)
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> bool:
         """Make one attempt at a trial; return whether no part of the testbed failed."""
@@ -313,10 +338,17 @@ def network_facts(trials: Sequence[Trial]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def prepared_facts(session: Session, block: Block) -> dict[str, dict[str, Any]]:
+    """Return what is known of the networks of a prepared block, by label."""
+    first = {trial.cell.network_label: trial for trial in reversed(block.trials)}
+    return {label: session.network_facts(trial) | session.link_facts(trial) for label, trial in first.items()}
+
+
 def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
     """Prepare a block, again if a part of it fails meanwhile, and report how long it took.
 
     Raises:
+        NetworkChanged: Somebody else changed the network.
         PartFailed: Parts failed `MAX_FAILURES` times in succession, or for longer than `MAX_OUTAGE_S`.
     """
     started = time.monotonic()
@@ -325,6 +357,8 @@ def prepare(testbed: Testbed, block: Block, observer: Observer) -> Session:
         try:
             session = testbed.prepare(block)
             break
+        except NetworkChanged:
+            raise
         except PartFailed as failure:
             failed_at.append(time.monotonic())
             if len(failed_at) == MAX_FAILURES or failed_at[-1] > failed_at[0] + MAX_OUTAGE_S:

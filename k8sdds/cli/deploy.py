@@ -14,6 +14,7 @@ from k8sdds.cli.options import (
     AllowReboot,
     Concurrency,
     DryRun,
+    Force,
     Limit,
     ProfileName,
     Yes,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 def deploy(
     profile: ProfileName,
     yes: Yes = False,
+    force: Force = False,
     limit: Limit = None,
     allow_reboot: AllowReboot = False,
     accept_new_host_keys: AcceptKeys = False,
@@ -61,7 +63,7 @@ def deploy(
     if dry_run and not flow.machines_exist(loaded):
         _show_local_nodes_plan(loaded, as_json)
         return
-    options = flow.Options(limit or (), allow_reboot, dry_run, accept_new_host_keys, concurrency)
+    options = flow.Options(limit or (), allow_reboot, dry_run, accept_new_host_keys, concurrency, force)
     deployed = flow.deploy(loaded, options, _Terminal(yes))
     if dry_run:
         if deployed.missing:

@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, ProfileName, Yes, load_profile
-from k8sdds.cli.terminal import confirm, console
+from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Force, ProfileName, Yes, load_profile
+from k8sdds.cli.terminal import confirm, console, print_note
 from k8sdds.testbeds import selection
 
 
 def destroy(
     profile: ProfileName,
     yes: Yes = False,
+    force: Force = False,
     purge: Annotated[
         bool,
         typer.Option(
@@ -29,8 +30,8 @@ def destroy(
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)
-    options = flow.Options(purge, accept_new_host_keys, concurrency, dry_run)
-    destroyed = flow.destroy(loaded, options, lambda question: confirm(question, yes), Progress)
+    options = flow.Options(purge, accept_new_host_keys, concurrency, dry_run, force)
+    destroyed = flow.destroy(loaded, options, lambda question: confirm(question, yes), Progress, print_note)
     if dry_run and destroyed.changed:
         for action in destroyed.actions:
             console().print(f"would change {action.node}: {action.title}")

@@ -9,7 +9,7 @@ import typer
 
 from k8sdds.cli import list as list_command
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import AcceptKeys, DryRun, ProfileName, Yes, complete_networks
+from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, to_json
 from k8sdds.cli.terminal import confirm, print_note, print_text
 
@@ -118,6 +118,7 @@ def switch(
     profile: ProfileName,
     network: Name,
     yes: Yes = False,
+    force: Force = False,
     mtu: Mtu = None,
     interface: Interface = None,
     password_file: Password = None,
@@ -142,7 +143,7 @@ def switch(
         confirm(f"Install {network} on {loaded.name} and recreate every pod that uses the pod network?", yes)
 
     result = deployed_clusters.switch_and_verify(
-        loaded, new_network, accept_new_host_keys, print_note, dry_run, None if yes else ask
+        loaded, new_network, accept_new_host_keys, print_note, dry_run, None if yes else ask, force
     )
     if as_json:
         print_text(to_json(asdict(result)))

@@ -82,6 +82,10 @@ def complete_testbeds(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Go on although a campaign is running on the cluster, which then stops."),
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Print what would be done, and change nothing.", rich_help_panel=OUTPUT),

@@ -22,6 +22,7 @@ from k8sdds.deploy import (
     preflight,
     profiles,
     record,
+    running_campaigns,
     software,
     tuning,
 )
@@ -49,6 +50,8 @@ class Options:
     dry_run: bool = False
     accept_new_host_keys: bool = False
     concurrency: int = 20
+    force: bool = False
+    """Whether to change the cluster although a campaign is running on it."""
 
 
 class Interface(Protocol):
@@ -134,6 +137,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                 names = machines_to_reboot(part, machines, options.limit)
                 if names:
                     question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
+                    _refuse_campaigns(profile, connections, options, interface)
                     interface.confirm(question.format(", ".join(names)))
                     enable_memory_cgroup(names, machines, connections, interface.note)
                     part, machines = restrict(profile, survey(profile, connections), options.limit)
@@ -149,6 +153,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
                 if not create_nodes:
+                    _refuse_campaigns(profile, connections, options, interface)
                     interface.confirm_plan(actions, machines.notes)
                 for note in machines.notes:
                     interface.note(note)
@@ -158,6 +163,12 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
+
+
+def _refuse_campaigns(
+    profile: Profile, connections: Connections, options: Options, interface: Interface
+) -> None:
+    running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, interface.note)
 
 
 def machines_exist(profile: Profile) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from k8sdds.deploy import facts, network_install, profiles, record
+from k8sdds.deploy import facts, network_install, profiles, record, running_campaigns
 from k8sdds.deploy.deploy import survey
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_switch.switch import (
@@ -54,6 +54,7 @@ def switch_and_verify(
     progress: Progress,
     dry_run: bool = False,
     confirm: Callable[[SwitchResult], None] | None = None,
+    force: bool = False,
 ) -> SwitchResult:
     """Switch the cluster of a profile to another network and run the smoke test on it.
 
@@ -64,6 +65,7 @@ def switch_and_verify(
         progress: Receives progress messages.
         dry_run: Only return what would be done.
         confirm: Receives what would be done, if this is not nothing; raises to prevent it.
+        force: Whether to switch although a campaign is running on the cluster.
 
     Raises:
         InputError: The network does not fit the profile.
@@ -77,6 +79,7 @@ def switch_and_verify(
         survey(desired, connections).raise_problems(desired)
         if dry_run:
             return preview(profile, network, connections)
+        running_campaigns.refuse(connections.hosts[profile.control_plane.name], force, progress)
         if confirm is not None and (planned := preview(profile, network, connections)).changed:
             confirm(planned)
         result = switch(profile, network, connections, progress)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from k8sdds.deploy import local_nodes, profiles, record, tuning
+from k8sdds.deploy import local_nodes, profiles, record, running_campaigns, tuning
 from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.deploy import MachineSurvey, survey
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
@@ -116,6 +116,8 @@ class Options:
     concurrency: int = 20
     dry_run: bool = False
     """Whether to change nothing, and only return what would be done."""
+    force: bool = False
+    """Whether to destroy the cluster although a campaign is running on it."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def destroy(
     options: Options,
     confirm: Callable[[str], None],
     progress: Callable[[Sequence[Action]], AbstractContextManager[Observer]],
+    note: Callable[[str], None],
 ) -> Destroyed:
     """Destroy the cluster of a profile and delete its record; delete local nodes, restore other machines.
 
@@ -143,12 +146,14 @@ def destroy(
         options: The options of the command.
         confirm: Asks the user to confirm; raises if the answer is no, or cannot be given.
         progress: Shows the progress of a plan.
+        note: Receives notes.
 
     Raises:
-        PrerequisiteError: A machine cannot be reached or changed, or leftovers of the network remain.
+        PrerequisiteError: A campaign is running on the cluster, a machine cannot be reached or changed, or leftovers of
+            the network remain.
     """
     if profile.provider == "local":
-        return _delete_local_nodes(profile, options, confirm)
+        return _delete_local_nodes(profile, options, confirm, note)
     targets = profiles.targets(profile)
     with (
         record.locked(profile.name),
@@ -159,6 +164,7 @@ def destroy(
         if options.dry_run:
             return Destroyed(bool(actions), actions=actions)
         if actions:
+            running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, note)
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             confirm(f"Destroy cluster {profile.name} on these machines: {names}?")
             with progress(actions) as observer:
@@ -167,12 +173,19 @@ def destroy(
     return Destroyed(bool(actions), actions=actions)
 
 
-def _delete_local_nodes(profile: Profile, options: Options, confirm: Callable[[str], None]) -> Destroyed:
+def _delete_local_nodes(
+    profile: Profile, options: Options, confirm: Callable[[str], None], note: Callable[[str], None]
+) -> Destroyed:
     names = list(local_nodes.existing(profile))
     if not names and record.read(profile.name) is None:
         return Destroyed(False)
     if options.dry_run:
         return Destroyed(True, names)
+    if local_nodes.all_running(profile):
+        control_plane = profile.control_plane.name
+        targets = [target for target in profiles.targets(profile) if target.name == control_plane]
+        with Connections(targets) as connections:
+            running_campaigns.refuse(connections.hosts[control_plane], options.force, note)
     confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
     with record.locked(profile.name):
         local_nodes.delete(profile)

@@ -43,6 +43,7 @@ REMEDY_NOT_AN_API_SERVER = (
     "check `server` in the kubeconfig: it must be the URL of the API server, not of a proxy or a login page"
 )
 
+MERGE_PATCH = "application/merge-patch+json"
 CORE = "/api/v1"
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 """Largest answer: a list of 5000 pods has some 50 MB."""
@@ -99,7 +100,7 @@ class KubernetesClient:
         self.server = str(configuration.host)
         """URL of the API server."""
         self.calls: Counter[str] = Counter()
-        """Number of requests sent, retries included, by kind: get, create, delete, watch, exec."""
+        """Number of requests sent, retries included, by kind: get, create, delete, patch, watch, exec."""
         self.outage_timeout_s: float = FIRST_OUTAGE_TIMEOUT_S
         self.restore_connection: Callable[[], str | None] = lambda: None
         """Called when the API server cannot be reached, to start what leads to it again, such as a port forward.
@@ -166,6 +167,10 @@ class KubernetesClient:
                 # An earlier attempt created the object, but its response was lost.
                 return self.get(f"{path}/{body['metadata']['name']}")
             raise
+
+    def patch_once(self, path: str, body: dict[str, Any]) -> None:
+        """Merge fields into an object. In contrast to other requests, it is not repeated if the API server is away."""
+        self._send("PATCH", path, body, MERGE_PATCH)
 
     def delete(self, path: str, grace_s: int | None = None, **query: Any) -> None:
         """Start to delete an object. An object that does not exist is not an error."""
@@ -238,9 +243,11 @@ class KubernetesClient:
                 self.server = self.restore_connection() or self.server
                 self._restored_s = time.monotonic()
 
-    def _send(self, method: str, url: str, body: dict[str, Any] | None) -> bytes:
-        self.count({"GET": "get", "POST": "create", "DELETE": "delete"}[method])
-        headers = {**self.headers(), "Accept": "application/json", "Content-Type": "application/json"}
+    def _send(
+        self, method: str, url: str, body: dict[str, Any] | None, content_type: str = "application/json"
+    ) -> bytes:
+        self.count({"GET": "get", "POST": "create", "DELETE": "delete", "PATCH": "patch"}[method])
+        headers = {**self.headers(), "Accept": "application/json", "Content-Type": content_type}
         response = self._client.call_api(method, self.server + url, headers, body, None, REQUEST_TIMEOUT_S)
         data: bytes = response.read()
         if not 200 <= response.status < 300:

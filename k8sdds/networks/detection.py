@@ -1,7 +1,8 @@
 """Detect which network plugin a cluster uses, by the signs that each plugin leaves. Pure functions.
 
-The table `PLUGINS` contains the signs. A name identifies the plugin and, if its signs show it, its mode.
-The fingerprint shows what the network really does with packets.
+The table `PLUGINS` contains the signs. A name identifies the plugin and, if its signs show it, its mode. Signs such as
+annotations, conditions and images remain when a plugin is removed, so only a plugin whose agent runs is named. The
+fingerprint shows what the network really does with packets.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from k8sdds import versions
 from k8sdds.networks.cluster_install import Manifest
 from k8sdds.networks.datapath import LINK_MTU, Datapath, Topology
 from k8sdds.networks.network import SECOND_INTERFACE, Engine, Network, NetworkColor
 from k8sdds.system.errors import InputError
-from k8sdds.versions import ARCHITECTURES
 
 UNKNOWN = "unknown"
 """Name of a network without known signs."""
@@ -50,7 +51,7 @@ Mode = Callable[[Signs], str]
 
 @dataclass(frozen=True)
 class Plugin:
-    """The signs of a plugin. One of them is enough. Names are shell patterns."""
+    """The signs of a plugin. One of them is enough, if an agent of the plugin runs. Names are shell patterns."""
 
     name: str
     title: str
@@ -60,8 +61,12 @@ class Plugin:
     """KEY or KEY=VALUE."""
     reasons: tuple[str, ...] = ()
     daemonsets: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    """DaemonSets of its agent that do not identify it, because other plugins have them, too."""
+    embedded: tuple[str, ...] = ()
+    """Distributions (`_DISTRIBUTIONS`) whose own process on every node is its agent."""
     images: tuple[str, ...] = ()
-    """Without registry and tag. An image can remain after its plugin, so other signs have precedence."""
+    """Without registry and tag."""
     config_maps: tuple[str, ...] = ()
     """NAMESPACE/NAME of ConfigMaps that show the mode."""
     modes: tuple[str, ...] = ()
@@ -77,6 +82,14 @@ class Plugin:
             *(f"DaemonSet {name}" for name in _matching(signs.daemonsets or (), self.daemonsets)),
         ]
 
+    def runs_in(self, signs: Signs) -> bool:
+        """Return whether an agent of this plugin runs on the cluster."""
+        running = [name for name, manifest in (signs.daemonsets or {}).items() if is_running(manifest)]
+        if _matching(running, (*self.daemonsets, *self.agents)):
+            return True
+        # Nothing shows that a distribution's process is the agent, but the path of a known mode is verified later.
+        return _distribution(signs) in self.embedded and self.mode(signs) in self.modes
+
     def images_in(self, signs: Signs) -> list[str]:
         """Return the images of this plugin on the nodes."""
         return sorted(image for image in signs.images if _matching([_repository(image)], self.images))
@@ -84,13 +97,10 @@ class Plugin:
     def version_in(self, signs: Signs) -> str:
         """Return the version by the tag of the agent's image; empty: unknown."""
         listed = signs.daemonsets or {}
-        agents = (listed[name] for name in _matching(listed, self.daemonsets))
+        agents = (listed[name] for name in _matching(listed, (*self.daemonsets, *self.agents)))
         images = [image for agent in agents for image in _images(agent)]
-        tags = dict.fromkeys(_tag(image) for image in images if _matching([_repository(image)], self.images))
-        # Without the agent's object, an image shows the version only if no other version is on the nodes.
-        tags = tags or dict.fromkeys(map(_tag, self.images_in(signs)))
-        known = [tag for tag in tags if tag]
-        return known[0] if len(known) == 1 else ""
+        tags = {_tag(image) for image in images if _matching([_repository(image)], self.images)} - {""}
+        return tags.pop() if len(tags) == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,8 @@ class DetectedNetwork:
     signs: tuple[str, ...] = ()
     secondary: tuple[str, ...] = ()
     """Plugins that add further interfaces to pods."""
+    remains: tuple[str, ...] = ()
+    """Signs of plugins of which no agent is known to run."""
 
     def describe(self) -> str:
         """Return the network in one line."""
@@ -145,7 +157,7 @@ def _backend(signs: Signs) -> str:
 def _weave_mode(signs: Signs) -> str:
     variables = [
         variable["name"]
-        for container in _containers((signs.daemonsets or {}).get("weave-net", {}))
+        for container in containers((signs.daemonsets or {}).get("weave-net", {}))
         for variable in container.get("env", ())
     ]
     return "encrypt" if "WEAVE_PASSWORD" in variables else ""
@@ -162,6 +174,7 @@ def _flannel_mode(signs: Signs) -> str:
     return backend.replace("-", "")
 
 
+_K3S = "k3s"
 _FLANNEL_CONFIG = ("kube-flannel/kube-flannel-cfg", "kube-system/kube-flannel-cfg")
 
 # Plugins that contain others come first: Canal leaves the signs of Flannel and Calico, and the clouds' Cilium its own.
@@ -176,6 +189,7 @@ PLUGINS = (
     ),
     Plugin(
         "azure-cilium", "Azure CNI powered by Cilium", labels=("kubernetes.azure.com/ebpf-dataplane=cilium",),
+        agents=("cilium",),
     ),
     Plugin(
         "cilium", "Cilium", annotations=("network.cilium.io/*", "io.cilium.network.*"), reasons=("CiliumIsUp",),
@@ -219,11 +233,11 @@ PLUGINS = (
         images=("*kube-router",),
     ),
     Plugin("kindnet", "kindnet", daemonsets=("kindnet*",), images=("*kindnetd",)),
-    # Last: its annotations remain on the nodes when another plugin replaces it.
     Plugin(
         "flannel", "Flannel", annotations=("flannel.alpha.coreos.com/*",), reasons=("FlannelIsUp",),
-        daemonsets=("kube-flannel-ds*",), images=("*flannel", "*flanneld"), config_maps=_FLANNEL_CONFIG,
-        modes=("vxlan", "hostgw", "ipsec", "wireguard", "udp", "ipip", "extension"), mode=_flannel_mode,
+        daemonsets=("kube-flannel-ds*",), embedded=(_K3S,), images=("*flannel", "*flanneld"),
+        config_maps=_FLANNEL_CONFIG, mode=_flannel_mode,
+        modes=("vxlan", "hostgw", "ipsec", "wireguard", "udp", "ipip", "extension"),
     ),
 )  # fmt: skip
 
@@ -235,42 +249,82 @@ SECONDARY = (
 )  # fmt: skip
 """Plugins that add interfaces to pods, next to the network of the cluster."""
 
-_DISTRIBUTIONS = (("k3s.io/", "k3s"), ("rke2.io/", "RKE2"), ("microk8s.io/", "MicroK8s"))
+_DISTRIBUTIONS = (("k3s.io/", _K3S), ("rke2.io/", "RKE2"), ("microk8s.io/", "MicroK8s"))
 """Starts of annotations and labels of nodes, with the distribution that sets them and brings its own network."""
 
 
+def is_running(daemonset: Manifest) -> bool:
+    """Return whether pods of a DaemonSet are ready."""
+    return int(daemonset.get("status", {}).get("numberReady") or 0) > 0
+
+
+def is_agent(daemonset: Manifest) -> bool:
+    """Return whether the pods of a DaemonSet are agents of a network."""
+    names = [pattern for plugin in (*PLUGINS, *SECONDARY) for pattern in (*plugin.daemonsets, *plugin.agents)]
+    return bool(own_name(daemonset) or _matching([daemonset["metadata"]["name"]], names))
+
+
+def own_name(daemonset: Manifest) -> str:
+    """Return the name of the network of which k8sdds installed this agent; empty: others installed the DaemonSet."""
+    metadata = daemonset.get("metadata", {})
+    return str(metadata.get("labels", {}).get(versions.NETWORK_LABEL, ""))
+
+
 def config_maps(signs: Signs) -> list[str]:
-    """Return NAMESPACE/NAME of the ConfigMaps that show the modes of the plugins that have left signs."""
-    shown = (plugin for plugin in PLUGINS if plugin.signs_in(signs) or plugin.images_in(signs))
-    return [name for plugin in shown for name in plugin.config_maps]
+    """Return NAMESPACE/NAME of the ConfigMaps that show the modes of the plugins whose agents run."""
+    return [name for plugin in PLUGINS if plugin.runs_in(signs) for name in plugin.config_maps]
 
 
 def detect(signs: Signs) -> DetectedNetwork:
-    """Return the network that the signs show; its name is `UNKNOWN` if there are none."""
-    secondary = tuple(plugin.name for plugin in SECONDARY if plugin.signs_in(signs))
-    shown = ((plugin, plugin.signs_in(signs)) for plugin in PLUGINS)
+    """Return the network whose agent runs and that the signs show; its name is `UNKNOWN` if there is none."""
+    secondary = tuple(plugin.name for plugin in SECONDARY if plugin.signs_in(signs) and plugin.runs_in(signs))
+    remains = tuple(
+        sign
+        for plugin in PLUGINS
+        if not plugin.runs_in(signs)
+        for sign in (*plugin.signs_in(signs), *(f"image {image}" for image in plugin.images_in(signs)))
+    )
+    if own := _own(signs):
+        return replace(own, secondary=secondary, remains=remains)
+    shown = ((plugin, plugin.signs_in(signs)) for plugin in PLUGINS if plugin.runs_in(signs))
     found = next((entry for entry in shown if entry[1]), None)
     if found is None:
-        # If the DaemonSets are known, an image without one remains of an earlier network.
-        candidates = PLUGINS if signs.daemonsets is None else ()
-        only = [(plugin, plugin.images_in(signs)) for plugin in candidates if plugin.images_in(signs)]
-        if len(only) != 1:
-            return DetectedNetwork(
-                UNKNOWN, _title("a network that k8sdds does not know", signs), secondary=secondary
-            )
-        found = (only[0][0], [f"image {image}" for image in only[0][1]])
+        title = _title("a network that k8sdds does not know", signs)
+        return DetectedNetwork(UNKNOWN, title, secondary=secondary, remains=remains)
     plugin, found_signs = found
     mode = plugin.mode(signs)
     name = f"{plugin.name}-{mode}" if mode in plugin.modes else plugin.name
     return DetectedNetwork(
-        name, _title(plugin.title, signs), plugin.version_in(signs), tuple(found_signs), secondary
+        name, _title(plugin.title, signs), plugin.version_in(signs), tuple(found_signs), secondary, remains
     )
 
 
+def _own(signs: Signs) -> DetectedNetwork | None:
+    """Return the network that k8sdds installed and whose agent runs; None: there is none, or several."""
+    running = {
+        name: manifest
+        for name, manifest in (signs.daemonsets or {}).items()
+        if own_name(manifest) and is_running(manifest)
+    }
+    names = {own_name(manifest) for manifest in running.values()}
+    if len(names) != 1:
+        return None
+    tags = sorted({_tag(image) for manifest in running.values() for image in _images(manifest)} - {""})
+    version = tags[0] if len(tags) == 1 else ""
+    name = names.pop()
+    return DetectedNetwork(name, name, version, tuple(f"DaemonSet {name}" for name in running))
+
+
 def _title(title: str, signs: Signs) -> str:
+    distribution = _distribution(signs)
+    return f"{title}, of {distribution}" if distribution else title
+
+
+def _distribution(signs: Signs) -> str:
+    """Return the distribution of Kubernetes that brings its own network; empty: none is known."""
     keys = (*signs.annotations, *signs.labels)
-    distributions = [name for start, name in _DISTRIBUTIONS if any(key.startswith(start) for key in keys)]
-    return f"{title}, of {distributions[0]}" if distributions else title
+    found = (name for start, name in _DISTRIBUTIONS if any(key.startswith(start) for key in keys))
+    return next(found, "")
 
 
 # -- as a network that can be measured --------------------------------------------------------------------
@@ -294,9 +348,10 @@ def foreign(name: str) -> Network | None:
         else "the installed network, which is unknown"
     )
     return Network(
-        name=name, title=title, layer=OBSERVED, encapsulation=OBSERVED, multicast=OBSERVED, encryption="", policy=False,
-        architectures=ARCHITECTURES, versions=OBSERVED, fidelity="real", differences="", default_mtu=LINK_MTU,
-        max_mtu=MAX_PACKET, requires=(), lab=_no_lab, color=NetworkColor("#117733", "#6fd08c", "h"),
+        name=name, title=title, layer=OBSERVED, encapsulation=OBSERVED, multicast=OBSERVED, encryption=None,
+        policy=False, architectures=versions.ARCHITECTURES, versions=OBSERVED, fidelity="real", differences="",
+        default_mtu=LINK_MTU, max_mtu=MAX_PACKET, requires=(), lab=_no_lab,
+        color=NetworkColor("#117733", "#6fd08c", "h"),
         agent_pods=tuple(f"kube-system/{name}-*" for name in plugin.daemonsets) if plugin else (),
         pod_interface=SECOND_INTERFACE if secondary else "", by_attachment=secondary,
     )  # fmt: skip
@@ -330,10 +385,11 @@ def _tag(image: str) -> str:
     return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
-def _containers(manifest: Manifest) -> list[dict[str, Any]]:
+def containers(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the init containers and containers of a DaemonSet's pods."""
     pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
     return [*pod.get("initContainers", ()), *pod.get("containers", ())]
 
 
 def _images(manifest: Manifest) -> list[str]:
-    return [container.get("image", "") for container in _containers(manifest)]
+    return [container.get("image", "") for container in containers(manifest)]

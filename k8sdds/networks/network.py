@@ -71,7 +71,8 @@ class Network:
     encapsulation: str
     multicast: str
     """How multicast reaches other nodes; empty if it does not."""
-    encryption: str
+    encryption: str | None
+    """How packets between nodes are encrypted; empty: they are not; None: unknown."""
     policy: bool
     """Whether the plugin enforces Kubernetes NetworkPolicy."""
     architectures: tuple[str, ...]

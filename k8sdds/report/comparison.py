@@ -41,7 +41,7 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
         "only_a": comparison.only_a, "only_b": comparison.only_b, "redefined": list(comparison.redefined),
         "missing": list(comparison.missing),
         "rows": [{name: row[name] for name in COLUMNS} for row in comparison.rows],
-        "capacities": list(comparison.capacities),
+        "capacities": list(comparison.capacities), "software": comparison.software,
     }  # fmt: skip
 
 
@@ -210,6 +210,19 @@ def cell_name(row: Row, rows: Sequence[Row]) -> str:
     return ", ".join(part for part in (row["network"], test, metric.title, describe(shown)) if part)
 
 
+def _software(comparison: Comparison) -> list[str]:
+    """Return which software of the networks differs between the sides."""
+    notes = []
+    for label, components in comparison.software.items():
+        differing = {name: pair for name, pair in components.items() if pair[0] != pair[1]}
+        for name, (a, b) in differing.items():
+            notes.append(f"{label}: {name} is {a or 'not recorded'} in A and {b or 'not recorded'} in B.")
+        if not differing:
+            versions = "; ".join(f"{name} {version}" for name, (version, _) in components.items())
+            notes.append(f"{label}: A and B have the same software: {versions}.")
+    return notes
+
+
 def _notes(comparison: Comparison) -> list[str]:
     notes = [
         "Change: B/A - 1 with its 95 % interval, from t tests on log ratios, "
@@ -218,6 +231,7 @@ def _notes(comparison: Comparison) -> list[str]:
     ]
     for name, (value_a, value_b) in comparison.differing.items():
         notes.append(f"A and B differ in {name.replace('_', ' ')}: {_value(value_a)} and {_value(value_b)}.")
+    notes += _software(comparison)
     if comparison.capacities:
         notes.append(
             "Capacities: B/A - 1 of the middles of the intervals; the bounds contain all ratios of the two intervals,"

@@ -155,6 +155,11 @@ class Description(_Settings):
     fingerprint: dict[str, Any] | None = column("evidence", "testbed",
         "What the network was observed to do with packets between two pods on different nodes, once per campaign, see"
         " [fingerprint](networks.md#fingerprint). Null if no samples of the campaign cross the network, or if an earlier version measured")
+    installed_network: str | None = column("evidence", "testbed",
+        "Pod network that was installed on the cluster during the attempt, also if its samples did not use it. Null in the lab")
+    network_software: dict[str, str] | None = column("evidence", "testbed",
+        "Images with versions and digests of the network's agents, of what installs its CNI plugins, and of kube-proxy; on clusters that"
+        " k8sdds deployed also the CNI plugins themselves. A value names what this user may not read. Null in the lab")
     wall_s: float | None = column("attempt", "campaign", "Duration of the whole attempt, including startup and shutdown")
     middleware_version: str | None = column("attempt", "publisher",
         "Version of the middleware, as reported by perftest")
@@ -265,6 +270,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "missing": TypeAdapter(dict[str, str] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
+    "network_software": TypeAdapter(dict[str, str] | None),
     "background": TypeAdapter(dict[str, int | float | str | list[int]] | None),
     "background_load": TypeAdapter(dict[str, Number] | None),
     "link_bytes": TypeAdapter(_LinkBytes | None),

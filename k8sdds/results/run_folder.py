@@ -165,25 +165,28 @@ class RunFolder:
     @property
     def planned(self) -> dict[str, Any]:
         """All planned trials, by id."""
-        return self._in_plan("trials")
+        found: dict[str, Any] = {}
+        for plan in self.plan():
+            value = plan.get("trials")
+            for name, each in value.items() if isinstance(value, dict) else ():
+                found.setdefault(name, each)
+        return found
 
     @property
     def networks(self) -> dict[str, dict[str, Any]]:
-        """Facts of the networks of all planned trials, by label."""
-        return {label: facts for label, facts in self._in_plan("networks").items() if isinstance(facts, dict)}
-
-    def _in_plan(self, key: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        """Facts of the networks of all planned trials, by label. Of each fact, the first value counts."""
+        found: dict[str, dict[str, Any]] = {}
         for plan in self.plan():
-            value = plan.get(key)
-            for name, each in value.items() if isinstance(value, dict) else ():
-                found.setdefault(name, each)
+            networks = plan.get("networks")
+            for label, facts in networks.items() if isinstance(networks, dict) else ():
+                if isinstance(facts, dict):
+                    found[label] = facts | found.get(label, {})
         return found
 
     def append_plan(
         self, trials: dict[str, Any], blocks: list[list[str]], networks: dict[str, dict[str, Any]]
     ) -> None:
-        """Append trials that were planned while the campaign ran, and their new networks, and sync them to disk."""
+        """Append trials that were planned while the campaign ran, and new facts of networks, and sync them to disk."""
         new = {"networks": networks} if networks else {}
         _append_line(self.path / PLAN, {"at": utc_now(), "trials": trials, "blocks": blocks} | new)
 

@@ -50,6 +50,10 @@ class PartFailed(Aborted):
     """
 
 
+class NetworkChanged(PartFailed):
+    """Somebody else changed the network that a campaign measures, so that repeating the trial does not help."""
+
+
 class ConditionMet(K8sddsError):
     """A `--fail-if` condition of the user is met."""
 

@@ -32,6 +32,24 @@ def subnet(index: int) -> IPv4Network:
     return IPv4Network(f"10.99.{index}.0/24")
 
 
+REMAINS = {
+    "type": "NetworkUnavailable",
+    "status": "False",
+    "reason": "FlannelIsUp",
+    "message": "Flannel is running",
+}
+ANNOTATION = "flannel.alpha.coreos.com/backend-type"
+
+
+def leave_remains(cluster: Deployed, node: str) -> None:
+    """Leave the condition and the annotation of Flannel on a node, which has its image, too."""
+    patch = json.dumps({"status": {"conditions": [REMAINS]}})
+    cluster.kubectl("patch", "node", node, "--subresource=status", "-p", patch)
+    cluster.kubectl("annotate", "node", node, "--overwrite", f"{ANNOTATION}=vxlan")
+    shown = json.loads(cluster.kubectl("get", "node", node, "-o", "json"))["status"]
+    assert any("/flannel:" in name for image in shown["images"] for name in image.get("names") or ())
+
+
 @pytest.fixture
 def by_hand(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Remove Flannel and install the plugin on every node; restore Flannel at the end."""
@@ -56,6 +74,7 @@ def by_hand(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             if peer != node:
                 run(node, "ip", "route", "add", str(subnet(other)), "via", addresses[peer], "dev", "eth0")
         run(node, "sh", "-c", f"cat > {FILE}", stdin=json.dumps(conflist))
+        leave_remains(one_machine, node)
     yield
     for index, node in enumerate(one_machine.nodes):
         run(node, "rm", "-rf", FILE, "/opt/cni/bin/ptp", "/var/lib/cni/networks/by-hand")
@@ -79,5 +98,12 @@ def test_an_unknown_network_is_observed_and_measured(
     assert found["conntrack"] is True and 0 < found["rules_matched"] < found["rules"]
     assert (found["uplink"], found["not_observed"]) == ("eth0", {})
     campaign = json.loads((tmp_path / "run/campaign.json").read_text())
-    assert campaign["testbed"]["facts"]["installed_network"] == "unknown"
-    assert "Observed on the link" in (tmp_path / "run/report/report.html").read_text()
+    facts = campaign["testbed"]["facts"]
+    assert (facts["installed_network"], facts["installed_network_facts"]["version"]) == ("unknown", None)
+    assert {"condition FlannelIsUp", f"annotation {ANNOTATION}"} <= set(
+        facts["installed_network_facts"]["remains"]
+    )
+    assert campaign["networks"]["unknown"]["encryption"] is None
+    assert rows["unknown"]["network_software"]["agents"] == "no agent that k8sdds knows runs on the cluster"
+    report = (tmp_path / "run/report/report.html").read_text()
+    assert "Observed on the link" in report and '<td class="text">unknown</td>' in report

@@ -15,9 +15,9 @@ from k8sdds.campaign import experiments
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks.detection import UNKNOWN
 from k8sdds.system.errors import InputError
-from k8sdds.testbeds import selection
+from k8sdds.testbeds import Block, selection
 from k8sdds.testbeds.cluster import detection, namespace, placement, pods, preflight
-from k8sdds.testbeds.cluster.blocks import make_blocks
+from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
 from k8sdds.testbeds.cluster.node_tuning import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
@@ -71,8 +71,10 @@ class NoRights:
         return False
 
 
-def test_the_installed_network_and_a_shared_kernel_are_detected() -> None:
-    assert detection.detect(NoRights(), nodes()).name == "flannel-vxlan"  # type: ignore[arg-type]
+def test_remains_on_nodes_and_a_shared_kernel_are_detected() -> None:
+    # The recorded nodes have annotations and a condition of Flannel, but this user may not see whether it runs.
+    found = detection.detect(NoRights(), nodes())  # type: ignore[arg-type]
+    assert found.name == UNKNOWN and "condition FlannelIsUp" in found.remains
     assert detection.detect(NoRights(), []).name == UNKNOWN  # type: ignore[arg-type]
     assert one_kernel(nodes())
     assert not one_kernel(nodes()[:1])
@@ -370,6 +372,25 @@ def test_a_repetition_begins_with_the_installed_network_and_is_random_otherwise(
             positions.update((number, name, order.index(name)) for name in networks)
     # Every network has every position in both repetitions, each in about 150 of 600 orders.
     assert len(positions) == 32 and all(110 < count < 190 for count in positions.values())
+
+
+def test_the_number_of_switches_includes_the_first_and_the_restored_network() -> None:
+    def block(index: int, *networks: str) -> Block:
+        trials = [
+            Trial(cell=cell(network=name), testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
+            for name in networks
+        ]
+        return Block(index, tuple(trials))
+
+    def switches(installed: str, *networks: tuple[str, ...]) -> int:
+        blocks = [block(index, *names) for index, names in enumerate(networks)]
+        return count_switches(blocks, lambda mode: mode[0] == installed)
+
+    assert switches("flannel-vxlan", ("host",), ("host", "flannel-vxlan")) == 0
+    assert switches("flannel-vxlan", ("host",)) == 0
+    assert switches("flannel-vxlan", ("kube-router",), ("host",)) == 2
+    assert switches("flannel-vxlan", ("flannel-vxlan",), ("host",), ("kube-router",)) == 2
+    assert switches("flannel-vxlan", ("kube-router",), ("flannel-hostgw",), ("flannel-hostgw",)) == 3
 
 
 def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:

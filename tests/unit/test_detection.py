@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from k8sdds import networks
+from k8sdds import networks, versions
 from k8sdds.networks import NETWORKS, detection
 from k8sdds.networks.detection import PLUGINS, UNKNOWN, Signs, detect
 
 
-def agent(image: str, **env: str) -> dict[str, Any]:
+def agent(image: str, ready: int = 3, **env: str) -> dict[str, Any]:
     """Return a DaemonSet whose pods run an image."""
     variables = [{"name": name, "value": value} for name, value in env.items()]
-    return {"spec": {"template": {"spec": {"containers": [{"image": image, "env": variables}]}}}}
+    template = {"spec": {"containers": [{"image": image, "env": variables}]}}
+    return {"spec": {"template": template}, "status": {"numberReady": ready}}
+
+
+def running(*names: str) -> dict[str, dict[str, Any]]:
+    """Return DaemonSets with these names, whose pods are ready."""
+    return {name: agent("registry.test/agent") for name in names}
 
 
 CILIUM = "quay.io/cilium/cilium:v1.16.5@sha256:0123"
@@ -24,26 +31,26 @@ BACKEND = "flannel.alpha.coreos.com/backend-type"
 @pytest.mark.parametrize(
     ("signs", "name", "version"),
     [
-        (Signs(annotations={"projectcalico.org/IPv4Address": "192.0.2.1/24"}), "calico-bgp", ""),
+        (Signs(annotations={"projectcalico.org/IPv4Address": "192.0.2.1/24"}, daemonsets=running("calico-node")), "calico-bgp", ""),
         (
             Signs(
                 annotations={
                     "projectcalico.org/IPv4Address": "192.0.2.1/24",
                     "projectcalico.org/IPv4VXLANTunnelAddr": "10.1.2.0",
                 },
-                images=frozenset(["docker.io/calico/node:v3.29.1", "docker.io/calico/cni:v3.29.1"]),
+                daemonsets={"calico-node": agent("docker.io/calico/node:v3.29.1")},
             ),
             "calico-vxlan",
             "v3.29.1",
         ),
         (
             Signs(
-                annotations={"projectcalico.org/IPv4IPIPTunnelAddr": "10.1.2.0"}, reasons=frozenset(["CalicoIsUp"])
+                annotations={"projectcalico.org/IPv4IPIPTunnelAddr": "10.1.2.0"}, daemonsets=running("calico-node")
             ),
             "calico-ipip",
             "",
         ),
-        (Signs(reasons=frozenset(["CiliumIsUp"]), images=frozenset([CILIUM])), "cilium", "v1.16.5"),
+        (Signs(reasons=frozenset(["CiliumIsUp"]), daemonsets={"cilium": agent(CILIUM)}), "cilium", "v1.16.5"),
         (
             Signs(
                 daemonsets={"cilium": agent(CILIUM), "kube-proxy": agent("registry.k8s.io/kube-proxy:v1.33.1")},
@@ -54,7 +61,7 @@ BACKEND = "flannel.alpha.coreos.com/backend-type"
         ),
         (
             Signs(
-                reasons=frozenset(["CiliumIsUp"]),
+                daemonsets=running("cilium"),
                 config_maps={"kube-system/cilium-config": {"routing-mode": "native"}},
             ),
             "cilium-native",
@@ -62,7 +69,7 @@ BACKEND = "flannel.alpha.coreos.com/backend-type"
         ),
         (
             Signs(
-                annotations={"node.antrea.io/mac-address": "02:00:00:00:00:01"},
+                daemonsets=running("antrea-agent"),
                 config_maps={"kube-system/antrea-config": {"antrea-agent.conf": "tunnelType: geneve\n"}},
             ),
             "antrea-geneve",
@@ -76,13 +83,12 @@ BACKEND = "flannel.alpha.coreos.com/backend-type"
             "canal-vxlan",
             "",
         ),
-        (Signs(annotations={"k8s.ovn.org/node-subnets": "{}"}), "ovn-kubernetes", ""),
-        (Signs(labels={"vpc.amazonaws.com/has-trunk-attached": "false"}), "aws-vpc", ""),
-        (Signs(labels={"kubernetes.azure.com/ebpf-dataplane": "cilium"}), "azure-cilium", ""),
-        (Signs(labels={"kubernetes.azure.com/podnetwork-type": "overlay"}), "azure", ""),
-        (Signs(labels={"cloud.google.com/gke-netd-ready": "true"}), "gke", ""),
+        (Signs(daemonsets=running("ovnkube-node")), "ovn-kubernetes", ""),
+        (Signs(labels={"vpc.amazonaws.com/has-trunk-attached": "false"}, daemonsets=running("aws-node")), "aws-vpc", ""),
+        (Signs(labels={"kubernetes.azure.com/ebpf-dataplane": "cilium"}, daemonsets=running("cilium")), "azure-cilium", ""),
+        (Signs(labels={"kubernetes.azure.com/podnetwork-type": "overlay"}, daemonsets=running("azure-cns")), "azure", ""),
+        (Signs(labels={"cloud.google.com/gke-netd-ready": "true"}, daemonsets=running("netd")), "gke", ""),
         (Signs(daemonsets={"kindnet": agent("docker.io/kindest/kindnetd:v20250512-df8de77b")}), "kindnet", "v20250512-df8de77b"),
-        (Signs(images=frozenset(["docker.io/kindest/kindnetd:v20250512-df8de77b"])), "kindnet", "v20250512-df8de77b"),
         (Signs(daemonsets={"weave-net": agent("weaveworks/weave-kube:2.8.1")}), "weavenet", "2.8.1"),
         (
             Signs(daemonsets={"weave-net": agent("weaveworks/weave-kube:2.8.1", WEAVE_PASSWORD="x")}),
@@ -101,44 +107,75 @@ def test_a_plugin_is_detected_by_its_signs(signs: Signs, name: str, version: str
     assert networks.find(name).name == name
 
 
-def test_annotations_of_flannel_name_a_network_of_k8sdds() -> None:
+REMAINS = (
+    Signs(annotations={BACKEND: "vxlan", "kube-router.io/peer.ips": "192.0.2.2"}),
+    Signs(reasons=frozenset(["FlannelIsUp"])),
+    Signs(reasons=frozenset(["CiliumIsUp"]), images=frozenset([CILIUM])),
+    Signs(images=frozenset(["ghcr.io/flannel-io/flannel:v0.28.4"])),
+    Signs(labels={"vpc.amazonaws.com/has-trunk-attached": "false"}),
+    Signs(
+        annotations={"projectcalico.org/IPv4Address": "192.0.2.1/24"}, labels={"node.kubernetes.io/x": "y"}
+    ),
+    Signs(annotations={"k3s.io/hostname": "n1"}, reasons=frozenset(["FlannelIsUp"])),
+)
+
+
+@pytest.mark.parametrize("signs", REMAINS)
+@pytest.mark.parametrize(
+    "daemonsets", [None, {}, running("kube-proxy"), {"kube-flannel-ds": agent("flannel", ready=0)}]
+)
+def test_remains_of_a_network_never_name_it(signs: Signs, daemonsets: dict[str, Any] | None) -> None:
+    found = detect(replace(signs, daemonsets=daemonsets))
+    assert (found.name, found.version, found.signs) == (UNKNOWN, "", ())
+    assert found.remains
+
+
+def test_flannel_in_the_process_of_k3s_names_a_network_of_k8sdds() -> None:
     annotations = {BACKEND: "host-gw", "k3s.io/hostname": "n1"}
     found = detect(Signs(annotations=annotations, reasons=frozenset(["FlannelIsUp"])))
     assert (found.name, found.title) == ("flannel-hostgw", "Flannel, of k3s")
     assert networks.find(found.name) is NETWORKS["flannel-hostgw"]
 
 
+def test_an_agent_that_k8sdds_installed_names_its_network() -> None:
+    daemonset = agent("docker.io/cloudnativelabs/kube-router:v2.5.0")
+    daemonset["metadata"] = {"name": "router", "labels": {versions.NETWORK_LABEL: "kube-router"}}
+    signs = Signs(annotations={BACKEND: "vxlan"}, daemonsets={"router": daemonset})
+    found = detect(signs)
+    assert (found.name, found.version, found.signs) == ("kube-router", "v2.5.0", ("DaemonSet router",))
+    assert found.remains == (f"annotation {BACKEND}",)
+    daemonset["status"]["numberReady"] = 0
+    assert detect(signs).name == UNKNOWN
+
+
 def test_annotations_that_remain_after_a_change_of_the_network_do_not_count() -> None:
-    signs = Signs(annotations={BACKEND: "vxlan"}, reasons=frozenset(["CiliumIsUp"]))
-    assert detect(signs).name == "cilium"
-    kindnet = Signs(annotations={BACKEND: "vxlan"}, daemonsets={"kindnet": agent("kindnetd")})
+    cilium = Signs(annotations={BACKEND: "vxlan"}, daemonsets=running("cilium"))
+    assert (detect(cilium).name, detect(cilium).remains) == ("cilium", (f"annotation {BACKEND}",))
+    kindnet = Signs(annotations={BACKEND: "vxlan"}, daemonsets=running("kindnet"))
     assert detect(kindnet).name == "kindnet"
 
 
 def test_a_backend_that_k8sdds_does_not_have_is_unknown_but_named() -> None:
-    assert detect(Signs(annotations={BACKEND: "udp"})).name == "flannel-udp"
-    assert detect(Signs(annotations={BACKEND: "alivpc"})).name == "flannel"
+    flannel = running("kube-flannel-ds")
+    assert detect(Signs(annotations={BACKEND: "udp"}, daemonsets=flannel)).name == "flannel-udp"
+    assert detect(Signs(annotations={BACKEND: "alivpc"}, daemonsets=flannel)).name == "flannel"
     assert networks.find("flannel-udp").fidelity == "real"
 
 
-def test_an_image_does_not_count_if_no_daemonset_runs_it() -> None:
-    images = frozenset(["docker.io/flannel/flannel:v0.28.0"])
-    assert detect(Signs(images=images)).name == "flannel"
-    assert detect(Signs(images=images, daemonsets={"kube-proxy": agent("kube-proxy:1")})).name == UNKNOWN
+def test_the_encryption_of_a_network_that_others_installed_is_unknown() -> None:
+    assert all(networks.find(name).encryption is None for name in detection.names() if name not in NETWORKS)
+    assert None not in [network.encryption for network in NETWORKS.values()]
 
 
 def test_secondary_interfaces_are_named_next_to_the_network() -> None:
-    multus = {
-        "kube-multus-ds": agent("ghcr.io/k8snetworkplumbingwg/multus-cni:v4.1.4"),
-        "kindnet": agent("kindnetd"),
-    }
-    found = detect(Signs(daemonsets=multus))
+    found = detect(Signs(daemonsets=running("kube-multus-ds", "kindnet")))
     assert (found.name, found.secondary) == ("kindnet", ("multus",))
     assert "also multus" in found.describe()
 
 
-def test_only_config_maps_of_plugins_with_signs_are_read() -> None:
-    assert detection.config_maps(Signs(reasons=frozenset(["CiliumIsUp"]))) == ["kube-system/cilium-config"]
+def test_only_config_maps_of_plugins_that_run_are_read() -> None:
+    assert detection.config_maps(Signs(daemonsets=running("cilium"))) == ["kube-system/cilium-config"]
+    assert detection.config_maps(Signs(reasons=frozenset(["CiliumIsUp"]))) == []
     assert detection.config_maps(Signs()) == []
 
 

@@ -22,10 +22,11 @@ from k8sdds.model.measurement import Launch, Measurement, Outcome, ParticipantPa
 from k8sdds.model.trial import Endpoint, Trial
 from k8sdds.perftest.output import DEADLINE, OUT_OF_MEMORY, PEER_LOST
 from k8sdds.results.run_folder import SCHEMA, RunFolder
-from k8sdds.system.errors import Aborted, InvalidTrials, PartFailed, PrerequisiteError
+from k8sdds.system.errors import Aborted, InvalidTrials, NetworkChanged, PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import exec as exec_
 from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster.installed import InstalledSoftware
 from k8sdds.testbeds.cluster.session import ClusterSession
 from k8sdds.testbeds.lab import runner
 
@@ -36,7 +37,10 @@ OTHER = TRIAL.model_copy(update={"repetition": TRIAL.repetition + 1})
 
 VALID, DISTURBED = "valid", "disturbed"
 CRASHED, KILLED, TERMINATED, LOST = "crashed", "killed", "terminated", "lost"
-RAISES, AGENT, MEMORY = "raises", "agent", "memory"
+RAISES, AGENT, MEMORY, SWITCHED = "raises", "agent", "memory", "switched"
+CHANGED = (
+    "the network of the cluster was changed while the campaign ran: flannel-vxlan was replaced by kube-router"
+)
 CODES = {CRASHED: 139, KILLED: 137, TERMINATED: 143, LOST: 254, AGENT: 4, MEMORY: OUT_OF_MEMORY}
 PART_FAILURES = [KILLED, TERMINATED, LOST, RAISES, AGENT]
 
@@ -55,6 +59,8 @@ class ScriptedTestbed:
 
     def prepare(self, block: Block) -> ScriptedTestbed:
         self.preparations += 1
+        if self.ended_as == SWITCHED:
+            raise NetworkChanged(CHANGED)
         if self.preparations <= self.failing_preparations:
             raise PartFailed("host: its sandbox has ended")
         self.whole = True
@@ -66,7 +72,11 @@ class ScriptedTestbed:
         return {p.name: Endpoint(f"10.0.0.{n}", "eth0", None, 1500) for n, p in enumerate(participants, 1)}
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        return {}
+        """Return facts of the network that is installed now: all pod networks share the pods' names."""
+        return {"fidelity": "real", "network_proof": f"proof of preparation {self.preparations}"}
+
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
+        return {"link_mtu_bytes": 1500}
 
     def servers(self, trial: Trial) -> tuple[str, ...]:
         return ()
@@ -81,6 +91,8 @@ class ScriptedTestbed:
         self.ended_as = next(self.script)
         if self.ended_as == RAISES:
             raise PartFailed("host: pod sub0 has ended")
+        if self.ended_as == SWITCHED:
+            raise NetworkChanged(CHANGED)
         for launch in launches:
             shutil.copytree(RECORDED / launch.participant.name, launch.directory, dirs_exist_ok=True)
         outcomes = {
@@ -396,6 +408,7 @@ def test_a_pod_that_exceeds_its_memory_limit_is_not_one_that_was_killed(
 
 def test_a_lost_right_is_not_a_failed_part() -> None:
     session = object.__new__(ClusterSession)
+    session._installed = InstalledSoftware()
     session._pods = SimpleNamespace(invalidate=lambda: None, failed_part=lambda _: "")  # type: ignore[assignment]
     session._needed_pods = SimpleNamespace(restarted=lambda: "")  # type: ignore[assignment]
     with pytest.raises(PartFailed), session._detecting_failures(worked=True):
@@ -414,3 +427,30 @@ def test_a_malformed_reply_ends_the_stream(
     replies = Replies([line])
     with pytest.raises(StreamLost):
         execution(replies, tmp_path, monkeypatch)._receive(replies, 0)  # type: ignore[arg-type]
+
+
+def test_a_campaign_whose_network_was_changed_says_so_at_once(run_folder: RunFolder) -> None:
+    measured, testbed, _ = campaign(run_folder, SWITCHED)
+    with pytest.raises(
+        Aborted, match="flannel-vxlan was replaced by kube-router; the results so far"
+    ) as raised:
+        measured.execute()
+    assert "dmesg" not in raised.value.remedy and "--resume" in raised.value.remedy
+    assert testbed.preparations == 2, "prepared once, and not again and again"
+    (attempt,) = run_folder.attempts()
+    assert attempt["reason"] == f"part-failed: {CHANGED}"
+    assert CHANGED in run_folder.events()[-1]["reason"]
+
+
+def test_facts_of_a_network_are_those_of_the_block_that_installed_it(run_folder: RunFolder) -> None:
+    other = TRIAL.model_copy(update={"cell": TRIAL.cell.model_copy(update={"network": "kube-router"})})
+    testbed, notes = ScriptedTestbed(itertools.repeat(VALID)), Notes()
+    blocks = [Block(0, (TRIAL,)), Block(1, (other,)), Block(2, (OTHER,))]
+    Campaign(run_folder, testbed, blocks, notes).execute()  # type: ignore[arg-type]
+    for attempt in run_folder.attempts()[:2]:
+        facts = run_folder.networks[attempt["network_label"]]
+        assert facts["network_proof"] == attempt["network_proof"]
+    assert [sorted(line["networks"]) for line in list(run_folder.plan())[1:]] == [
+        [TRIAL.cell.network_label],
+        ["kube-router"],
+    ], "each network once, when it is first prepared"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -16,7 +17,7 @@ from k8sdds.middleware.connext import settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
-from k8sdds.results.run_folder import SCHEMA, RunFolder
+from k8sdds.results.run_folder import CAMPAIGN, SCHEMA, RunFolder
 from k8sdds.testbeds import Block, repetitions
 from tests.unit.test_failed_parts import TRIAL, VALID, Notes, ScriptedTestbed, valid
 
@@ -52,7 +53,8 @@ class LabLikeTestbed(ScriptedTestbed):
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setattr(planners, "of", lambda _: UntilThreeValid())
-    data = {"schema": SCHEMA, "seed": 1, "testbed": {"name": "lab", "facts": {}}}
+    networks = {FIRST.cell.network_label: {"name": FIRST.cell.network, "fidelity": "real"}}
+    data = {"schema": SCHEMA, "seed": 1, "testbed": {"name": "lab", "facts": {}}, "networks": networks}
     return RunFolder.create(tmp_path / "run", data | plan_json([Block(0, (FIRST,))]), "")
 
 
@@ -69,10 +71,13 @@ def test_a_planner_adds_trials_until_it_needs_no_more(run_folder: RunFolder) -> 
 
 
 def test_facts_of_a_network_that_a_planner_adds_are_recorded_once(run_folder: RunFolder) -> None:
+    data = {key: value for key, value in run_folder.campaign.items() if key != "networks"}
+    (run_folder.path / CAMPAIGN).write_text(json.dumps(data))
     campaign(run_folder, repeat(VALID)).execute()
-    assert ["networks" in plan for plan in run_folder.plan()] == [False, True, False]
+    # As it was prepared, then what is known of it in advance.
+    assert ["networks" in plan for plan in run_folder.plan()] == [False, True, True, False]
     facts = run_folder.networks[TRIAL.cell.network_label]
-    assert facts["name"] == TRIAL.cell.network and "multicast" in facts
+    assert facts["name"] == TRIAL.cell.network and {"multicast", "fidelity"} <= facts.keys()
 
 
 def interrupted_after(attempts: int) -> Iterator[str]:

@@ -135,7 +135,10 @@ class Api:
 
     def get(self, path: str) -> dict[str, object]:
         node = {"metadata": {"name": "a", "annotations": {"k8s.v1.cni.cncf.io/network-status": ""}}}
-        return {"items": [node] if path.endswith("/nodes") else []}
+        agent = {"metadata": {"name": "kube-multus-ds"}, "status": {"numberReady": 1}}
+        return {
+            "items": [node] if path.endswith("/nodes") else [agent] if path.endswith("/daemonsets") else []
+        }
 
     def find(self, path: str) -> dict[str, object] | None:
         known = "/apis/k8s.cni.cncf.io/v1/namespaces/lab/network-attachment-definitions/cameras"

@@ -15,7 +15,7 @@ from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import AgentConnections, ReadyCondition
-from k8sdds.versions import KUBE_SYSTEM_NAMESPACE
+from k8sdds.versions import CAMPAIGN_LABEL, KUBE_SYSTEM_NAMESPACE
 
 TOKEN_VOLUME = "kube-api-access-"
 """Prefix of volumes with service account tokens."""
@@ -158,6 +158,11 @@ def _controller(pod: Object) -> tuple[str, str]:
 def _is_ready(pod: Object) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def is_campaign_pod(pod: Object) -> bool:
+    """Return whether a campaign created the pod, which creates it again if it needs it."""
+    return CAMPAIGN_LABEL in pod["metadata"].get("labels", {})
 
 
 def has_controller(pod: Object) -> bool:

@@ -391,7 +391,12 @@ class _Switch:
             # Their replacements do not have to wait until they have terminated.
             self._delete_pods(system, "--wait=false")
             self._delete_pods([pod for pod in old if pod not in system], f"--timeout={PODS_S}s")
-            bare = [readiness.recreation_manifest(pod) for pod in old if not readiness.has_controller(pod)]
+            # A campaign that runs in spite of the switch creates its own pods again.
+            bare = [
+                readiness.recreation_manifest(pod)
+                for pod in old
+                if not (readiness.has_controller(pod) or readiness.is_campaign_pod(pod))
+            ]
             if bare:
                 content = apply.list_document(bare).encode()
                 self.kubectl.output("cannot recreate pods", "create -f -", content)
@@ -414,6 +419,7 @@ class _Switch:
     def _waiting_pods(self, deleted: Sequence[Object]) -> list[str]:
         """Return a message for each pod that has no address yet, and for each that is not yet replaced."""
         pods = self.kubectl.get("pods --all-namespaces")
+        pods = [pod for pod in pods if not readiness.is_campaign_pod(pod)]
         return [
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidrs),
             *readiness.missing_replacements(deleted, pods),

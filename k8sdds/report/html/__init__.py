@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import conditions, missing
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.analysis.network_software import installed_networks, network_software
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.model.axis import payload
+from k8sdds.networks import NETWORKS, detection
 from k8sdds.report import document, formats, profiles, run_tables, summary
 from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg
@@ -162,6 +164,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "networks": _networks(content),
         "observed": _observed(content),
         "facts": _facts(content),
+        "software": _software(content),
         "testbed": content.testbed,
         "seed": campaign.get("seed"),
         "version": campaign.get("k8sdds_version"),
@@ -269,11 +272,19 @@ def _networks(content: Content) -> list[dict[str, str]]:
         networks.append({
             "label": label, "name": name, "mtu": _text(trial.get("mtu_bytes") or "") or get("mtu", "mtu_bytes"),
             "options": get("options", "network_options"),
-            "encapsulation": get("encapsulation") or "none", "encryption": get("encryption") or "none",
+            "encapsulation": get("encapsulation") or "none", "encryption": _encryption(fact),
             "multicast": get("multicast") or "no", "engine": get("engine"), "fidelity": get("fidelity"),
             "differences": get("differences"), "proof": str(trial.get("network_proof") or ""),
         })  # fmt: skip
     return networks
+
+
+def _encryption(fact: dict[str, Any]) -> str:
+    """Describe how a network encrypts packets. Earlier versions recorded an unknown encryption as none."""
+    name = fact.get("name")
+    is_foreign = name in detection.names() and name not in NETWORKS
+    recorded = None if is_foreign else fact.get("encryption")
+    return "unknown" if recorded is None else str(recorded) or "none"
 
 
 _OBSERVED = (
@@ -301,8 +312,24 @@ def _observed(content: Content) -> dict[str, Any]:
     }
 
 
+def _software(content: Content) -> list[tuple[str, str, dict[str, str]]]:
+    """Return the networks with the software that ran them: (label, name to show, versions by component)."""
+    listed = ((label, name, network_software(trials)) for label, name, trials in _by_families(content))
+    return [entry for entry in listed if entry[2]]
+
+
 def _facts(content: Content) -> list[tuple[str, str]]:
-    """Return the facts about the testbed as text, with sizes in GiB."""
+    """Return the facts about the testbed as text, with sizes in GiB, and the installed network of each block."""
+    trials = [row for setting in content.settings for row in setting.trials]
+    installed = installed_networks(trials)
+    facts = dict(content.run.facts)
+    if installed:
+        # What was installed at the start is that of the first block.
+        facts.pop("installed_network_facts", None)
+        facts["installed_network"] = "; ".join(
+            f"{name} ({'block' if len(blocks) == 1 else 'blocks'} {', '.join(map(str, blocks))})"
+            for name, blocks in installed.items()
+        )
     return [
         (
             name.removesuffix("_bytes").replace("_", " "),
@@ -310,7 +337,7 @@ def _facts(content: Content) -> list[tuple[str, str]]:
             if name.endswith("_bytes") and isinstance(value, int | float)
             else _text(value),
         )
-        for name, value in content.run.facts.items()
+        for name, value in facts.items()
     ]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from k8sdds import workloads
 from k8sdds.model.services import Via
@@ -86,6 +87,22 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
                 blocks.append(Block(len(blocks), part))
             installed = group if group[0] else installed
     return blocks
+
+
+def count_switches(blocks: Sequence[Block], is_installed: Callable[[NetworkMode], bool]) -> int:
+    """Return how often a campaign replaces the pod network, including to restore the original one at the end.
+
+    Args:
+        blocks: The blocks in their order.
+        is_installed: Returns whether a network is the original one.
+    """
+    cells = [[trial.cell for trial in block.trials] for block in blocks]
+    needed = [next(filter(None, map(pod_network, members)), None) for members in cells]
+    networks = [network for network in needed if network is not None]
+    if not networks:
+        return 0
+    between = sum(before != after for before, after in itertools.pairwise(networks))
+    return between + sum(not is_installed(network) for network in (networks[0], networks[-1]))
 
 
 def _by_services(trials: Sequence[Trial], order: random.Random) -> Iterator[tuple[Trial, ...]]:

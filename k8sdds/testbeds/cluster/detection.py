@@ -9,7 +9,7 @@ from typing import get_args
 from k8sdds import versions
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.services import IPTABLES, ProxyMode
-from k8sdds.networks import detection
+from k8sdds.networks import NETWORKS, detection
 from k8sdds.networks.cluster_install import Manifest
 from k8sdds.networks.detection import DetectedNetwork, Signs
 from k8sdds.system import reading, yaml_text
@@ -28,10 +28,11 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
         labels={key: value for node in nodes for key, value in node.labels.items()},
         reasons=frozenset(node.network_reason for node in nodes),
         images=frozenset(image for node in nodes for image in node.images),
-        daemonsets=_daemonsets(client),
+        daemonsets=_by_name(daemonsets(client)),
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
-    return detection.detect(signs)
+    found = detection.detect(signs)
+    return replace(found, title=NETWORKS[found.name].title) if found.title in NETWORKS else found
 
 
 def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
@@ -48,14 +49,22 @@ def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
     return next((known for known in get_args(ProxyMode) if known == mode), None)
 
 
-def _daemonsets(client: KubernetesClient) -> Mapping[str, Manifest] | None:
+def _by_name(listed: Sequence[Manifest] | None) -> Mapping[str, Manifest] | None:
+    """Return DaemonSets by name. Of several with one name, it returns one whose pods are ready."""
+    if listed is None:
+        return None
+    return {item["metadata"]["name"]: item for item in sorted(listed, key=detection.is_running)}
+
+
+def daemonsets(client: KubernetesClient) -> list[Manifest] | None:
     """Return the DaemonSets of the cluster, or only those of kube-system; None: this user may not list them."""
     for namespace, path in (
         ("", f"{APPS}/daemonsets"),
         (versions.KUBE_SYSTEM_NAMESPACE, f"{APPS}/namespaces/{versions.KUBE_SYSTEM_NAMESPACE}/daemonsets"),
     ):
         if client.is_allowed("list", "apps", "daemonsets", namespace=namespace):
-            return {item["metadata"]["name"]: item for item in client.get(path)["items"]}
+            listed: list[Manifest] = client.get(path)["items"]
+            return listed
     return None
 
 

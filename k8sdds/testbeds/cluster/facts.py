@@ -63,6 +63,7 @@ def facts(
             "title": installed.title,
             "version": installed.version or None,
             "signs": list(installed.signs),
+            "remains": list(installed.remains),
             "secondary": list(installed.secondary),
         },
         "image": selected.image,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import socket
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
+from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
@@ -26,11 +24,6 @@ def identifier(campaign: str) -> str:
     """Return a short, unique form of a campaign's name that is valid in labels and object names."""
     clean = re.sub(r"[^a-z0-9-]+", "-", campaign.lower()).strip("-")
     return f"{clean[:28].strip('-')}-{hashlib.sha256(campaign.encode()).hexdigest()[:6]}"
-
-
-def owner() -> str:
-    """Return the value of the owner annotation: host, PID and start time of this process."""
-    return f"{socket.gethostname()} {os.getpid()} {processes.start_time(os.getpid())}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ def manifest(campaign: str, name: str, privileged: bool) -> dict[str, Any]:
                 "pod-security.kubernetes.io/enforce": level,
                 "pod-security.kubernetes.io/warn": level,
             },
-            "annotations": {versions.OWNER_ANNOTATION: owner(), versions.NAME_ANNOTATION: name},
+            "annotations": {versions.OWNER_ANNOTATION: leases.owner(), versions.NAME_ANNOTATION: name},
         },
     }
 
@@ -172,17 +165,6 @@ def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
             by_key[campaign if prepared else namespace.name] = Leftover(
                 namespace,
                 annotations.get(versions.NAME_ANNOTATION, campaign),
-                _in_use(annotations.get(versions.OWNER_ANNOTATION, "")),
+                leases.process_in_use(annotations.get(versions.OWNER_ANNOTATION, "")),
             )
     return list(by_key.values())
-
-
-def _in_use(owner_annotation: str) -> str:
-    fields = owner_annotation.split()
-    if len(fields) != 3:
-        return ""
-    host, pid, started = fields
-    if host != socket.gethostname():
-        return f"process {pid} on {host}"
-    alive = pid.isdigit() and started.isdigit() and processes.is_alive(int(pid), int(started))
-    return f"process {pid}" if alive else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from k8sdds.deploy import deployed_clusters, network_install, preflight, profiles, software
+from k8sdds.deploy import cni_plugins, deployed_clusters, network_install, preflight, profiles, software
 from k8sdds.deploy.facts import Facts
 from k8sdds.model.profile import Profile
 from k8sdds.model.trial import MTU_OF_LINKS
@@ -25,7 +25,8 @@ class NetworkSwitch:
         """Options of the installed network that differ from the profile."""
         self._machines: Mapping[str, Facts] | None = None
         """Facts of the cluster's machines, once they are needed."""
-        self._original = self.current, self._options
+        self._original: tuple[str, dict[str, object]] | None = (self.current, self._options)
+        """What `restore` installs; None: nothing."""
 
     def installable(self) -> list[str]:
         """Return the installed network and all networks that can replace it."""
@@ -59,9 +60,16 @@ class NetworkSwitch:
 
     def restore(self) -> None:
         """Install the original network, if another one is installed now."""
-        network, options = self._original
-        if not self.is_installed(network, options):
-            self.install(network, options)
+        if self._original is not None and not self.is_installed(*self._original):
+            self.install(*self._original)
+
+    def abandon(self) -> None:
+        """Keep the network that somebody else has installed meanwhile: `restore` changes nothing."""
+        self._original = None
+
+    def cni_plugins(self) -> dict[str, str]:
+        """Return the versions and checksums of the CNI plugins that the runtimes of the nodes use."""
+        return cni_plugins.read(self._cluster)
 
     def _facts(self) -> Mapping[str, Facts]:
         if self._machines is None:

@@ -31,7 +31,8 @@ class NodeInfo:
     """`status.nodeInfo` of the Node object."""
     ip_families: frozenset[IpFamily]
     """IP families of pods on the node."""
-    images: frozenset[str]
+    image_names: tuple[tuple[str, ...], ...]
+    """Names of each image, with tags and with digests."""
     reports_images: bool
     """Whether these are all images of the node, apart from the latest."""
     network_reason: str
@@ -46,6 +47,11 @@ class NodeInfo:
     """Ranges of addresses of its pods that Kubernetes has assigned."""
     unusable: str
     """Why participants cannot run on the node; empty: they can."""
+
+    @property
+    def images(self) -> frozenset[str]:
+        """Names of all images."""
+        return frozenset(name for names in self.image_names for name in names)
 
     @classmethod
     def parse(cls, node: dict[str, Any]) -> NodeInfo:
@@ -62,7 +68,7 @@ class NodeInfo:
             boot_id=info.get("bootID", ""),
             info=info,
             ip_families=_ip_families(spec, status),
-            images=frozenset(name for image in status.get("images", []) for name in image.get("names") or []),
+            image_names=tuple(tuple(image.get("names") or ()) for image in status.get("images", [])),
             reports_images=0 < len(status.get("images", [])) < MAX_REPORTED_IMAGES,
             network_reason=_network_reason(status),
             own_taints=own_taints,

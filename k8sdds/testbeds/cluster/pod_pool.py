@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from k8sdds import versions
-from k8sdds.kubernetes import exec_stream
+from k8sdds.kubernetes import exec_stream, leases
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.ip_families import TITLES, IpFamily, address_of
 from k8sdds.system import reading
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
-from k8sdds.testbeds.cluster.namespace import CampaignNamespace, owner
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
 
@@ -78,10 +78,6 @@ class PodPool:
     def pod(self, slot: Slot) -> ReadyPod:
         """Return the pod of a slot that `ensure` prepared."""
         return self._ready[slot]
-
-    def is_ready(self, slot: Slot) -> bool:
-        """Return whether a slot has a ready pod."""
-        return slot in self._ready
 
     def ready_pods(self) -> dict[Slot, ReadyPod]:
         """Return all ready pods."""
@@ -153,7 +149,7 @@ class PodPool:
             self._tolerations,
         )  # fmt: skip
         body["metadata"]["annotations"] |= {
-            versions.OWNER_ANNOTATION: owner(),
+            versions.OWNER_ANNOTATION: leases.owner(),
             versions.NAME_ANNOTATION: self._campaign,
         }
         return body

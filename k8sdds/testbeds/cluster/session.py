@@ -21,13 +21,14 @@ from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
-from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.system.errors import NetworkChanged, PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
+from k8sdds.testbeds.cluster import causes, clocks, installed, placement, pod_starts, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.cluster_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
+from k8sdds.testbeds.cluster.installed import InstalledSoftware
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
@@ -65,6 +66,7 @@ class ClusterSession:
         image: str,
         nodes: Sequence[NodeInfo] | None,
         switch: NetworkSwitch | None,
+        network: str,
     ) -> None:
         """Set up what all blocks share.
 
@@ -77,6 +79,7 @@ class ClusterSession:
             image: Image of all pods.
             nodes: Nodes that can run participants; None: this user may not list them.
             switch: Replaces the pod network; None: it cannot be replaced.
+            network: Name of the pod network that is installed at the start.
         """
         self._client = client
         self._namespace = namespace
@@ -117,6 +120,10 @@ class ClusterSession:
         self._policies = Policies(client, namespace, self._pods, self._probes)
         self._services = Services(client, namespace, self._pods, self._probes)
         self._needed_pods = ServicePods(client)
+        self._network_name = network
+        self._installed = InstalledSoftware()
+        """What ran the network when the current block was prepared."""
+        self._cni_plugins: dict[str, str] = {}
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
         self._files_to_delete: dict[tuple[str, str], str] = {}
@@ -146,7 +153,9 @@ class ClusterSession:
         Raises:
             PrerequisiteError: this is not possible.
             PartFailed: a part failed, or what was possible before no longer is.
+            NetworkChanged: somebody else changed the network since the last block.
         """
+        self._require_same_network()
         with self._detecting_failures(worked=block.index in self._prepared):
             self._prepare(block)
         self._prepared.add(block.index)
@@ -161,10 +170,13 @@ class ClusterSession:
             yield
         except StreamLost as error:
             self._pods.invalidate()
+            self._require_same_network()
             raise PartFailed(f"a connection through the API server broke: {error}") from error
         except PrerequisiteError as error:
             self._pods.invalidate()
             failed = self._pods.failed_part(END_VISIBLE_S) or self._needed_pods.restarted()
+            if failed or worked:
+                self._require_same_network()
             if failed or (worked and not causes.is_refusal(error)) or causes.is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
@@ -177,6 +189,7 @@ class ClusterSession:
             # Pods take over settings of their node when they are created.
             self._delete_pods(keep=lambda slot: False)
         self._install_network(next(filter(None, map(pod_network, cells)), None))
+        self._read_installed()
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
         # Cells whose samples cross links come first, because only they show what policies deny.
         for cell in sorted(filter(pod_network, cells), key=lambda cell: not cell.crosses_links):
@@ -193,7 +206,7 @@ class ClusterSession:
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
         self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
         self._services.provide(cells[0], self._slots(cells[0]))
-        self._calls = self._client.calls.total()
+        self._calls = self._number_of_calls()
 
     def _install_network(self, network: NetworkMode | None) -> None:
         """Install a pod network, if another one is installed; delete the pods of the other one first."""
@@ -203,6 +216,33 @@ class ClusterSession:
         if not self._switch.is_installed(name, options):
             self._delete_pods(keep=lambda slot: slot.host)
             self._switch.install(name, options)
+
+    def _read_installed(self) -> None:
+        """Read the software of the network; of the CNI plugins, only if the network is another one than before."""
+        before, self._installed = self._installed, installed.read(self._client, self._nodes or ())
+        if self._switch is not None and before.agents != self._installed.agents:
+            self._cni_plugins = self._switch.cni_plugins()
+
+    def _require_same_network(self) -> None:
+        """Check that the network is that of the last prepared block.
+
+        Raises:
+            NetworkChanged: Somebody else changed it.
+        """
+        if self._installed.agents is None:
+            return  # no block was prepared yet, or this user may not see the agents
+        try:
+            now = installed.read(self._client, (), with_images=False)
+        except PrerequisiteError:
+            return  # the API server does not answer, which the next request reports
+        if change := self._installed.change(now):
+            remedy = "install the network again"
+            if self._switch is not None:
+                self._switch.abandon()
+                remedy = "change the cluster when no campaign runs"
+            raise NetworkChanged(
+                f"the network of the cluster was changed while the campaign ran: {change}", remedy
+            )
 
     def _delete_pods(self, keep: Callable[[Slot], bool]) -> None:
         """Delete pods except those to keep, the policies of all, and what was verified with them."""
@@ -269,21 +309,19 @@ class ClusterSession:
     # -- the session protocol ---------------------------------------------------------------------------
 
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return MTU, engine, fidelity and path of the trial's network, and the number of nodes used."""
+        """Return MTU, engine, fidelity, path and software of the trial's network, and the number of nodes used.
+
+        The trial must belong to the prepared block: the pods of all pod networks have the same slots.
+        """
         network, options = find(trial.cell.network), trial.cell.network_options
         engine = network.engine_for(options)
         slots = self._slots(trial.cell)
         observed = self._fingerprints.get(_observed(trial.cell))
-        # For networks of later blocks, only facts of the network itself are known.
-        if all(map(self._pods.is_ready, slots.values())):
-            pods = self._cell_pods(trial.cell)
-            mtu_bytes = pods[FIRST_PUBLISHER.name].mtu_bytes
-            nodes = {pod.node for pod in pods.values()}
-            proof = self._verifier.proof(trial.cell, slots)
-        else:
-            mtu_bytes, nodes, proof = None, {slot.node for slot in slots.values()}, None
+        pods = self._cell_pods(trial.cell)
+        nodes = {pod.node for pod in pods.values()}
+        proof = self._verifier.proof(trial.cell, slots)
         return {
-            "mtu_bytes": mtu_bytes or network.mtu(options),
+            "mtu_bytes": pods[FIRST_PUBLISHER.name].mtu_bytes,
             "engine": network.engine_title(options, on_cluster=True),
             "engine_mode": engine.mode if engine else None,
             "fidelity": "real",
@@ -292,6 +330,8 @@ class ClusterSession:
             if proof
             else None,
             "fingerprint": observed.model_dump() if observed else None,
+            "installed_network": ", ".join(self._installed.networks) or self._network_name,
+            "network_software": self._installed.describe() | self._cni_plugins,
             **({"node_settings": self._tuning.seen} if self._tuning.seen else {}),
         }
 
@@ -322,7 +362,12 @@ class ClusterSession:
             return self._discovery.addresses(trial.cell)
 
     def readings(self) -> list[dict[str, Any]]:
-        """Return the lines for readings.jsonl about the block that has just ended."""
+        """Return the lines for readings.jsonl about the block that has just ended.
+
+        Raises:
+            NetworkChanged: Somebody else changed the network during the block.
+        """
+        self._require_same_network()
         return self._metrics.finish_block() if self._metrics is not None else []
 
     def paths(
@@ -337,14 +382,22 @@ class ClusterSession:
         """Run one attempt: start all participants at one moment, await their ends and fetch their files."""
         with self._detecting_failures(worked=True):
             measurement = self._run(trial, launches, deadline_s)
-        before, self._calls = self._calls, self._client.calls.total()
+        before, self._calls = self._calls, self._number_of_calls()
         return replace(measurement, api_calls=self._calls - before)
+
+    def _number_of_calls(self) -> int:
+        """Return the number of requests to the API server, without renewals of the Lease."""
+        return self._client.calls.total() - self._client.calls["patch"]
 
     def failed_part(self, trial: Trial) -> str:
         """Return which agent of the network or discovery server was restarted; empty: none is known.
 
         Lost pods of participants are part of the measurement.
+
+        Raises:
+            NetworkChanged: Somebody else changed the network.
         """
+        self._require_same_network()
         return self._needed_pods.restarted()
 
     def discard(self, trial: Trial) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import versions
+from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
@@ -28,7 +29,8 @@ from k8sdds.testbeds.cluster import (
     preflight,
     profiled_pods,
 )
-from k8sdds.testbeds.cluster.blocks import HOST, make_blocks, on_host
+from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
+from k8sdds.testbeds.cluster.lease import CampaignLease
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_tuning import NodeTuning
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
@@ -37,6 +39,10 @@ from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
+
+
+SWITCH_S = 15.0
+"""Typical duration of a network switch with the pods and their verification (docs/explanation/benchmarks.md)."""
 
 
 class ClusterTestbed:
@@ -54,6 +60,7 @@ class ClusterTestbed:
         self._switch: NetworkSwitch | None = None
         self._namespace: CampaignNamespace | None = None
         self._session: ClusterSession | None = None
+        self._lease: CampaignLease | None = None
 
     def __enter__(self) -> ClusterTestbed:
         return self
@@ -135,9 +142,15 @@ class ClusterTestbed:
 
     def interference(self) -> list[str]:
         """Return conditions that may disturb a campaign."""
+        found = []
         if one_kernel(self.nodes):
-            return ["the cluster's nodes share one kernel and its cores; every caption states this"]
-        return []
+            found.append("the cluster's nodes share one kernel and its cores; every caption states this")
+        if permissions.missing_in_campaign(self.client, self.selected.namespace, leases.RIGHTS):
+            found.append(
+                "this user may not hold a Lease in the campaign's namespace, so nothing keeps others from changing the"
+                " cluster meanwhile; see deploy/rights"
+            )
+        return found
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """Return what prevents these trials from running here. Makes no changes."""
@@ -166,6 +179,13 @@ class ClusterTestbed:
         """Group the trials into blocks: of one network if networks are switched or metered, else of all."""
         return make_blocks(trials, seed, one_network=self.selected.meter)
 
+    def preparation_s(self, blocks: Sequence[Block]) -> float:
+        """Return the expected duration of all network switches of a campaign."""
+        switch = self.switch
+        if switch is None:
+            return 0
+        return SWITCH_S * count_switches(blocks, lambda mode: switch.is_installed(mode[0], dict(mode[1])))
+
     # -- running it -------------------------------------------------------------------------------------
 
     def prepare(self, block: Block) -> ClusterSession:
@@ -176,6 +196,10 @@ class ClusterTestbed:
             self._namespace = namespace.create(
                 self.client, self._campaign, self.selected.namespace, privileged
             )
+            self._lease = CampaignLease(
+                self.client, self._namespace.name, self._namespace.campaign, self._campaign
+            )
+            self._lease.acquire()
             self._session = ClusterSession(
                 self.client,
                 self._namespace,
@@ -185,6 +209,7 @@ class ClusterTestbed:
                 self._image(trials),
                 usable(self.nodes, versions.BUNDLE_ARCHITECTURES) if self.nodes else None,
                 self.switch,
+                self.installed.name,
             )
         self._session.prepare(block)
         return self._session
@@ -205,10 +230,13 @@ class ClusterTestbed:
         """Delete the campaign's objects and restore the original network. Safe to call in any state."""
         session, self._session = self._session, None
         campaign_namespace, self._namespace = self._namespace, None
+        lease, self._lease = self._lease, None
         with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
             if self._switch is not None:
                 steps.callback(self._switch.restore)
             if campaign_namespace is not None:
                 steps.callback(campaign_namespace.delete)
+            if lease is not None:
+                steps.callback(lease.release)
             if session is not None:
                 steps.callback(session.close)

@@ -17,6 +17,7 @@ from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, IpFamily
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, host_and_port
 from k8sdds.networks import find
 from k8sdds.networks.cluster_install import PathEvidence
+from k8sdds.networks.detection import UNKNOWN
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath
@@ -247,7 +248,10 @@ class PathVerifier:
         self._last = {**self._last, **after}
         if evidence is None:
             # Nothing is known of the network that could be compared. Its fingerprint shows what carries the packets.
-            return PathProof(f"{exchanged}; what carries them is observed, not known in advance")
+            named = (
+                "" if cell.network == UNKNOWN else f"; only its running agent shows that it is {cell.network}"
+            )
+            return PathProof(f"{exchanged}; what carries them is observed, not known in advance{named}")
         ends = {node: PathEnd(node, addresses[node], before[node], after[node]) for node in addresses}
         paths: dict[str, None] = {}
         links: dict[str, tuple[str, ...]] = {}

@@ -117,6 +117,10 @@ class Lab:
 
     # -- lab networks and attempts --------------------------------------------------------------------
 
+    def preparation_s(self, blocks: Sequence[Block]) -> float:
+        """Return 0: all networks are built within seconds."""
+        return 0
+
     def prepare(self, block: Block) -> Lab:
         """Build and verify the missing lab networks of a block, and observe each network once.
 

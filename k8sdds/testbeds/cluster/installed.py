@@ -1,0 +1,147 @@
+"""Read which software the network of a cluster runs: agents, CNI plugins and kube-proxy, with versions and digests.
+
+What this user may not read is missing: DaemonSets name the images of agents, of the init containers that install CNI
+plugins, and of kube-proxy. Their pods show the digests that run. Without access to pods, the nodes list the digests of
+their images.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.networks import detection
+from k8sdds.networks.cluster_install import Manifest
+from k8sdds.testbeds.cluster.detection import daemonsets
+from k8sdds.testbeds.cluster.nodes import NodeInfo
+
+KUBE_PROXY = "kube-proxy"
+NOT_READABLE = "not readable: this user may not list DaemonSets"
+NO_AGENT = "no agent that k8sdds knows runs on the cluster"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class InstalledSoftware:
+    """What runs the network of a cluster."""
+
+    agents: Mapping[str, str] | None = None
+    """NAMESPACE/NAME of each DaemonSet to its UID and generation, which change with it; None: not readable."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Component, such as `k8sdds-network/flannel flanneld`, to its images with their digests."""
+    networks: tuple[str, ...] = ()
+    """Names of the networks of which k8sdds installed the agents."""
+
+    def describe(self) -> dict[str, str]:
+        """Return the components with their images, or why they are unknown."""
+        if self.agents is None:
+            return {"agents": NOT_READABLE}
+        return dict(self.images) if self.agents else {"agents": NO_AGENT, **self.images}
+
+    def change(self, other: InstalledSoftware) -> str:
+        """Describe how the network of the other reading differs; empty: it does not, or is not readable."""
+        if self.agents is None or other.agents is None or self.agents == other.agents:
+            return ""
+        before, after = (", ".join(each.networks or each.agents or ()) for each in (self, other))
+        if not after:
+            return f"{before} was removed"
+        if before != after:
+            return f"{before or 'no network'} was replaced by {after}"
+        changed = [name for name, version in self.agents.items() if other.agents.get(name) != version]
+        return f"{after} was installed again or updated ({', '.join(changed)})"
+
+
+def read(client: KubernetesClient, nodes: Sequence[NodeInfo], with_images: bool = True) -> InstalledSoftware:
+    """Return the software of the network.
+
+    Args:
+        client: The cluster and the user.
+        nodes: The nodes; empty: this user may not list them.
+        with_images: Whether images are needed, or only the agents.
+    """
+    listed = daemonsets(client)
+    if listed is None:
+        return InstalledSoftware()
+    agents = [manifest for manifest in listed if detection.is_agent(manifest)]
+    components = [*agents, *(manifest for manifest in listed if manifest["metadata"]["name"] == KUBE_PROXY)]
+    return InstalledSoftware(
+        {
+            _name(manifest): f"{manifest['metadata']['uid']} {manifest['metadata'].get('generation')}"
+            for manifest in agents
+        },
+        _images(client, nodes, components) if with_images else {},
+        tuple(sorted({detection.own_name(manifest) for manifest in agents} - {""})),
+    )
+
+
+def _name(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+
+
+def _images(
+    client: KubernetesClient, nodes: Sequence[NodeInfo], components: Sequence[Manifest]
+) -> dict[str, str]:
+    pods = {
+        namespace: _pods(client, namespace)
+        for namespace in dict.fromkeys(manifest["metadata"]["namespace"] for manifest in components)
+    }
+    found = {}
+    for manifest in components:
+        own = [
+            pod
+            for pod in pods[manifest["metadata"]["namespace"]]
+            if manifest["metadata"]["uid"]
+            in [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
+        ]
+        for container in detection.containers(manifest):
+            name, image = container["name"], container.get("image", "")
+            seen = [with_digest(image, digests) for digests in _running(own, name)]
+            texts = dict.fromkeys(seen or [with_digest(image, _listed(nodes, image))])
+            found[f"{_name(manifest)} {name}"] = " and ".join(texts)
+    return found
+
+
+def _pods(client: KubernetesClient, namespace: str) -> list[Manifest]:
+    """Return the pods of a namespace; none if this user may not list them."""
+    if not client.is_allowed("list", "", "pods", namespace=namespace):
+        return []
+    try:
+        listed: list[Manifest] = client.get(f"{CORE}/namespaces/{namespace}/pods")["items"]
+        return listed
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return []
+
+
+def _running(pods: Iterable[Manifest], container: str) -> Iterator[tuple[str, ...]]:
+    """Yield the digests of a container's image in each pod that reports one."""
+    for pod in pods:
+        status: Mapping[str, Any] = pod.get("status", {})
+        for entry in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+            if entry.get("name") == container and (digest := _DIGEST.search(str(entry.get("imageID")))):
+                yield (digest.group(),)
+
+
+def _listed(nodes: Iterable[NodeInfo], image: str) -> tuple[str, ...]:
+    """Return the digests of an image that the nodes list under the same name."""
+    repository = image.partition("@")[0].rpartition(":")[0]
+    found = (
+        match.group()
+        for node in nodes
+        for names in node.image_names
+        if image in names
+        for name in names
+        if name.startswith(f"{repository}@") and (match := _DIGEST.search(name))
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def with_digest(image: str, digests: Sequence[str]) -> str:
+    """Return an image with its digests, such as `flannel:v0.28.4@sha256:…`."""
+    name, _, own = image.partition("@")
+    known = digests or ([own] if own else [])
+    return f"{name}@{','.join(known)}" if known else f"{name} (digest not readable)"

@@ -1,0 +1,78 @@
+"""Reports and comparisons name the software of the measured networks, and the installed network of each block."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.analysis.comparison import Side, compare
+from k8sdds.analysis.overhead import plain_rows
+from k8sdds.report import comparison as shown
+from k8sdds.report import content, html
+from k8sdds.results import tidy
+from k8sdds.results.run_folder import CAMPAIGN, TRIALS, RunFolder
+from tests.run_folders import Plan, make
+
+OLD = "ghcr.io/flannel-io/flannel:v0.28.3@sha256:" + "a" * 64
+NEW = "ghcr.io/flannel-io/flannel:v0.28.4@sha256:" + "b" * 64
+PROXY = "registry.k8s.io/kube-proxy:v1.36.3@sha256:" + "c" * 64
+AGENT = "k8sdds-network/flannel flanneld"
+
+
+def run_with(path: Path, flannel: str, **facts: Any) -> RunFolder:
+    """Create a run folder whose trials in odd blocks were measured with another installed network."""
+    run = make(
+        path, Plan(networks=("host", "flannel-vxlan"), payloads=(1024,), repetitions=4, histograms=False)
+    )
+    rows = [json.loads(line) for line in (path / TRIALS).read_text().splitlines()]
+    for row in rows:
+        row["installed_network"] = "flannel-vxlan" if row["block"] % 2 == 0 else "kube-router"
+        row["network_software"] = {AGENT: flannel, "kube-system/kube-proxy kube-proxy": PROXY}
+    (path / TRIALS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    campaign = json.loads((path / CAMPAIGN).read_text())
+    campaign["networks"] = {"flannel-vxlan": {"name": "flannel-vxlan", "encryption": ""} | facts, "host": {}}
+    (path / CAMPAIGN).write_text(json.dumps(campaign))
+    return run
+
+
+def page(run: RunFolder) -> str:
+    return html.write(content.read(run), [], run.path / "report.html").read_text()
+
+
+def test_the_report_lists_versions_and_the_installed_network_of_each_block(tmp_path: Path) -> None:
+    text = page(run_with(tmp_path / "run", NEW))
+    assert NEW in text and PROXY in text and AGENT in text
+    assert "flannel-vxlan (blocks 0, 2); kube-router (blocks 1, 3)" in text
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"encryption": ""}, "none"),
+        ({"encryption": "WireGuard"}, "WireGuard"),
+        ({"encryption": None}, "unknown"),
+        # Earlier versions recorded that of networks that others installed as none.
+        ({"name": "unknown", "encryption": ""}, "unknown"),
+        ({"name": "cilium-geneve", "encryption": ""}, "unknown"),
+    ],
+)
+def test_an_unknown_encryption_is_not_none(tmp_path: Path, facts: dict[str, Any], expected: str) -> None:
+    found = html._networks(content.read(run_with(tmp_path / "run", NEW, **facts)))
+    assert {row["label"]: row["encryption"] for row in found}["flannel-vxlan"] == expected
+
+
+def side(run: RunFolder) -> Side:
+    return Side(run.path.name, str(run.path), plain_rows(tidy.best(tidy.frame(run))), "host")
+
+
+def test_a_comparison_states_which_versions_differ(tmp_path: Path) -> None:
+    a, b = (side(run_with(tmp_path / name, image)) for name, image in (("a", OLD), ("b", NEW)))
+    found = compare(a, b)
+    assert found.software["flannel-vxlan"][AGENT] == (OLD, NEW)
+    assert shown.data(a, b, found, relative=False)["software"]["flannel-vxlan"][AGENT] == (OLD, NEW)
+    notes = shown._notes(found)
+    assert f"flannel-vxlan: {AGENT} is {OLD} in A and {NEW} in B." in notes
+    assert not any("kube-proxy is" in note for note in notes)
