@@ -60,11 +60,16 @@ class Program:
         return self.source or self.name
 
 
-_CNI = "github.com/containernetworking/plugins/plugins"
+_CNI = "github.com/containernetworking/plugins"
 _KUBE_ROUTER = "github.com/cloudnativelabs/kube-router"
 _WEAVE = Repository(
     "https://github.com/rajch/weave", f"v{versions.WEAVE}", versions.WEAVE_COMMIT, "github.com/rajch/weave"
 )
+
+
+def _cni_plugin(path: str) -> Program:
+    variables = ((f"{_CNI}/pkg/utils/buildversion.BuildVersion", f"v{versions.CNI_PLUGINS}"),)
+    return Program(path.rpartition("/")[2], versions.CNI_PLUGINS, "cni", f"{_CNI}/plugins/{path}", variables)
 
 
 def _weave(name: str, package: str, **details: Any) -> Program:
@@ -113,11 +118,11 @@ PROGRAMS = {
         _weave("weave-launch", "prog/weave-kube/launch.sh", copied=True),
         _weave("weave-npc-log", "prog/weave-npc/ulogd.conf", copied=True),
         _weave("weave-npc-launch", "prog/weave-npc/launch.sh", copied=True),
-        Program("bridge", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/bridge"),
-        Program("loopback", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/loopback"),
-        Program("macvlan", versions.CNI_PLUGINS, "cni", f"{_CNI}/main/macvlan"),
-        Program("host-local", versions.CNI_PLUGINS, "cni", f"{_CNI}/ipam/host-local"),
-        Program("portmap", versions.CNI_PLUGINS, "cni", f"{_CNI}/meta/portmap"),
+        _cni_plugin("main/bridge"),
+        _cni_plugin("main/loopback"),
+        _cni_plugin("main/macvlan"),
+        _cni_plugin("ipam/host-local"),
+        _cni_plugin("meta/portmap"),
         Program("flannel", versions.TOOLS, "cni-flannel"),
         Program("pause", versions.PAUSE, "pause"),
         Program("probe", versions.TOOLS, "probe"),

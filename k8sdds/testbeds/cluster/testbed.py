@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
 
 
-SWITCH_S = 15.0
-"""Typical duration of a network switch with the pods and their verification (docs/explanation/benchmarks.md)."""
+SWITCH_S = 35.0
+"""Duration of a network switch with the pods and their verification, measured on three local nodes with two cores."""
 
 
 class ClusterTestbed:
