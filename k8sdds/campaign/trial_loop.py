@@ -247,6 +247,9 @@ class Campaign:
         except PartFailed as failure:
             reason = f"{validity.PART_FAILED}: {failure.message}"
             record = records.without_measurement(trial, attempt, folder, facts, reason)
+            if isinstance(failure, NetworkChanged):
+                self._append(trial, record)
+                raise
         self._conclude(trial, record)
         return not _is_part_failed(record)
 

@@ -169,7 +169,7 @@ class KubernetesClient:
             raise
 
     def patch_once(self, path: str, body: dict[str, Any]) -> None:
-        """Merge fields into an object. In contrast to other requests, it is not repeated if the API server is away."""
+        """Merge fields into an object. Unlike other requests, it is not repeated if the API server is unavailable."""
         self._send("PATCH", path, body, MERGE_PATCH)
 
     def delete(self, path: str, grace_s: int | None = None, **query: Any) -> None:

@@ -15,6 +15,12 @@ from k8sdds.model.trial import Participant
 LINK_MTU = STANDARD_MTU
 """MTU of the links between nodes, unless the experiment sets another one."""
 
+SWITCH_SYSCTLS = {
+    f"net.bridge.bridge-nf-call-{family}": "0" for family in ("iptables", "ip6tables", "arptables")
+}
+"""Settings of a bridge that is the switch between nodes, if br_netfilter is loaded. A switch has no packet filters, but by
+default the kernel passes every frame of a bridge to those of its namespace."""
+
 
 Tool = Literal[
     "ip", "ip -6", "bridge", "tc", "nft", "iptables", "ip6tables", "swanctl", "wg", "ethtool", "ipset"

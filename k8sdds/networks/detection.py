@@ -275,8 +275,13 @@ def config_maps(signs: Signs) -> list[str]:
     return [name for plugin in PLUGINS if plugin.runs_in(signs) for name in plugin.config_maps]
 
 
-def detect(signs: Signs) -> DetectedNetwork:
-    """Return the network whose agent runs and that the signs show; its name is `UNKNOWN` if there is none."""
+def detect(signs: Signs, titles: Mapping[str, str]) -> DetectedNetwork:
+    """Return the network whose agent runs and that the signs show; its name is `UNKNOWN` if there is none.
+
+    Args:
+        signs: What the cluster shows.
+        titles: The titles of the networks that k8sdds can install, by name.
+    """
     secondary = tuple(plugin.name for plugin in SECONDARY if plugin.signs_in(signs) and plugin.runs_in(signs))
     remains = tuple(
         sign
@@ -284,7 +289,7 @@ def detect(signs: Signs) -> DetectedNetwork:
         if not plugin.runs_in(signs)
         for sign in (*plugin.signs_in(signs), *(f"image {image}" for image in plugin.images_in(signs)))
     )
-    if own := _own(signs):
+    if own := _own(signs, titles):
         return replace(own, secondary=secondary, remains=remains)
     shown = ((plugin, plugin.signs_in(signs)) for plugin in PLUGINS if plugin.runs_in(signs))
     found = next((entry for entry in shown if entry[1]), None)
@@ -299,12 +304,12 @@ def detect(signs: Signs) -> DetectedNetwork:
     )
 
 
-def _own(signs: Signs) -> DetectedNetwork | None:
+def _own(signs: Signs, titles: Mapping[str, str]) -> DetectedNetwork | None:
     """Return the network that k8sdds installed and whose agent runs; None: there is none, or several."""
     running = {
         name: manifest
         for name, manifest in (signs.daemonsets or {}).items()
-        if own_name(manifest) and is_running(manifest)
+        if own_name(manifest) in titles and is_running(manifest)
     }
     names = {own_name(manifest) for manifest in running.values()}
     if len(names) != 1:
@@ -312,7 +317,7 @@ def _own(signs: Signs) -> DetectedNetwork | None:
     tags = sorted({_tag(image) for manifest in running.values() for image in _images(manifest)} - {""})
     version = tags[0] if len(tags) == 1 else ""
     name = names.pop()
-    return DetectedNetwork(name, name, version, tuple(f"DaemonSet {name}" for name in running))
+    return DetectedNetwork(name, titles[name], version, tuple(f"DaemonSet {name}" for name in running))
 
 
 def _title(title: str, signs: Signs) -> str:

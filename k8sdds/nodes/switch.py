@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.model.ip_families import IpFamily
+from k8sdds.networks.datapath import SWITCH_SYSCTLS
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.system import processes
 from k8sdds.system.errors import InputError
@@ -40,7 +41,7 @@ if [ -e /proc/sys/net/ipv6 ]; then
   sysctl -qw net.ipv6.conf.all.forwarding=1
 fi
 sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0
-[ ! -e /proc/sys/net/bridge/bridge-nf-call-iptables ] || sysctl -qw net.bridge.bridge-nf-call-iptables=0
+[ ! -e /proc/sys/net/bridge ] || sysctl -qw {" ".join(f"{key}={value}" for key, value in SWITCH_SYSCTLS.items())}
 """
 # The switch has no route to other networks, so packets to other addresses are rejected at once.
 

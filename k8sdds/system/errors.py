@@ -51,7 +51,7 @@ class PartFailed(Aborted):
 
 
 class NetworkChanged(PartFailed):
-    """Somebody else changed the network that a campaign measures, so that repeating the trial does not help."""
+    """The network was changed from outside of the campaign. Repeating the trial does not help."""
 
 
 class ConditionMet(K8sddsError):

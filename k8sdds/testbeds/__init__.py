@@ -156,7 +156,7 @@ class Testbed(Protocol):
         """Group the trials by what can be prepared together, in a random order given by the seed."""
 
     def preparation_s(self, blocks: Sequence[Block]) -> float:
-        """Return how long the preparations of these blocks are expected to take, apart from the first seconds."""
+        """Return how long the preparations of these blocks are expected to take, without the first one."""
 
     def prepare(self, block: Block) -> Session:
         """Build what the block needs and is missing; return when it is ready and its datapaths are verified.

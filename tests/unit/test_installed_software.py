@@ -43,13 +43,14 @@ def pod(uid: str, init: dict[str, str], **image_ids: str) -> dict[str, Any]:
 
 AGENT = daemonset("kube-flannel", "kube-flannel-ds", "1", {"install-cni": PLUGIN}, flanneld=FLANNEL)
 KUBE_PROXY = daemonset("kube-system", "kube-proxy", "2", {}, **{"kube-proxy": PROXY})
+MULTUS = daemonset("kube-system", "kube-multus-ds", "4", {}, multus="multus:4")
 OTHER = daemonset("monitoring", "exporter", "3", {}, exporter="exporter:1")
 PODS = {
     "kube-flannel": [
         pod("1", {"install-cni": f"ghcr.io/flannel-io/flannel-cni-plugin@{B}"}, flanneld=f"ghcr.io/flannel-io/flannel@{A}"),
         pod("9", {}, flanneld=f"somebody@{C}"),
     ],
-    "kube-system": [pod("2", {}, **{"kube-proxy": A}), pod("2", {}, **{"kube-proxy": C})],
+    "kube-system": [pod("2", {}, **{"kube-proxy": A}), pod("2", {}, **{"kube-proxy": f"somewhere@{C}"})],
 }  # fmt: skip
 
 
@@ -81,8 +82,8 @@ def test_pods_show_the_digests_of_agents_of_cni_plugins_and_of_kube_proxy() -> N
     assert read("daemonsets", "pods").describe() == {
         "kube-flannel/kube-flannel-ds install-cni": f"{PLUGIN}@{B}",
         "kube-flannel/kube-flannel-ds flanneld": f"{FLANNEL}@{A}",
-        # Nodes of two architectures, or an update that has not reached all nodes.
-        "kube-system/kube-proxy kube-proxy": f"{PROXY}@{A} and {PROXY}@{C}",
+        # Imported on one node, pulled on the other.
+        "kube-system/kube-proxy kube-proxy": f"{PROXY} (image ID {A}) and {PROXY}@{C}",
     }
 
 
@@ -117,11 +118,15 @@ def deployed(network: str, uid: str = "1", generation: int = 1) -> dict[str, Any
         ([OTHER], "flannel-vxlan was removed"),
         (
             [deployed("flannel-vxlan", uid="8")],
-            "flannel-vxlan was installed again or updated (kube-flannel/flannel-vxlan)",
+            "kube-flannel/flannel-vxlan was installed again or updated",
+        ),
+        (
+            [deployed("flannel-vxlan"), MULTUS],
+            "kube-system/kube-multus-ds was added",
         ),
         (
             [deployed("flannel-vxlan", generation=2)],
-            "flannel-vxlan was installed again or updated (kube-flannel/flannel-vxlan)",
+            "kube-flannel/flannel-vxlan was installed again or updated",
         ),
     ],
 )

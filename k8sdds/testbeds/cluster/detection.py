@@ -31,8 +31,7 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
         daemonsets=_by_name(daemonsets(client)),
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
-    found = detection.detect(signs)
-    return replace(found, title=NETWORKS[found.name].title) if found.title in NETWORKS else found
+    return detection.detect(signs, {name: network.title for name, network in NETWORKS.items()})
 
 
 def proxy_mode(client: KubernetesClient) -> ProxyMode | None:

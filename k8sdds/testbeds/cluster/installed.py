@@ -50,8 +50,14 @@ class InstalledSoftware:
             return f"{before} was removed"
         if before != after:
             return f"{before or 'no network'} was replaced by {after}"
-        changed = [name for name, version in self.agents.items() if other.agents.get(name) != version]
-        return f"{after} was installed again or updated ({', '.join(changed)})"
+        changes = {
+            "removed": self.agents.keys() - other.agents.keys(),
+            "added": other.agents.keys() - self.agents.keys(),
+            "installed again or updated": {
+                name for name, version in self.agents.items() if other.agents.get(name, version) != version
+            },
+        }
+        return "; ".join(f"{', '.join(sorted(names))} was {what}" for what, names in changes.items() if names)
 
 
 def read(client: KubernetesClient, nodes: Sequence[NodeInfo], with_images: bool = True) -> InstalledSoftware:
@@ -98,8 +104,7 @@ def _images(
         ]
         for container in detection.containers(manifest):
             name, image = container["name"], container.get("image", "")
-            seen = [with_digest(image, digests) for digests in _running(own, name)]
-            texts = dict.fromkeys(seen or [with_digest(image, _listed(nodes, image))])
+            texts = dict.fromkeys(_running(own, name, image)) or [with_digest(image, _listed(nodes, image))]
             found[f"{_name(manifest)} {name}"] = " and ".join(texts)
     return found
 
@@ -117,13 +122,21 @@ def _pods(client: KubernetesClient, namespace: str) -> list[Manifest]:
         return []
 
 
-def _running(pods: Iterable[Manifest], container: str) -> Iterator[tuple[str, ...]]:
-    """Yield the digests of a container's image in each pod that reports one."""
+def _running(pods: Iterable[Manifest], container: str, image: str) -> Iterator[str]:
+    """Yield a container's image in each pod that reports what runs.
+
+    The runtime has only its own ID of an image that was imported, not pulled. This is not the digest in a registry.
+    """
     for pod in pods:
         status: Mapping[str, Any] = pod.get("status", {})
         for entry in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-            if entry.get("name") == container and (digest := _DIGEST.search(str(entry.get("imageID")))):
-                yield (digest.group(),)
+            image_id = str(entry.get("imageID"))
+            if entry.get("name") != container or not (digest := _DIGEST.search(image_id)):
+                continue
+            if "@" in image_id:
+                yield with_digest(image, (digest.group(),))
+            else:
+                yield f"{image.partition('@')[0]} (image ID {digest.group()})"
 
 
 def _listed(nodes: Iterable[NodeInfo], image: str) -> tuple[str, ...]:

@@ -73,6 +73,11 @@ class NodeTuning:
         mtu = cell.link.mtu if self._sets_mtu else None
         return NodeSettings(cell.tuning, mtu, tuple(cell.link.offloads.requested().items()))
 
+    @property
+    def changes_nodes(self) -> bool:
+        """Whether the campaign changes settings of the nodes."""
+        return bool(self._requested)
+
     def problems(self) -> list[Problem]:
         """Return the settings that the nodes cannot have. Makes no changes."""
         if self._requested and not self._cluster:

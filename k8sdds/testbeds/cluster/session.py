@@ -215,6 +215,7 @@ class ClusterSession:
         name, options = network[0], dict(network[1])
         if not self._switch.is_installed(name, options):
             self._delete_pods(keep=lambda slot: slot.host)
+            self._installed = InstalledSoftware()  # if the switch fails, nobody else changed the network
             self._switch.install(name, options)
 
     def _read_installed(self) -> None:
@@ -234,7 +235,7 @@ class ClusterSession:
         try:
             now = installed.read(self._client, (), with_images=False)
         except PrerequisiteError:
-            return  # the API server does not answer, which the next request reports
+            return  # the API server does not answer; the check is repeated after the next attempt
         if change := self._installed.change(now):
             remedy = "install the network again"
             if self._switch is not None:
@@ -362,12 +363,7 @@ class ClusterSession:
             return self._discovery.addresses(trial.cell)
 
     def readings(self) -> list[dict[str, Any]]:
-        """Return the lines for readings.jsonl about the block that has just ended.
-
-        Raises:
-            NetworkChanged: Somebody else changed the network during the block.
-        """
-        self._require_same_network()
+        """Return the lines for readings.jsonl about the block that has just ended."""
         return self._metrics.finish_block() if self._metrics is not None else []
 
     def paths(
@@ -379,11 +375,18 @@ class ClusterSession:
         return ParticipantPaths(PERFTEST, Path(trial_run.output_folder(directory)), pod_qos, pod_config)
 
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt: start all participants at one moment, await their ends and fetch their files."""
+        """Run one attempt: start all participants at one moment, await their ends and fetch their files.
+
+        Raises:
+            PartFailed: A part of the testbed failed.
+            NetworkChanged: Somebody else changed the network.
+        """
         with self._detecting_failures(worked=True):
             measurement = self._run(trial, launches, deadline_s)
-        before, self._calls = self._calls, self._number_of_calls()
-        return replace(measurement, api_calls=self._calls - before)
+        measurement = replace(measurement, api_calls=self._number_of_calls() - self._calls)
+        self._require_same_network()
+        self._calls = self._number_of_calls()
+        return measurement
 
     def _number_of_calls(self) -> int:
         """Return the number of requests to the API server, without renewals of the Lease."""
@@ -393,11 +396,7 @@ class ClusterSession:
         """Return which agent of the network or discovery server was restarted; empty: none is known.
 
         Lost pods of participants are part of the measurement.
-
-        Raises:
-            NetworkChanged: Somebody else changed the network.
         """
-        self._require_same_network()
         return self._needed_pods.restarted()
 
     def discard(self, trial: Trial) -> None:

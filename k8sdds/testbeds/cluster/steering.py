@@ -14,11 +14,13 @@ from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 
 MASK_FILE = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
-NOT_STEERED = "the nodes share one kernel, so the sender's core also does the receive work of the other nodes"
+SHARED_KERNEL = (
+    "the nodes share one kernel, so the sender's core also does the receive work of the other nodes"
+)
 
 
 class Steering:
-    """The steering of received packets on the nodes of a cluster. Machines of their own do not need it."""
+    """The steering of received packets on the nodes of a cluster. Nodes on separate machines do not need it."""
 
     def __init__(self, cluster: str, nodes: Sequence[NodeInfo]) -> None:
         """Contact nothing yet. `cluster`: its name; empty: k8sdds did not deploy it."""
@@ -42,7 +44,7 @@ class Steering:
         masks = core_layout.steering(cell.layout, layout, node_of)
         reason = self._write(masks)
         return (
-            f"packets: {NOT_STEERED}: {reason}"
+            f"packets: {SHARED_KERNEL}: {reason}"
             if reason and any(map(core_layout.steers, masks.values()))
             else ""
         )
@@ -54,7 +56,7 @@ class Steering:
     def _write(self, masks: Mapping[str, str]) -> str:
         """Write the masks that differ from the current ones. Return why this failed; empty: it did not."""
         if not self._cluster:
-            return "k8sdds did not create them"
+            return "k8sdds did not create these nodes"
         # Imported here because other clusters need no local nodes.
         from k8sdds import nodes
 

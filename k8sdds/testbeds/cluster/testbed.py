@@ -29,6 +29,7 @@ from k8sdds.testbeds.cluster import (
     preflight,
     profiled_pods,
 )
+from k8sdds.testbeds.cluster import lease as campaign_lease
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.lease import CampaignLease
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
@@ -145,6 +146,10 @@ class ClusterTestbed:
         found = []
         if one_kernel(self.nodes):
             found.append("the cluster's nodes share one kernel and its cores; every caption states this")
+        found += [
+            f"another campaign is running on this cluster: {other.describe()}"
+            for other in campaign_lease.running(self.client)
+        ]
         if permissions.missing_in_campaign(self.client, self.selected.namespace, leases.RIGHTS):
             found.append(
                 "this user may not hold a Lease in the campaign's namespace, so nothing keeps others from changing the"
@@ -165,6 +170,7 @@ class ClusterTestbed:
             *(profiled_pods.problems(self.nodes) if any(cell.profile for cell in cells) else []),
             *preflight.attachment_problems(cells, self.client),
             *preflight.family_problems(cells, self.nodes),
+            *self._disturbed_campaigns(trials),
             *pod_starts.problems(cells),
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name, cells).problems(),
@@ -173,6 +179,19 @@ class ClusterTestbed:
             *preflight.placement_problems(
                 cells, self.nodes, self._image(trials), *([self.switch.images] if self.switch else [])
             ),
+        ]
+
+    def _disturbed_campaigns(self, trials: Sequence[Trial]) -> list[Problem]:
+        """Return the running campaigns that would lose their network or get other settings of the nodes."""
+        tuning = NodeTuning(self.selected.name, [trial.cell for trial in trials])
+        if not tuning.changes_nodes and not self.preparation_s(self.blocks(trials, seed=0)):
+            return []
+        return [
+            Problem(
+                f"another campaign is running on this cluster: {other.describe()}; this one would change the cluster",
+                "wait until it ends, or measure the installed network only",
+            )
+            for other in campaign_lease.running(self.client)
         ]
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
@@ -222,9 +241,10 @@ class ClusterTestbed:
     # -- after it ---------------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Return the provenance: the cluster's version and facts of each node."""
+        """Return the provenance: the cluster's version, facts of each node, and whether the campaign holds a Lease."""
         ready_pods = self._session.ready_pods() if self._session else []
-        return facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
+        found = facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
+        return found | {"lease": self._lease is not None and self._lease.is_held}
 
     def close(self) -> None:
         """Delete the campaign's objects and restore the original network. Safe to call in any state."""
@@ -232,11 +252,11 @@ class ClusterTestbed:
         campaign_namespace, self._namespace = self._namespace, None
         lease, self._lease = self._lease, None
         with contextlib.ExitStack() as steps:  # which runs all, the last one first, also after an error
-            if self._switch is not None:
-                steps.callback(self._switch.restore)
             if campaign_namespace is not None:
                 steps.callback(campaign_namespace.delete)
             if lease is not None:
                 steps.callback(lease.release)
+            if self._switch is not None:
+                steps.callback(self._switch.restore)
             if session is not None:
                 steps.callback(session.close)

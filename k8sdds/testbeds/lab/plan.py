@@ -13,9 +13,9 @@ from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell
 from k8sdds.networks import find
 from k8sdds.networks.common import services
-from k8sdds.networks.datapath import Batch, Datapath, Topology, dual_stack
+from k8sdds.networks.datapath import SWITCH_SYSCTLS, Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
-from k8sdds.testbeds.lab.topology import SWITCH, SWITCH_SYSCTLS, LabNetworkKey, links, topology_of
+from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
 from k8sdds.workloads.tools import transactions
 
 COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o")
@@ -55,7 +55,7 @@ def make_plan(cell: Cell) -> Plan:
         sysctls=(
             *_ipv6_sysctls(namespaces, cell.ip_families),
             *datapath.sysctls,
-            *((SWITCH, *setting) for setting in SWITCH_SYSCTLS),
+            *((SWITCH, *setting) for setting in SWITCH_SYSCTLS.items()),
             *((name, *setting) for name in namespaces if name != SWITCH for setting in settings.items()),
         ),
         batches=tuple(_joined([*links(topology, cell.ip_families, cell.link), *datapath.batches])),

@@ -18,12 +18,6 @@ from k8sdds.system.errors import InputError
 SWITCH = "switch"
 """Name of the namespace with the bridge that connects all nodes."""
 
-SWITCH_SYSCTLS = tuple(
-    (f"net.bridge.bridge-nf-call-{family}", "0") for family in ("iptables", "ip6tables", "arptables")
-)
-"""(key, value) of the switch, if br_netfilter is loaded: a switch has no packet filters, but by default the kernel
-passes every frame of a bridge to those of its namespace."""
-
 TBF_BURST = "16kb"
 TBF_LATENCY = "50ms"
 """Token bucket of rate-limited links: a burst of about ten full frames, at most 50 ms of queue."""
