@@ -18,8 +18,8 @@ LINK_MTU = STANDARD_MTU
 SWITCH_SYSCTLS = {
     f"net.bridge.bridge-nf-call-{family}": "0" for family in ("iptables", "ip6tables", "arptables")
 }
-"""Settings of a bridge that is the switch between nodes, if br_netfilter is loaded. A switch has no packet filters, but by
-default the kernel passes every frame of a bridge to those of its namespace."""
+"""Settings of a bridge that is the switch between nodes, if br_netfilter is loaded. A switch has no packet filters, but
+by default the kernel passes every frame of a bridge to those of its namespace."""
 
 
 Tool = Literal[
