@@ -9,17 +9,17 @@ from k8sdds.results.run_folder import RunFolder
 
 UNKNOWN_CPU = "unknown CPU"
 SWITCH_SINCE = 3
-"""Version of the run folder since which the switch between nodes of one kernel has no packet filters, and a cluster's local
-nodes steer received packets. `host` is 12 to 20 % faster since then (docs/explanation/lab-and-cluster.md)."""
+"""Version of the run folder since which the switch between nodes of one kernel has no packet filters, and local nodes
+of a cluster steer received packets. `host` is 12 to 20 % faster since then (docs/explanation/lab-and-cluster.md)."""
 OLD_SWITCH = "nodes of an earlier version of k8sdds"
 
 
 def machine_identity(run: RunFolder) -> str | None:
     """Return a text that is equal for run folders of the same hardware, kernel and cluster, and differs for others.
 
-    It contains CPU model, number of cores and kernel release, and whether the nodes share one kernel and are those of an
-    earlier version of k8sdds, which connected them differently. On a cluster it starts with the UID of the cluster, and
+    It contains CPU model, number of cores and kernel release. On a cluster it starts with the UID of the cluster, and
     contains each kind of node that carried pods when the campaign started. It does not depend on the number of nodes.
+    Nodes of one kernel that an earlier version of k8sdds connected differently are others.
     None means that the run folder does not name its machine, for example because its trials are imported.
     """
     facts = run.facts
