@@ -78,7 +78,7 @@ class CampaignLease:
         try:
             self._client.patch_once(self._path, leases.renewal(datetime.now(UTC)))
         except ApiError as error:
-            if error.status != 404:
+            if error.status != 404 or self._end.is_set():
                 raise
             self._create()  # somebody deleted it
 
