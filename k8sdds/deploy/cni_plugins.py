@@ -12,10 +12,14 @@ FOLDER = "/opt/cni/bin"
 MAX_VERSION = 200
 
 # A runtime uses the first configuration in the order of the names. A plugin without a command prints its version.
+# That of Flannel calls two others (deploy/bundle/cni-flannel, like the one of the Flannel project).
 SCRIPT = f"""\
-config=$(ls /etc/cni/net.d/*.conflist /etc/cni/net.d/*.conf 2>/dev/null | LC_ALL=C sort | head -n 1)
+cd /etc/cni/net.d 2>/dev/null || exit 0
+config=$(ls *.conflist *.conf *.json 2>/dev/null | LC_ALL=C sort | head -n 1)
 [ -n "$config" ] || exit 0
-grep -oE '"type" *: *"[A-Za-z0-9_-]+"' "$config" | cut -d '"' -f 4 | sort -u | while read -r plugin; do
+plugins=$(grep -oE '"type" *: *"[A-Za-z0-9_-]+"' "$config" | cut -d '"' -f 4)
+case $plugins in *flannel*) plugins="$plugins bridge host-local" ;; esac
+for plugin in $(printf '%s\\n' $plugins | sort -u); do
   [ -x "{FOLDER}/$plugin" ] || continue
   sum=$(sha256sum "{FOLDER}/$plugin" | cut -d ' ' -f 1)
   version=$(env -u CNI_COMMAND timeout 5 "{FOLDER}/$plugin" </dev/null 2>&1 | head -n 1)

@@ -124,6 +124,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
         PrerequisiteError: A prerequisite is missing, or a change of a machine failed.
     """
     with record.locked(profile.name):
+        is_new = profile.provider == "local" and not local_nodes.existing(profile)
         create_nodes = not machines_exist(profile)
         if create_nodes:
             interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
@@ -152,8 +153,9 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             state = replace(state, left_out=[node for node in profile.nodes if node not in part.nodes])
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
-                if not create_nodes:
+                if not is_new:
                     _refuse_campaigns(profile, connections, options, interface)
+                if not create_nodes:
                     interface.confirm_plan(actions, machines.notes)
                 for note in machines.notes:
                     interface.note(note)

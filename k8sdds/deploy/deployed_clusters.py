@@ -79,9 +79,10 @@ def switch_and_verify(
         survey(desired, connections).raise_problems(desired)
         if dry_run:
             return preview(profile, network, connections)
-        running_campaigns.refuse(connections.hosts[profile.control_plane.name], force, progress)
-        if confirm is not None and (planned := preview(profile, network, connections)).changed:
-            confirm(planned)
+        if (planned := preview(profile, network, connections)).changed:
+            running_campaigns.refuse(connections.hosts[profile.control_plane.name], force, progress)
+            if confirm is not None:
+                confirm(planned)
         result = switch(profile, network, connections, progress)
         if result.changed:
             progress("verifying that the nodes exchange datagrams")

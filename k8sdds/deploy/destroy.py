@@ -176,16 +176,16 @@ def destroy(
 def _delete_local_nodes(
     profile: Profile, options: Options, confirm: Callable[[str], None], note: Callable[[str], None]
 ) -> Destroyed:
-    names = list(local_nodes.existing(profile))
+    machines = local_nodes.existing(profile)
+    names = list(machines)
     if not names and record.read(profile.name) is None:
         return Destroyed(False)
     if options.dry_run:
         return Destroyed(True, names)
-    if local_nodes.all_running(profile):
-        control_plane = profile.control_plane.name
-        targets = [target for target in profiles.targets(profile) if target.name == control_plane]
-        with Connections(targets) as connections:
-            running_campaigns.refuse(connections.hosts[control_plane], options.force, note)
+    control_plane = machines.get(profile.control_plane.name)
+    if control_plane is not None and control_plane.state == "running":
+        with Connections([local_nodes.target(control_plane)]) as connections:
+            running_campaigns.refuse(connections.hosts[control_plane.name], options.force, note)
     confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
     with record.locked(profile.name):
         local_nodes.delete(profile)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -13,26 +12,27 @@ from k8sdds.system.ssh import Host
 
 
 def refuse(host: Host, force: bool, note: Callable[[str], None]) -> None:
-    """Check that no campaign runs on a cluster.
-
-    A cluster whose API server does not answer runs none.
+    """Check that no campaign runs on a cluster. If the API server does not answer, a note says that this is unknown.
 
     Args:
         host: A control plane of the cluster.
         force: Whether to report running campaigns instead of refusing.
-        note: Receives the report.
+        note: Receives the reports.
 
     Raises:
         PrerequisiteError: A campaign holds a valid Lease.
     """
-    objects = []
-    with contextlib.suppress(K8sddsError):
+    try:
         objects = Kubectl(host).get(f"leases.{leases.GROUP} --all-namespaces -l {leases.SELECTOR}")
-    campaigns = leases.running(objects, datetime.now(UTC))
-    for campaign in campaigns:
+    except K8sddsError as error:
+        note(f"whether a campaign is running on this cluster is unknown: {error.message}")
+        return
+    for campaign in leases.running(objects, datetime.now(UTC)):
         what = f"a campaign is running on this cluster: {campaign.describe()}"
         if not force:
             raise PrerequisiteError(
-                what, "wait until it ends, or go on with --force: the campaign then stops with an error"
+                what,
+                "wait until it ends; --force changes the cluster now: the campaign stops if its network changes, and"
+                " its results are disturbed otherwise",
             )
         note(f"{what}; it is disturbed because of --force")

@@ -10,10 +10,11 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.system import processes
+from k8sdds.system import processes, reading
 
 GROUP = "coordination.k8s.io"
 LEASES = f"/apis/{GROUP}/v1"
@@ -21,29 +22,37 @@ DURATION_S = 120
 """How long a Lease is valid after its last renewal. The clocks of the machines may differ by less than this."""
 RENEW_S = 40
 """Interval of renewals: two of them may fail."""
+MAX_DESCRIPTION = 300
 SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
 RIGHTS = (("create", GROUP, "leases"), ("patch", GROUP, "leases"), ("delete", GROUP, "leases"))
 """Rights in the campaign's namespace: (verb, API group, resource)."""
 
 
 def owner() -> str:
-    """Return the identity of this process: host, PID and start time."""
-    return f"{socket.gethostname()} {os.getpid()} {processes.start_time(os.getpid())}"
+    """Return the identity of this process: host, PID, start time, and what distinguishes the PID from others' PIDs."""
+    pid = os.getpid()
+    return f"{socket.gethostname()} {pid} {processes.start_time(pid)} {_pid_space()}"
 
 
 def process_in_use(identity: str) -> str:
     """Describe the process with this identity; empty if it has ended, or the text names no process.
 
-    Only processes of this machine are known to have ended.
+    Only processes of this machine and PID namespace are known to have ended. Machines may have equal host names.
     """
     fields = identity.split()
-    if len(fields) != 3:
+    if len(fields) not in (3, 4):
         return ""
-    host, pid, started = fields
-    if host != socket.gethostname():
+    host, pid, started, *pid_space = fields
+    if host != socket.gethostname() or pid_space not in ([], [_pid_space()]):
         return f"process {pid} on {host}"
     alive = pid.isdigit() and started.isdigit() and processes.is_alive(int(pid), int(started))
     return f"process {pid}" if alive else ""
+
+
+def _pid_space() -> str:
+    """Return the boot of this machine and the PID namespace, within which a PID and its start time are unique."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot_id}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def path(namespace: str) -> str:
@@ -101,8 +110,9 @@ class RunningCampaign:
     since: str
 
     def describe(self) -> str:
-        """Return the campaign in one line."""
-        return f"{self.name} in namespace {self.namespace}, {self.holder}, since {self.since}"
+        """Return the campaign in one line. Any user who may create a Lease can have written its parts."""
+        text = f"{self.name} in namespace {self.namespace}, {self.holder}, since {self.since}"
+        return reading.one_line(text, MAX_DESCRIPTION)
 
 
 def running(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[RunningCampaign]:

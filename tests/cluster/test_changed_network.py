@@ -125,6 +125,6 @@ def test_facts_of_every_network_are_those_of_its_own_block(one_machine: Deployed
         agent = software["k8sdds-network/flannel flanneld"]
         assert versions.FLANNEL in agent and "sha256:" in agent
         assert "kube-proxy:v" in software["kube-system/kube-proxy kube-proxy"]
-        assert {"CNI plugin flannel", "CNI plugin bridge"} & software.keys()
+        assert {"CNI plugin flannel", "CNI plugin bridge", "CNI plugin host-local"} <= software.keys()
     report = (run.path / "report/report.html").read_text()
     assert "flannel-hostgw (block" in report and "k8sdds-network/flannel flanneld" in report

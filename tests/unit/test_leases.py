@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from k8sdds import versions
 from k8sdds.kubernetes import leases
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -49,6 +50,19 @@ def test_a_process_that_has_ended_holds_no_lease() -> None:
     # The process with this number started at another time.
     for holder in (f"{socket.gethostname()} {os.getpid()} 1", "", "not a process at all"):
         assert not running(lease(holderIdentity=holder))
+
+
+def test_an_equal_host_name_does_not_make_a_process_one_of_this_machine() -> None:
+    host, pid, started, _ = leases.owner().split()
+    cloned = lease(holderIdentity=f"{host} {pid} {int(started) + 1} another-boot/4026531836")
+    assert running(cloned)[0].holder == f"process {pid} on {host}"
+
+
+def test_what_somebody_else_wrote_is_printed_as_one_line() -> None:
+    hostile = lease(acquireTime="\x1b[2J\nnow")
+    hostile["metadata"]["annotations"][versions.NAME_ANNOTATION] = "x\x1b]0;title\x07" + "y" * 1000
+    text = running(hostile)[0].describe()
+    assert text.isprintable() and len(text) <= leases.MAX_DESCRIPTION
 
 
 def test_a_process_of_another_machine_is_known_only_by_its_renewals() -> None:

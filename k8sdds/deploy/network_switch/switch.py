@@ -391,7 +391,7 @@ class _Switch:
             # Their replacements do not have to wait until they have terminated.
             self._delete_pods(system, "--wait=false")
             self._delete_pods([pod for pod in old if pod not in system], f"--timeout={PODS_S}s")
-            # A campaign that runs in spite of the switch creates its own pods again.
+            # Pods of a campaign belong to the campaign, which stops or creates them itself.
             bare = [
                 readiness.recreation_manifest(pod)
                 for pod in old
