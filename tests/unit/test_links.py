@@ -161,15 +161,19 @@ def resolved(link: dict[str, Any]) -> Experiment:
     return card_offloads.resolved(Experiment.model_validate(data, context=experiments.KNOWN))
 
 
-def test_links_of_tcp_tests_have_the_offloads_of_a_card_in_the_lab() -> None:
+def test_links_with_a_rate_have_the_offloads_of_a_card_in_tcp_tests_of_the_lab() -> None:
     by_test = {cell.test: cell for cell in expand(resolved({"rate_mbit": 1000})).cells}
     assert by_test["throughput"].link == Link(rate_mbit=1000)
     assert by_test["tcp-stream"].link == Link(rate_mbit=1000, offloads=CARD)
+    assert {cell.link for cell in expand(resolved({})).cells} == {Link()}
 
 
 def test_offloads_of_an_experiment_replace_those_of_a_card() -> None:
     # The experiment.yaml of each run folder lists all defaults, so that older ones give the cells that they gave.
     assert {cell.link for cell in expand(resolved({"offloads": [{}]})).cells} == {Link()}
-    text = start.experiment_yaml(resolved({}))
+    assert {cell.link.offloads for cell in expand(resolved({"rate_mbit": 9, "offloads": [{}]})).cells} == {
+        Offloads()
+    }
+    text = start.experiment_yaml(resolved({"rate_mbit": 9}))
     again = Experiment.model_validate(yaml_text.load(text, "experiment.yaml"), context=experiments.KNOWN)
-    assert expand(again).cells == expand(resolved({})).cells
+    assert expand(again).cells == expand(resolved({"rate_mbit": 9})).cells

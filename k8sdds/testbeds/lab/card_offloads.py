@@ -1,9 +1,12 @@
-"""Give the links of TCP tests the offloads of an Ethernet card, where the experiment does not set offloads.
+"""Give links with a rate the offloads of an Ethernet card in TCP tests, where the experiment does not set offloads.
 
 A veth pair passes on TCP in packets of up to 64 KiB, which no link between two machines carries. Headers, rules and
 encapsulation are then paid once for about 45 packets of a real link. Without TSO, the kernel splits packets right
 before the link, as it does for cards without TSO. With TSO, the card does this work. In both cases, the receiver gets
 packets of the link's MTU and joins them with GRO, which is on by default for cards and off for veth pairs.
+
+A link without a rate stays as it is. Nothing spaces its packets, so small ones overflow the queues of the receiving
+core, and what TCP repeats decides the ranking (docs/explanation/lab-and-cluster.md).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from k8sdds.model.sweep import Sweep
 
 
 def resolved(experiment: Experiment) -> Experiment:
-    """Return the experiment with the offloads of a card in sweeps of TCP tests that do not set offloads.
+    """Return the experiment with the offloads of a card in sweeps of TCP tests over links with a rate.
 
     A sweep of TCP and other tests becomes two. The flows of an application are DDS.
     """
@@ -31,7 +34,7 @@ def resolved(experiment: Experiment) -> Experiment:
 def _parts(experiment: Experiment, sweep: Sweep) -> Iterator[Sweep]:
     link = sweep.link or experiment.link
     over_tcp = [choice for choice in sweep.test if workloads.find(choice.name).tcp]
-    if not over_tcp or "offloads" in link.model_fields_set:
+    if not over_tcp or link.rate_mbit is None or "offloads" in link.model_fields_set:
         yield sweep
         return
     others = [choice for choice in sweep.test if choice not in over_tcp]

@@ -74,6 +74,8 @@ class Lab:
         self._psk = psk
         self.capabilities = Capabilities()
         self.networks: dict[LabNetworkKey, LabNetwork] = {}
+        self._block: int | None = None
+        """Index of the block whose networks are built."""
         self._pod_cgroups: PodCgroups | None = None
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
         self._fingerprints: dict[NetworkMode, Fingerprint] = {}
@@ -124,10 +126,17 @@ class Lab:
     def prepare(self, block: Block) -> Lab:
         """Build and verify the missing lab networks of a block, and observe each network once.
 
+        Every block has networks of its own, so that intervals over repetitions contain what two builds of a network
+        differ in (docs/explanation/statistics.md).
+
         Raises:
             PartFailed: A part of one was killed meanwhile; this network is missing again.
         """
         cells = [trial.cell for trial in block.trials]
+        if block.index != self._block:
+            self._block = block.index
+            for key in list(self.networks):
+                self._discard(key)
         self.up(cells)
         # On a link that loses or delays packets, less can be observed, and Services add rules to those of the network.
         for cell in sorted(
