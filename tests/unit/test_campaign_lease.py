@@ -104,7 +104,13 @@ def test_a_campaign_that_would_change_the_cluster_waits_for_others(
 
     testbed = ClusterTestbed(Listing(), SelectedTestbed("cluster"), "d")  # type: ignore[arg-type]
     monkeypatch.setattr(testbed, "preparation_s", lambda _: switch_s)
-    trial = Trial(cell=Cell(network="kube-router"), testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
+    trial = Trial(
+        cell=Cell(network="kube-router", test="latency", payload_bytes=64),
+        testbed="cluster",
+        repetition=0,
+        duration_s=1,
+        warmup_s=0,
+    )
     problems = testbed._disturbed_campaigns([trial])
     assert [("20261124T120000Z-quickstart in namespace k8sdds-c" in found.what) for found in problems] == (
         [True] if refused else []

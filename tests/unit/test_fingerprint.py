@@ -290,7 +290,7 @@ def test_pods_that_do_not_answer_have_no_fingerprint() -> None:
 def test_the_lab_observes_a_network_on_a_link_that_loses_nothing_if_there_is_one() -> None:
     lossy = Cell(network="host", test="latency", payload_bytes=64, link=Link(loss_percent=1))
     plain = lossy.model_copy(update={"link": Link()})
-    lab, observed = object.__new__(Lab), list[Cell]()
+    lab, observed = Lab("not built"), list[Cell]()
     lab.up, lab._observe = lambda _: None, observed.append  # type: ignore[method-assign]
     trials = [
         Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for cell in (lossy, plain)
