@@ -215,7 +215,7 @@ class ClusterSession:
         name, options = network[0], dict(network[1])
         if not self._switch.is_installed(name, options):
             self._delete_pods(keep=lambda slot: slot.host)
-            self._installed = InstalledSoftware()  # if the switch fails, nobody else changed the network
+            self._installed = InstalledSoftware()  # a switch that fails is not a change by others
             self._switch.install(name, options)
 
     def _read_installed(self) -> None:
