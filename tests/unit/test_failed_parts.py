@@ -26,7 +26,7 @@ from k8sdds.system.errors import Aborted, InvalidTrials, NetworkChanged, PartFai
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import exec as exec_
 from k8sdds.testbeds.cluster import pods
-from k8sdds.testbeds.cluster.installed import InstalledSoftware
+from k8sdds.testbeds.cluster.installed import InstalledNetwork
 from k8sdds.testbeds.cluster.session import ClusterSession
 from k8sdds.testbeds.lab import runner
 
@@ -406,7 +406,7 @@ def test_a_pod_that_exceeds_its_memory_limit_is_not_one_that_was_killed(
 
 def test_a_lost_right_is_not_a_failed_part() -> None:
     session = object.__new__(ClusterSession)
-    session._installed = InstalledSoftware()
+    session._network = InstalledNetwork(None, (), None, "flannel-vxlan")  # type: ignore[arg-type]
     session._pods = SimpleNamespace(invalidate=lambda: None, failed_part=lambda _: "")  # type: ignore[assignment]
     session._needed_pods = SimpleNamespace(restarted=lambda: "")  # type: ignore[assignment]
     with pytest.raises(PartFailed), session._detecting_failures(worked=True):

@@ -10,6 +10,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.deploy import cni_plugins
 from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.system.errors import NetworkChanged
 from k8sdds.testbeds.cluster import installed
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 
@@ -133,6 +134,43 @@ def deployed(network: str, uid: str = "1", generation: int = 1) -> dict[str, Any
 def test_a_change_of_the_network_is_noticed_by_its_agents(after: list[dict[str, Any]], change: str) -> None:
     before = read("daemonsets", daemonsets=[deployed("flannel-vxlan"), KUBE_PROXY])
     assert before.change(read("daemonsets", daemonsets=after)) == change
+
+
+class Switch:
+    """What a campaign knows of a cluster that k8sdds deployed."""
+
+    abandoned = False
+
+    def cni_plugins(self) -> dict[str, str]:
+        return {"CNI plugin bridge": "v1.9.1"}
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+def test_a_network_that_others_replaced_is_not_restored() -> None:
+    cluster, switch = Cluster("daemonsets", daemonsets=[deployed("flannel-vxlan")]), Switch()
+    network = installed.InstalledNetwork(cluster, (), switch, "flannel-vxlan")  # type: ignore[arg-type]
+    network.require_unchanged()
+    network.read()
+    network.require_unchanged()
+    facts = network.facts()
+    assert facts["installed_network"] == "flannel-vxlan"
+    assert facts["network_software"]["CNI plugin bridge"] == "v1.9.1"
+    cluster.daemonsets = [deployed("kube-router")]
+    with pytest.raises(NetworkChanged, match="flannel-vxlan was replaced by kube-router") as raised:
+        network.require_unchanged()
+    assert switch.abandoned and "no campaign runs" in raised.value.remedy
+
+
+def test_a_switch_of_the_campaign_that_fails_is_not_a_change_by_others() -> None:
+    cluster, switch = Cluster("daemonsets", daemonsets=[deployed("flannel-vxlan")]), Switch()
+    network = installed.InstalledNetwork(cluster, (), switch, "flannel-vxlan")  # type: ignore[arg-type]
+    network.read()
+    network.forget()
+    cluster.daemonsets = []
+    network.require_unchanged()
+    assert not switch.abandoned
 
 
 def test_a_change_is_not_claimed_without_the_right_to_see_it() -> None:

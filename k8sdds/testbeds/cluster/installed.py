@@ -10,13 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.networks import detection
 from k8sdds.networks.cluster_install import Manifest
+from k8sdds.system.errors import NetworkChanged, PrerequisiteError
 from k8sdds.testbeds.cluster.detection import daemonsets
 from k8sdds.testbeds.cluster.nodes import NodeInfo
+
+if TYPE_CHECKING:
+    from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
 
 KUBE_PROXY = "kube-proxy"
 NOT_READABLE = "not readable: this user may not list DaemonSets"
@@ -58,6 +62,70 @@ class InstalledSoftware:
             },
         }
         return "; ".join(f"{', '.join(sorted(names))} was {what}" for what, names in changes.items() if names)
+
+
+class InstalledNetwork:
+    """The pod network that a campaign measures: its software as read for a block, and whether it is still the same."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        nodes: Sequence[NodeInfo],
+        switch: NetworkSwitch | None,
+        name: str,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            client: The cluster.
+            nodes: The nodes; empty: this user may not list them.
+            switch: Replaces the network; None: it cannot be replaced.
+            name: The network that is installed at the start, which counts if its agents do not name one.
+        """
+        self._client = client
+        self._nodes = nodes
+        self._switch = switch
+        self._name = name
+        self._software = InstalledSoftware()
+        self._cni_plugins: dict[str, str] = {}
+
+    def forget(self) -> None:
+        """Expect another network from now on: a switch of this campaign that fails is not a change by others."""
+        self._software = InstalledSoftware()
+
+    def read(self) -> None:
+        """Read the software of the network; that of the CNI plugins only if the network is another one than before."""
+        before, self._software = self._software, read(self._client, self._nodes)
+        if self._switch is not None and before.agents != self._software.agents:
+            self._cni_plugins = self._switch.cni_plugins()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the name and the software of the network."""
+        return {
+            "installed_network": ", ".join(self._software.networks) or self._name,
+            "network_software": self._software.describe() | self._cni_plugins,
+        }
+
+    def require_unchanged(self) -> None:
+        """Check that the network is the one that was read last.
+
+        Raises:
+            NetworkChanged: Somebody else changed it.
+        """
+        if self._software.agents is None:
+            return  # nothing was read yet, or this user may not see the agents
+        try:
+            now = read(self._client, (), with_images=False)
+        except PrerequisiteError:
+            return  # the API server does not answer; the check is repeated after the next attempt
+        if change := self._software.change(now):
+            remedy = "install the network again"
+            if self._switch is not None:
+                self._switch.abandon()
+                remedy = "change the cluster when no campaign runs"
+            raise NetworkChanged(
+                f"the network of the cluster was changed while the campaign ran: {change}", remedy
+            )
 
 
 def read(client: KubernetesClient, nodes: Sequence[NodeInfo], with_images: bool = True) -> InstalledSoftware:

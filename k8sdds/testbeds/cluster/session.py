@@ -21,14 +21,14 @@ from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
-from k8sdds.system.errors import NetworkChanged, PartFailed, PrerequisiteError
+from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import causes, clocks, installed, placement, pod_starts, profiled_pods, trial_run
+from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.cluster_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ParticipantExec
-from k8sdds.testbeds.cluster.installed import InstalledSoftware
+from k8sdds.testbeds.cluster.installed import InstalledNetwork
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
@@ -120,10 +120,7 @@ class ClusterSession:
         self._policies = Policies(client, namespace, self._pods, self._probes)
         self._services = Services(client, namespace, self._pods, self._probes)
         self._needed_pods = ServicePods(client)
-        self._network_name = network
-        self._installed = InstalledSoftware()
-        """What ran the network when the current block was prepared."""
-        self._cni_plugins: dict[str, str] = {}
+        self._network = InstalledNetwork(client, nodes or (), switch, network)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
         self._files_to_delete: dict[tuple[str, str], str] = {}
@@ -155,7 +152,7 @@ class ClusterSession:
             PartFailed: a part failed, or what was possible before no longer is.
             NetworkChanged: somebody else changed the network since the last block.
         """
-        self._require_same_network()
+        self._network.require_unchanged()
         with self._detecting_failures(worked=block.index in self._prepared):
             self._prepare(block)
         self._prepared.add(block.index)
@@ -170,13 +167,13 @@ class ClusterSession:
             yield
         except StreamLost as error:
             self._pods.invalidate()
-            self._require_same_network()
+            self._network.require_unchanged()
             raise PartFailed(f"a connection through the API server broke: {error}") from error
         except PrerequisiteError as error:
             self._pods.invalidate()
             failed = self._pods.failed_part(END_VISIBLE_S) or self._needed_pods.restarted()
             if failed or worked:
-                self._require_same_network()
+                self._network.require_unchanged()
             if failed or (worked and not causes.is_refusal(error)) or causes.is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
@@ -189,7 +186,7 @@ class ClusterSession:
             # Pods take over settings of their node when they are created.
             self._delete_pods(keep=lambda slot: False)
         self._install_network(next(filter(None, map(pod_network, cells)), None))
-        self._read_installed()
+        self._network.read()
         self._pods.ensure(slot for cell in cells for slot in self._slots(cell).values())
         # Cells whose samples cross links come first, because only they show what policies deny.
         for cell in sorted(filter(pod_network, cells), key=lambda cell: not cell.crosses_links):
@@ -215,35 +212,8 @@ class ClusterSession:
         name, options = network[0], dict(network[1])
         if not self._switch.is_installed(name, options):
             self._delete_pods(keep=lambda slot: slot.host)
-            self._installed = InstalledSoftware()  # a switch that fails is not a change by others
+            self._network.forget()
             self._switch.install(name, options)
-
-    def _read_installed(self) -> None:
-        """Read the software of the network; of the CNI plugins, only if the network is another one than before."""
-        before, self._installed = self._installed, installed.read(self._client, self._nodes or ())
-        if self._switch is not None and before.agents != self._installed.agents:
-            self._cni_plugins = self._switch.cni_plugins()
-
-    def _require_same_network(self) -> None:
-        """Check that the network is that of the last prepared block.
-
-        Raises:
-            NetworkChanged: Somebody else changed it.
-        """
-        if self._installed.agents is None:
-            return  # no block was prepared yet, or this user may not see the agents
-        try:
-            now = installed.read(self._client, (), with_images=False)
-        except PrerequisiteError:
-            return  # the API server does not answer; the check is repeated after the next attempt
-        if change := self._installed.change(now):
-            remedy = "install the network again"
-            if self._switch is not None:
-                self._switch.abandon()
-                remedy = "change the cluster when no campaign runs"
-            raise NetworkChanged(
-                f"the network of the cluster was changed while the campaign ran: {change}", remedy
-            )
 
     def _delete_pods(self, keep: Callable[[Slot], bool]) -> None:
         """Delete pods except those to keep, the policies of all, and what was verified with them."""
@@ -331,8 +301,7 @@ class ClusterSession:
             if proof
             else None,
             "fingerprint": observed.model_dump() if observed else None,
-            "installed_network": ", ".join(self._installed.networks) or self._network_name,
-            "network_software": self._installed.describe() | self._cni_plugins,
+            **self._network.facts(),
             **({"node_settings": self._tuning.seen} if self._tuning.seen else {}),
         }
 
@@ -384,7 +353,7 @@ class ClusterSession:
         with self._detecting_failures(worked=True):
             measurement = self._run(trial, launches, deadline_s)
         measurement = replace(measurement, api_calls=self._number_of_calls() - self._calls)
-        self._require_same_network()
+        self._network.require_unchanged()
         self._calls = self._number_of_calls()
         return measurement
 
