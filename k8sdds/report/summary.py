@@ -162,7 +162,10 @@ def _links_of_tcp(content: Content) -> list[str]:
         if offloads.tso is False:
             packets = "were at most as large as the MTU, as between Ethernet cards"
         elif content.on_one_machine:
-            packets = "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each"
+            packets = (
+                "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each, so"
+                " amounts are not those of network cards (see `link.rate_mbit`)"
+            )
         else:
             packets = "were as large as the network cards made them"
         texts.append(

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 from k8sdds.model.link import CARD, Link, Offloads
+from k8sdds.model.trial import Trial
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.testbeds import Block
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.lab.topology import SWITCH
@@ -84,6 +86,20 @@ def test_a_campaign_sweeps_the_mtu_and_records_it(k8sdds: Command, tmp_path: Pat
     assert (seen["mtu_bytes"], seen["generic-receive-offload"]) == (9000, True)
     # A message of a sample in one packet instead of six costs fewer headers on the wire.
     assert trials[9000]["wire_bytes_per_payload_byte"] + 0.05 < trials[1500]["wire_bytes_per_payload_byte"]
+
+
+def test_every_repetition_has_networks_of_its_own(lab: Lab) -> None:
+    def holders(index: int) -> set[int]:
+        trials = tuple(
+            Trial(cell=cell(name), testbed="lab", repetition=index, duration_s=1, warmup_s=0)
+            for name in ("host", "flannel-vxlan")
+        )
+        lab.prepare(Block(index, trials))
+        return {lab_network.sandbox.pid for lab_network in lab.networks.values()}
+
+    first = holders(0)
+    assert holders(0) == first and len(first) == 2
+    assert not holders(1) & first
 
 
 def test_the_switch_has_no_packet_filters_and_nodes_have_those_of_real_nodes(lab: Lab) -> None:
