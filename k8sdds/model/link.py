@@ -119,7 +119,8 @@ class Link(Strict):
     offloads: Annotated[Offloads, Axis(NETWORK, Offloads.describe, since=2)] = Field(
         default=Offloads(),
         description="offloads of the nodes' links, on or off; an empty mapping changes nothing. Default: nothing,"
-        " but for TCP tests in the lab those of an Ethernet card (`gro: true`, `tso: false`, `tunnel: false`)",
+        " but for TCP tests in the lab over links with a rate those of an Ethernet card (`gro: true`, `tso: false`,"
+        " `tunnel: false`)",
     )
 
     @property
