@@ -84,7 +84,11 @@ def complete_testbeds(incomplete: str) -> list[str]:
 
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Go on although a campaign is running on the cluster, which then stops."),
+    typer.Option(
+        "--force",
+        help="Change the cluster although a campaign is running on it. The campaign stops if its network changes;"
+        " otherwise its results are disturbed.",
+    ),
 ]
 DryRun = Annotated[
     bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ def destroy(
         PrerequisiteError: A campaign is running on the cluster, a machine cannot be reached or changed, or leftovers of
             the network remain.
     """
+    note = functools.cache(note)  # the check after the confirmation does not repeat the notes of the first
     if profile.provider == "local":
         return _delete_local_nodes(profile, options, confirm, note)
     targets = profiles.targets(profile)
@@ -164,9 +166,12 @@ def destroy(
         if options.dry_run:
             return Destroyed(bool(actions), actions=actions)
         if actions:
-            running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, note)
+            control_plane = connections.hosts[profile.control_plane.name]
+            running_campaigns.refuse(control_plane, options.force, note)
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             confirm(f"Destroy cluster {profile.name} on these machines: {names}?")
+            # A campaign can start while the user is asked.
+            running_campaigns.refuse(control_plane, options.force, note)
             with progress(actions) as observer:
                 apply_plan(profile, machines, actions, connections, observer)
     record.delete(profile.name, keep_logs=not options.purge)
@@ -181,13 +186,11 @@ def _delete_local_nodes(
         return Destroyed(False)
     if options.dry_run:
         return Destroyed(True, names)
-    if local_nodes.all_running(profile):
-        control_plane = profile.control_plane.name
-        targets = [target for target in profiles.targets(profile) if target.name == control_plane]
-        with Connections(targets) as connections:
-            running_campaigns.refuse(connections.hosts[control_plane], options.force, note)
+    running_campaigns.refuse_on_local_nodes(profile, options.force, note)
     confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
     with record.locked(profile.name):
+        # A campaign can start while the user is asked.
+        running_campaigns.refuse_on_local_nodes(profile, options.force, note)
         local_nodes.delete(profile)
     record.delete(profile.name)
     return Destroyed(True, names)
