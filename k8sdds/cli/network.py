@@ -154,6 +154,9 @@ def switch(
         )
         return
     leftovers = sum(map(len, result.removed.values()))
+    if dry_run and not result.removed:
+        print_text(f"would recreate {len(result.recreated)} pods that joined another network")
+        return
     if dry_run:
         print_text(
             f"would remove what other networks left: {leftovers} items on {len(result.removed)} nodes; would install"

@@ -8,21 +8,30 @@ from k8sdds.deploy import profiles
 from k8sdds.system import reading
 from k8sdds.system.ssh import Connections
 
+CONFIGURATIONS = "/etc/cni/net.d"
 FOLDER = "/opt/cni/bin"
 MAX_VERSION = 200
 
-# A runtime uses the first configuration in the order of the names. A plugin without a command prints its version.
-# That of Flannel calls two others (deploy/bundle/cni-flannel, like the one of the Flannel project).
-SCRIPT = f"""\
-cd /etc/cni/net.d 2>/dev/null || exit 0
-config=$(ls *.conflist *.conf *.json 2>/dev/null | LC_ALL=C sort | head -n 1)
+
+def script(configurations: str = CONFIGURATIONS, folder: str = FOLDER) -> str:
+    """Return a script that prints the plugins of a node, one per line: name, checksum, version.
+
+    Args:
+        configurations: The folder with the configurations of the runtime.
+        folder: The folder with the plugins.
+    """
+    # A runtime uses the first configuration in the order of the names. The plugin `flannel` calls `bridge` and
+    # `host-local` without naming them in its configuration. A plugin without a command prints its version.
+    return f"""\
+config=$(ls {configurations}/*.conflist {configurations}/*.conf {configurations}/*.json 2>/dev/null \\
+  | LC_ALL=C sort | head -n 1)
 [ -n "$config" ] || exit 0
 plugins=$(grep -oE '"type" *: *"[A-Za-z0-9_-]+"' "$config" | cut -d '"' -f 4)
-case $plugins in *flannel*) plugins="$plugins bridge host-local" ;; esac
-for plugin in $(printf '%s\\n' $plugins | sort -u); do
-  [ -x "{FOLDER}/$plugin" ] || continue
-  sum=$(sha256sum "{FOLDER}/$plugin" | cut -d ' ' -f 1)
-  version=$(env -u CNI_COMMAND timeout 5 "{FOLDER}/$plugin" </dev/null 2>&1 | head -n 1)
+if echo "$plugins" | grep -qx flannel; then plugins="$plugins bridge host-local"; fi
+printf '%s\\n' $plugins | sort -u | while read -r plugin; do
+  [ -f "{folder}/$plugin" ] && [ -x "{folder}/$plugin" ] || continue
+  sum=$(sha256sum "{folder}/$plugin" | cut -d ' ' -f 1)
+  version=$(env -u CNI_COMMAND timeout 5 "{folder}/$plugin" </dev/null 2>&1 | head -n 1)
   echo "$plugin $sum $version"
 done
 """
@@ -36,7 +45,7 @@ def read(cluster: str) -> dict[str, str]:
     """
     with Connections(profiles.targets(profiles.deployed(cluster))) as connections:
         return parse(
-            connections.all(lambda host: host.run(SCRIPT, timeout_s=60).out, connections.hosts).values()
+            connections.all(lambda host: host.run(script(), timeout_s=60).out, connections.hosts).values()
         )
 
 

@@ -6,6 +6,7 @@ The plan ends with a smoke test, so after a successful deploy the cluster is kno
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -121,25 +122,32 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
 
     Raises:
         InputError: The profile does not fit its machines or its bundle.
-        PrerequisiteError: A prerequisite is missing, or a change of a machine failed.
+        PrerequisiteError: A campaign is running on the cluster, a prerequisite is missing, or a change of a machine
+            failed.
     """
+    # The check for campaigns is repeated after each question, because a campaign can start while the user is asked.
+    # Its notes are not repeated.
+    note = functools.cache(interface.note)
     with record.locked(profile.name):
-        is_new = profile.provider == "local" and not local_nodes.existing(profile)
         create_nodes = not machines_exist(profile)
         if create_nodes:
+            running_campaigns.refuse_on_local_nodes(profile, options.force, note)
             interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
+            running_campaigns.refuse_on_local_nodes(profile, options.force, note)
             interface.step("creating local nodes")
         bundle = None if options.dry_run else create_machines(profile, interface.note)
         interface.step(f"connecting to {len(profile.nodes)} machines, and gathering facts")
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
+            control_plane = connections.hosts[profile.control_plane.name]
             part, machines = restrict(profile, survey(profile, connections), options.limit)
             if options.allow_reboot and not options.dry_run:
                 names = machines_to_reboot(part, machines, options.limit)
                 if names:
                     question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
-                    _refuse_campaigns(profile, connections, options, interface)
+                    running_campaigns.refuse(control_plane, options.force, note)
                     interface.confirm(question.format(", ".join(names)))
+                    running_campaigns.refuse(control_plane, options.force, note)
                     enable_memory_cgroup(names, machines, connections, interface.note)
                     part, machines = restrict(profile, survey(profile, connections), options.limit)
             interface.step("checking prerequisites")
@@ -153,24 +161,18 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             state = replace(state, left_out=[node for node in profile.nodes if node not in part.nodes])
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
-                if not is_new:
-                    _refuse_campaigns(profile, connections, options, interface)
                 if not create_nodes:
+                    running_campaigns.refuse(control_plane, options.force, note)
                     interface.confirm_plan(actions, machines.notes)
-                for note in machines.notes:
-                    interface.note(note)
+                    running_campaigns.refuse(control_plane, options.force, note)
+                for line in machines.notes:
+                    interface.note(line)
                 interface.step("applying the plan")
                 with interface.progress(actions) as observer:
                     apply_plan(profile, state, actions, connections, observer)
             elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
-
-
-def _refuse_campaigns(
-    profile: Profile, connections: Connections, options: Options, interface: Interface
-) -> None:
-    running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, interface.note)
 
 
 def machines_exist(profile: Profile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 from k8sdds.deploy import facts, network_install, profiles, record, running_campaigns
@@ -17,7 +18,7 @@ from k8sdds.deploy.network_switch.switch import (
 )
 from k8sdds.kubernetes.kubectl import Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.system.ssh import Connections
+from k8sdds.system.ssh import Connections, Host
 
 
 def switch_cluster(
@@ -65,11 +66,12 @@ def switch_and_verify(
         progress: Receives progress messages.
         dry_run: Only return what would be done.
         confirm: Receives what would be done, if this is not nothing; raises to prevent it.
-        force: Whether to switch although a campaign is running on the cluster.
+        force: Whether to switch although a campaign is running on the cluster, or this cannot be read.
 
     Raises:
         InputError: The network does not fit the profile.
-        PrerequisiteError: A machine or the cluster failed; the same call again continues.
+        PrerequisiteError: A campaign is running on the cluster, or a machine or the cluster failed; the same call
+            again continues.
     """
     desired = network_install.with_network(profile, network)
     profiles.password(desired)
@@ -77,17 +79,31 @@ def switch_and_verify(
     with record.locked(profile.name), Connections(targets, accept_new_host_keys) as connections:
         # Check that the machines support the new network before the old one is removed.
         survey(desired, connections).raise_problems(desired)
+        planned = preview(profile, network, connections)
         if dry_run:
-            return preview(profile, network, connections)
-        if (planned := preview(profile, network, connections)).changed:
-            running_campaigns.refuse(connections.hosts[profile.control_plane.name], force, progress)
-            if confirm is not None:
-                confirm(planned)
+            return planned
+        if planned.changed:
+            _ask(planned, connections.hosts[profile.control_plane.name], confirm, force, progress)
         result = switch(profile, network, connections, progress)
         if result.changed:
             progress("verifying that the nodes exchange datagrams")
             run_smoke_test(desired, connections)
     return result
+
+
+def _ask(
+    planned: SwitchResult,
+    control_plane: Host,
+    confirm: Callable[[SwitchResult], None] | None,
+    force: bool,
+    note: Callable[[str], None],
+) -> None:
+    """Refuse a switch while a campaign runs, before and after the user confirms it: a campaign can start meanwhile."""
+    note = functools.cache(note)  # the second check does not repeat the notes of the first
+    running_campaigns.refuse(control_plane, force, note, must_read=True)
+    if confirm is not None:
+        confirm(planned)
+        running_campaigns.refuse(control_plane, force, note, must_read=True)
 
 
 def machines(name: str) -> Mapping[str, Facts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ def destroy(
         PrerequisiteError: A campaign is running on the cluster, a machine cannot be reached or changed, or leftovers of
             the network remain.
     """
+    note = functools.cache(note)  # the check after the confirmation does not repeat the notes of the first
     if profile.provider == "local":
         return _delete_local_nodes(profile, options, confirm, note)
     targets = profiles.targets(profile)
@@ -164,9 +166,12 @@ def destroy(
         if options.dry_run:
             return Destroyed(bool(actions), actions=actions)
         if actions:
-            running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, note)
+            control_plane = connections.hosts[profile.control_plane.name]
+            running_campaigns.refuse(control_plane, options.force, note)
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             confirm(f"Destroy cluster {profile.name} on these machines: {names}?")
+            # A campaign can start while the user is asked.
+            running_campaigns.refuse(control_plane, options.force, note)
             with progress(actions) as observer:
                 apply_plan(profile, machines, actions, connections, observer)
     record.delete(profile.name, keep_logs=not options.purge)
@@ -176,18 +181,16 @@ def destroy(
 def _delete_local_nodes(
     profile: Profile, options: Options, confirm: Callable[[str], None], note: Callable[[str], None]
 ) -> Destroyed:
-    machines = local_nodes.existing(profile)
-    names = list(machines)
+    names = list(local_nodes.existing(profile))
     if not names and record.read(profile.name) is None:
         return Destroyed(False)
     if options.dry_run:
         return Destroyed(True, names)
-    control_plane = machines.get(profile.control_plane.name)
-    if control_plane is not None and control_plane.state == "running":
-        with Connections([local_nodes.target(control_plane)]) as connections:
-            running_campaigns.refuse(connections.hosts[control_plane.name], options.force, note)
+    running_campaigns.refuse_on_local_nodes(profile, options.force, note)
     confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
     with record.locked(profile.name):
+        # A campaign can start while the user is asked.
+        running_campaigns.refuse_on_local_nodes(profile, options.force, note)
         local_nodes.delete(profile)
     record.delete(profile.name)
     return Destroyed(True, names)

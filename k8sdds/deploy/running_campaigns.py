@@ -5,34 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from k8sdds.deploy import local_nodes
 from k8sdds.kubernetes import leases
-from k8sdds.kubernetes.kubectl import Kubectl
+from k8sdds.kubernetes.kubectl import KUBECONFIG, Kubectl
+from k8sdds.model.profile import Profile
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
-from k8sdds.system.ssh import Host
+from k8sdds.system.ssh import Connections, Host
+
+CONSEQUENCE = "stops if its network changes; otherwise its results are disturbed"
+"""What a change of the cluster means for a campaign. The help of `--force` contains the same text."""
+UNREADABLE = "cannot read which campaigns run on this cluster"
 
 
-def refuse(host: Host, force: bool, note: Callable[[str], None]) -> None:
-    """Check that no campaign runs on a cluster. If the API server does not answer, a note says that this is unknown.
+def refuse(host: Host, force: bool, note: Callable[[str], None], must_read: bool = False) -> None:
+    """Check that no campaign runs on a cluster. A machine that is not a control plane yet has no cluster.
 
     Args:
         host: A control plane of the cluster.
         force: Whether to report running campaigns instead of refusing.
-        note: Receives the reports.
+        note: Receives the report, and why the campaigns cannot be read.
+        must_read: Whether to refuse, too, if the campaigns cannot be read.
 
     Raises:
-        PrerequisiteError: A campaign holds a valid Lease.
+        PrerequisiteError: A campaign holds a valid Lease, or the campaigns cannot be read but must be.
     """
     try:
+        # Only the output shows that the script ran: sudo fails with the same exit codes as `test`.
+        if host.run(f"[ -e {KUBECONFIG} ] || echo missing").out.strip() == "missing":
+            return
         objects = Kubectl(host).get(f"leases.{leases.GROUP} --all-namespaces -l {leases.SELECTOR}")
     except K8sddsError as error:
-        note(f"whether a campaign is running on this cluster is unknown: {error.message}")
+        what = f"{UNREADABLE}: {error.message}"
+        if must_read and not force:
+            remedy = (
+                f"repair the API server, or change the cluster with --force: a running campaign {CONSEQUENCE}"
+            )
+            raise PrerequisiteError(what, remedy) from error
+        note(what)
         return
     for campaign in leases.running(objects, datetime.now(UTC)):
         what = f"a campaign is running on this cluster: {campaign.describe()}"
         if not force:
-            raise PrerequisiteError(
-                what,
-                "wait until it ends; --force changes the cluster now: the campaign stops if its network changes, and"
-                " its results are disturbed otherwise",
-            )
-        note(f"{what}; it is disturbed because of --force")
+            remedy = f"wait until it ends, or change the cluster with --force: the campaign {CONSEQUENCE}"
+            raise PrerequisiteError(what, remedy)
+        note(f"{what}; it {CONSEQUENCE}")
+
+
+def refuse_on_local_nodes(profile: Profile, force: bool, note: Callable[[str], None]) -> None:
+    """Check that no campaign runs on a cluster of local nodes, some of which may be stopped or missing.
+
+    Raises:
+        PrerequisiteError: A campaign holds a valid Lease.
+    """
+    machines = local_nodes.existing(profile)
+    if not machines:
+        return
+    name = profile.control_plane.name
+    if name not in machines or machines[name].state != "running":
+        note(f"{UNREADABLE}: the control plane {name} does not run")
+        return
+    with Connections([local_nodes.target(machines[name])]) as connections:
+        refuse(connections.hosts[name], force, note)

@@ -6,6 +6,7 @@ A Lease (coordination.k8s.io/v1) names its holder and expires if the holder does
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,40 +20,56 @@ from k8sdds.system import processes, reading
 GROUP = "coordination.k8s.io"
 LEASES = f"/apis/{GROUP}/v1"
 DURATION_S = 120
-"""How long a Lease is valid after its last renewal. The clocks of the machines may differ by less than this."""
+"""How long a Lease is valid after its last renewal.
+
+The clocks of the machines must differ by less than DURATION_S - RENEW_S, and by less after failed renewals. Otherwise,
+the Lease of a running campaign has expired for a machine whose clock is ahead.
+"""
 RENEW_S = 40
 """Interval of renewals: two of them may fail."""
-MAX_DESCRIPTION = 300
 SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
 RIGHTS = (("create", GROUP, "leases"), ("patch", GROUP, "leases"), ("delete", GROUP, "leases"))
 """Rights in the campaign's namespace: (verb, API group, resource)."""
+MAX_SHOWN = 200
+"""Length of a shown text of a Lease, which any user who can create Leases writes."""
+
+# The machine is missing in identities that k8sdds 0.1 wrote on namespaces and pods.
+_IDENTITY = re.compile(
+    r"(?P<host>\S+) (?P<pid>[0-9]{1,20}) (?P<started>[0-9]{1,20})(?: (?P<machine>\S+ [0-9]+))?"
+)
 
 
 def owner() -> str:
-    """Return the identity of this process: host, PID, start time, and what distinguishes the PID from others' PIDs."""
-    pid = os.getpid()
-    return f"{socket.gethostname()} {pid} {processes.start_time(pid)} {_pid_space()}"
+    """Return the identity of this process: host name, PID, start time, and the machine.
+
+    The host name is only shown: cloned machines and containers may have the same.
+    """
+    return f"{socket.gethostname()} {os.getpid()} {processes.start_time(os.getpid())} {_machine()}"
+
+
+def _machine() -> str:
+    """Return the boot ID of this machine, and the inode of the PID namespace in which PIDs are unique."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot_id} {Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def process_in_use(identity: str) -> str:
-    """Describe the process with this identity; empty if it has ended, or the text names no process.
+    """Describe the process with this identity; empty if it has ended, or the identity is empty.
 
-    Only processes of this machine and PID namespace are known to have ended. Machines may have equal host names.
+    Only processes of this machine and PID namespace are known to have ended. An unknown identity counts as in use.
     """
-    fields = identity.split()
-    if len(fields) not in (3, 4):
-        return ""
-    host, pid, started, *pid_space = fields
-    if host != socket.gethostname() or pid_space not in ([], [_pid_space()]):
-        return f"process {pid} on {host}"
-    alive = pid.isdigit() and started.isdigit() and processes.is_alive(int(pid), int(started))
-    return f"process {pid}" if alive else ""
+    match = _IDENTITY.fullmatch(identity)
+    if match is None:
+        return f"holder {_shown(identity)}" if identity.strip() else ""
+    host, pid, started, machine = match.group("host", "pid", "started", "machine")
+    is_here = host == socket.gethostname() if machine is None else machine == _machine()
+    if not is_here:
+        return f"process {pid} on {_shown(host)}"
+    return f"process {pid}" if processes.is_alive(int(pid), int(started)) else ""
 
 
-def _pid_space() -> str:
-    """Return the boot of this machine and the PID namespace, within which a PID and its start time are unique."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot_id}/{os.stat('/proc/self/ns/pid').st_ino}"
+def _shown(value: object) -> str:
+    return reading.one_line(str(value), MAX_SHOWN)
 
 
 def path(namespace: str) -> str:
@@ -110,9 +127,8 @@ class RunningCampaign:
     since: str
 
     def describe(self) -> str:
-        """Return the campaign in one line. Any user who may create a Lease can have written its parts."""
-        text = f"{self.name} in namespace {self.namespace}, {self.holder}, since {self.since}"
-        return reading.one_line(text, MAX_DESCRIPTION)
+        """Return the campaign in one line."""
+        return f"{self.name} in namespace {self.namespace}, {self.holder}, since {self.since}"
 
 
 def running(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[RunningCampaign]:
@@ -123,8 +139,9 @@ def running(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[RunningC
         holder = process_in_use(str(spec.get("holderIdentity") or ""))
         if holder and now < _expiry(spec):
             title = (metadata.get("annotations") or {}).get(versions.NAME_ANNOTATION) or metadata.get("name")
-            since = str(spec.get("acquireTime") or "an unknown time").partition(".")[0]
-            found.append(RunningCampaign(str(title), str(metadata.get("namespace")), holder, f"{since}Z"))
+            acquired = str(spec.get("acquireTime") or "")
+            since = f"{_shown(acquired.partition('.')[0])}Z" if acquired else "an unknown time"
+            found.append(RunningCampaign(_shown(title), _shown(metadata.get("namespace")), holder, since))
     return found
 
 

@@ -78,7 +78,7 @@ def test_commands_that_change_the_cluster_refuse_and_a_forced_switch_ends_the_ca
         assert process.poll() is None
         forced = one_machine.k8sdds(*switch, "--force")
         assert forced.returncode == 0, forced.stderr
-        assert "it is disturbed because of --force" in " ".join(forced.stderr.split())
+        assert "it stops if its network changes" in " ".join(forced.stderr.split())
         _, errors = process.communicate(timeout=ENDS_S)
     try:
         message = " ".join(errors.split())

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,6 +179,43 @@ def test_a_switch_of_the_campaign_that_fails_is_not_a_change_by_others() -> None
 def test_a_change_is_not_claimed_without_the_right_to_see_it() -> None:
     before = read("daemonsets", daemonsets=[AGENT])
     assert before.change(read()) == read().change(before) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "plugins"),
+    [
+        (
+            "10-flannel.conflist",
+            {"plugins": [{"type": "flannel", "delegate": {"hairpinMode": True}}, {"type": "portmap"}]},
+            ["bridge", "flannel", "host-local", "portmap"],
+        ),
+        (
+            "10-bridge.json",
+            {"type": "bridge", "ipam": {"type": "host-local"}},
+            ["bridge", "host-local"],
+        ),
+        ("10-ptp.conf", {"type": "ptp"}, []),  # not in the folder of plugins
+        ("10-none.conf", {}, []),
+    ],
+)
+def test_a_node_lists_the_plugins_that_its_runtime_calls(
+    tmp_path: Path, name: str, content: dict[str, Any], plugins: list[str]
+) -> None:
+    configurations, folder = tmp_path / "net.d", tmp_path / "bin"
+    configurations.mkdir()
+    folder.mkdir()
+    (configurations / name).write_text(json.dumps(content))
+    # The runtime uses only the first configuration.
+    (configurations / "20-later.conflist").write_text('{"plugins": [{"type": "macvlan"}]}')
+    for plugin in ("bridge", "flannel", "host-local", "macvlan", "portmap"):
+        (folder / plugin).write_text(f"#!/bin/sh\necho CNI {plugin} plugin v1.9.1 >&2\n")
+        (folder / plugin).chmod(0o755)
+    script = cni_plugins.script(str(configurations), str(folder))
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    found = cni_plugins.parse([done.stdout])
+    assert list(found) == [f"CNI plugin {plugin}" for plugin in plugins]
+    assert all(f"{plugin} plugin v1.9.1 (sha256:" in found[f"CNI plugin {plugin}"] for plugin in plugins)
 
 
 def test_the_plugins_of_all_nodes_are_listed_once() -> None:

@@ -161,7 +161,7 @@ def _is_ready(pod: Object) -> bool:
 
 
 def is_campaign_pod(pod: Object) -> bool:
-    """Return whether a campaign created the pod, which creates it again if it needs it."""
+    """Return whether the pod belongs to a campaign, which stops or creates it itself."""
     return CAMPAIGN_LABEL in pod["metadata"].get("labels", {})
 
 

@@ -24,6 +24,7 @@ from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
+from k8sdds.networks.detection import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, Result
 
@@ -58,13 +59,18 @@ def current(kubectl: Kubectl) -> tuple[str, str | None]:
     """Return the installed network and its engine, which is None for the plugin's own.
 
     Raises:
-        PrerequisiteError: No network is installed, or several after an interrupted switch.
+        PrerequisiteError: No network is installed, several after an interrupted switch, or no agent of it is ready.
     """
     installed = kubectl.networks()
     names = sorted(installed)
     if len(names) != 1:
         problem = f"several networks: {', '.join(names)}" if names else "no network that k8sdds installed"
         raise PrerequisiteError(f"the cluster has {problem}", "k8sdds network switch PROFILE NETWORK")
+    if not is_running(installed[names[0]]):
+        raise PrerequisiteError(
+            f"no agent of the network {names[0]} is ready",
+            "wait until its pods are ready, or run: k8sdds network switch PROFILE NETWORK",
+        )
     annotations = installed[names[0]]["metadata"].get("annotations", {})
     return names[0], annotations.get(versions.ENGINE_ANNOTATION)
 
@@ -162,12 +168,14 @@ class _Switch:
         foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
         removed = self._leftovers(self._probe()) if changed else {}
+        # An interrupted switch may have left only these to do. After a removal, all pods are recreated.
+        recreated = () if changed else _names(self._pods_of_old_network(installed))
         return SwitchResult(
             network=self.install.name,
-            changed=changed,
+            changed=changed or bool(recreated),
             removed={node: [str(leftover) for leftover in leftovers] for node, leftovers in removed.items()},
             left={},
-            recreated=(),
+            recreated=recreated,
             took_s=time.monotonic() - start,
         )
 
@@ -376,15 +384,8 @@ class _Switch:
     # -- pods ------------------------------------------------------------------------------------------------
 
     def _recreate_pods(self) -> tuple[str, ...]:
-        """Recreate every pod that joined the pod network before this network was installed.
-
-        A switch creates all objects of a network, `deploy` only those that are missing: the oldest object
-        has the time of the installation.
-        """
-        installed_at = min(
-            manifest["metadata"]["creationTimestamp"] for manifest in self._installed_objects()
-        )
-        old = readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
+        """Recreate every pod that joined the pod network before this network was installed."""
+        old = self._pods_of_old_network(self._installed_objects())
         system = [pod for pod in old if readiness.is_system_pod(pod)]
         if old:
             self.progress(f"recreating {len(old)} pods")
@@ -408,7 +409,16 @@ class _Switch:
                     "see docs/how-to/troubleshooting.md; then run the same command again",
                 )
             time.sleep(0.3)
-        return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in old)
+        return _names(old)
+
+    def _pods_of_old_network(self, installed: Sequence[Object]) -> list[Object]:
+        """Return the pods that joined the pod network before these objects of the network were created.
+
+        A switch creates all objects of a network, `deploy` only those that are missing: the oldest object
+        has the time of the installation.
+        """
+        installed_at = min(manifest["metadata"]["creationTimestamp"] for manifest in installed)
+        return readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
 
     def _delete_pods(self, pods: Sequence[Object], option: str) -> None:
         if pods:
@@ -424,6 +434,10 @@ class _Switch:
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidrs),
             *readiness.missing_replacements(deleted, pods),
         ]
+
+
+def _names(pods: Sequence[Object]) -> tuple[str, ...]:
+    return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods)
 
 
 def _reference(pod: Object) -> Object:
