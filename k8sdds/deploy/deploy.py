@@ -139,15 +139,14 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
         interface.step(f"connecting to {len(profile.nodes)} machines, and gathering facts")
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
-            control_plane = connections.hosts[profile.control_plane.name]
             part, machines = restrict(profile, survey(profile, connections), options.limit)
             if options.allow_reboot and not options.dry_run:
                 names = machines_to_reboot(part, machines, options.limit)
                 if names:
                     question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
-                    running_campaigns.refuse(control_plane, options.force, note)
+                    _refuse_campaigns(profile, connections, options, note)
                     interface.confirm(question.format(", ".join(names)))
-                    running_campaigns.refuse(control_plane, options.force, note)
+                    _refuse_campaigns(profile, connections, options, note)
                     enable_memory_cgroup(names, machines, connections, interface.note)
                     part, machines = restrict(profile, survey(profile, connections), options.limit)
             interface.step("checking prerequisites")
@@ -162,9 +161,9 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
                 if not create_nodes:
-                    running_campaigns.refuse(control_plane, options.force, note)
+                    _refuse_campaigns(profile, connections, options, note)
                     interface.confirm_plan(actions, machines.notes)
-                    running_campaigns.refuse(control_plane, options.force, note)
+                    _refuse_campaigns(profile, connections, options, note)
                 for line in machines.notes:
                     interface.note(line)
                 interface.step("applying the plan")
@@ -173,6 +172,12 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
+
+
+def _refuse_campaigns(
+    profile: Profile, connections: Connections, options: Options, note: Callable[[str], None]
+) -> None:
+    running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, note)
 
 
 def machines_exist(profile: Profile) -> bool:
