@@ -37,7 +37,7 @@ class InstalledSoftware:
     images: Mapping[str, str] = field(default_factory=dict)
     """Component, such as `k8sdds-network/flannel flanneld`, to its images with their digests."""
     networks: tuple[str, ...] = ()
-    """Names of the networks of which k8sdds installed the agents, and whose agents run."""
+    """Names of the networks of which k8sdds installed the agents."""
 
     def describe(self) -> dict[str, str]:
         """Return the components with their images, or why they are unknown."""
@@ -147,7 +147,7 @@ def read(client: KubernetesClient, nodes: Sequence[NodeInfo], with_images: bool 
             for manifest in agents
         },
         _images(client, nodes, components) if with_images else {},
-        tuple(sorted({detection.own_name(each) for each in agents if detection.is_running(each)} - {""})),
+        tuple(sorted({detection.own_name(manifest) for manifest in agents} - {""})),
     )
 
 
