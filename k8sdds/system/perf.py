@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ MAX_FRAMES = 127
 MAX_SYMBOL = 160
 MAX_LINE_BYTES = 64 * 1024
 SCRIPT_TIMEOUT_S = 180
+START_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 20
 KALLSYMS = Path("/proc/kallsyms")
 
@@ -101,22 +103,38 @@ def recording(path: Path, per_s: int, deadline_s: float) -> Iterator[None]:
     Raises:
         PrerequisiteError: perf did not record.
     """
+    commands, enable = os.pipe()
+    enabled, acknowledge = os.pipe()
     argv = [
         "setpriv", "--pdeathsig", "TERM", "perf", "record", "--quiet", "--all-cpus", "--call-graph", "fp",
         "--freq", str(per_s), "--clockid", "mono", "--event", ",".join(events()), "--max-size", MAX_FILE,
-        "--no-buildid", "--no-buildid-cache", "--output", str(path), "--", "sleep", f"{deadline_s:.0f}",
+        "--no-buildid", "--no-buildid-cache", "--delay", "-1", "--control", f"fd:{commands},{acknowledge}",
+        "--output", str(path), "--", "sleep", f"{deadline_s:.0f}",
     ]  # fmt: skip
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env=_environment(), start_new_session=True,
+        env=_environment(), start_new_session=True, pass_fds=(commands, acknowledge),
     )  # fmt: skip
+    os.close(commands)
+    os.close(acknowledge)
     try:
+        _enable(enable, enabled)
         yield
     finally:
         messages = _stop(process)
+        os.close(enable)
+        os.close(enabled)
     # perf ends `sleep`, and then as `sleep` ended, or by the signal that it received.
     if process.returncode not in (0, -signal.SIGINT, -signal.SIGTERM) or not path.exists():
         raise PrerequisiteError(f"perf record failed: {messages or process.returncode}", "run: k8sdds doctor")
+
+
+def _enable(commands: int, acknowledgments: int) -> None:
+    """Return when perf records. On a busy machine it needs seconds for its list of processes before it does."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(commands, b"enable\n")
+    # If perf has ended, the pipe is readable too, and `recording` reports why.
+    select.select([acknowledgments], [], [], START_TIMEOUT_S)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> str:
