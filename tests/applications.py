@@ -113,7 +113,7 @@ def folder(
     ]
     data = {
         "schema": SCHEMA, "campaign": path.name, "seed": 1, "experiment": experiment.name, "baseline": experiment.baseline,
-        "started_at": "2026-01-01T00:00:00.000Z", "k8sdds_version": "0", "testbed": {"name": "lab", "facts": {}},
+        "started_at": "2026-01-01T00:00:00.000Z", "k8sdds_version": "0", "testbed": {"name": "lab", "facts": {"cpu_count": 4}},
         "networks": {}, "command": ["k8sdds"], **plan_json(blocks),
     }  # fmt: skip
     run = RunFolder.create(path, data, start.experiment_yaml(experiment))

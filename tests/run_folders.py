@@ -229,7 +229,7 @@ def campaign(plan: Plan, name: str, trials: dict[str, Any], attempts: list[dict[
             "governor": "performance", "memory_bytes": 16_500_000_000,
             "sysctls": {"net.core.rmem_max": 212992, "net.core.wmem_max": 212992},
             "packages": {"cyclonedds": "0.10.2-1", "iproute2": "6.1.0-3"},
-            "boot_id": {"node0": "6f1c", "node1": "6f1c"},
+            "nodes": {"node0": {"boot_id": "6f1c"}, "node1": {"boot_id": "6f1c"}},
             "capabilities": {"features": ["veth", "vxlan"], "lacks": {"xfrm-esp": "not supported"}},
         }},
         "blocks": list(blocks.values()), "trials": trials,

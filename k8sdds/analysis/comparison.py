@@ -31,7 +31,7 @@ COLUMNS = (
 """Columns of a comparison. `ratio` is B/A, with its 95 % interval. `p_holm` is the p value after Holm's
 correction over all rows."""
 
-_ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers")
+_ALWAYS_MATCHED = ("test", "payload_bytes", "publishers", "subscribers", "loaded_latency")
 """Columns in which cells must be equal, because their values cannot be compared otherwise."""
 
 _NEVER_MATCHED = ("testbed", "nodes", *OBSERVED)

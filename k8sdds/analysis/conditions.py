@@ -22,6 +22,8 @@ CONDITION = (*_FIRST, *OPTIONS, *_AXES, "testbed")
 OBSERVED = ("tcp_congestion_control",)
 """What trials found and did not set. It does not distinguish cells, but reports and comparisons state it."""
 
+_TITLES = {"tcp_congestion_control": "TCP congestion control"}
+
 UNIT = "network_label"
 """The column that identifies what is compared: variants such as `weavenet-1376` count as separate networks."""
 
@@ -56,7 +58,5 @@ def describe(values: Mapping[str, Any]) -> str:
 
 
 def _describe(name: str, value: Any) -> str:
-    if name in OBSERVED:
-        return f"TCP congestion control {value}"
     axis = AXES.get(name) or OPTIONS.get(name)
-    return axis.phrase(value) if axis else named(name)(value)
+    return axis.phrase(value) if axis else named(_TITLES.get(name, name))(value)

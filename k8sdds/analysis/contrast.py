@@ -6,7 +6,7 @@ Overheads compare networks; contrasts compare settings, with the same pairing an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from k8sdds.analysis import conditions, statistics
@@ -31,7 +31,7 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
         cells[(trial[UNIT], *(trial[name] for name in (*axes, *columns)))].append(trial)
     changes = []
     for position, column in enumerate(columns, start=1 + len(axes)):
-        reference = reference_of(column, {key[position] for key in cells})
+        reference = reference_of(column, trials)
         for key, rows in cells.items():
             if key[position] == reference:
                 continue
@@ -99,8 +99,7 @@ def _named_none(column: str) -> str:
     return f"no {column.replace('_', ' ')}"
 
 
-def reference_of(column: str, values: set[Any]) -> Any:
-    """Return the default of a column if it was measured, otherwise the first measured value in sorted order."""
-    if column in AXES and AXES[column].recorded_default in values:
-        return AXES[column].recorded_default
-    return min(values, key=lambda value: (str(type(value)), value or 0))
+def reference_of(column: str, trials: Sequence[Row]) -> Any:
+    """Return the usual value of a column if it was measured, otherwise the first measured value in sorted order."""
+    usual = [row for row in trials if column in AXES and AXES[column].is_usual(row)]
+    return min((row[column] for row in usual or trials), key=lambda value: (str(type(value)), value or 0))

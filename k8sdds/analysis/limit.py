@@ -30,7 +30,7 @@ RAW, GSO = "raw", "raw-gso"
 MACHINE, PACKETS = "machine", "packets"
 """The limit by all modes of raw, and by all modes that send each packet separately."""
 
-SAME = tuple(name for name in CONDITION if name not in AXES or AXES[name].part != DDS)
+SAME = tuple(name for name in CONDITION if name not in AXES or AXES[name].scope != DDS)
 """Columns of CONDITION in which a cell and its limit are equal: what is sent, and by which hardware."""
 
 Cells = dict[tuple[Any, ...], list[Row]]

@@ -8,14 +8,9 @@ from k8sdds.model.trial import Cell
 from k8sdds.workloads import TrialOutputs
 
 
-def settings(cell: Cell) -> dict[str, Any]:
-    """Return the settings of a cell that differ from the defaults, and the others with them; empty if none does."""
-    values = {
-        "realtime_priority": cell.realtime_priority,
-        "lock_memory": cell.lock_memory,
-        "dscp": cell.dscp,
-    }
-    return values if any(values.values()) else {}
+def is_set(cell: Cell) -> bool:
+    """Return whether a cell sets how its participants run."""
+    return bool(cell.realtime_priority or cell.lock_memory or cell.dscp)
 
 
 def observed(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
@@ -31,7 +26,7 @@ def observed(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
 def not_effective(outputs: TrialOutputs) -> str | None:
     """Return which setting was not in effect in a participant, or None."""
     cell = outputs.trial.cell
-    for name, seen in observed(outputs).items() if settings(cell) else ():
+    for name, seen in observed(outputs).items() if is_set(cell) else ():
         threads = list(seen.get("threads") or {})
         if cell.realtime_priority and threads != [f"fifo {cell.realtime_priority}"]:
             return f"not-real-time: the threads of {name} ran as {', '.join(threads) or 'unknown'}"

@@ -70,7 +70,7 @@ def record(
     _set_resources(record, outputs)
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
-    if execution.settings(cell):
+    if execution.is_set(cell):
         record.execution = execution.observed(outputs)
     if cell.background:
         record.background_load = background.observed(outputs)
@@ -103,6 +103,7 @@ def description(trial: Trial) -> dict[str, Any]:
         "network": cell.network,
         "network_label": cell.network_label,
         "network_options": cell.network_options,
+        "security_options": cell.security_options or None,
         "test": cell.test,
         **_test_options(cell),
         **_settings(cell),
@@ -128,7 +129,7 @@ def _settings(cell: Cell) -> dict[str, Any]:
         if name not in ("network", "test")
         and axis.is_recorded(value := getattr(cell, name))
         # Tests of other programs are known to be without DDS Security.
-        and (implementation or axis.part != DDS or name == "security")
+        and (implementation or axis.scope != DDS or name == "security")
     }
     settings["nodes"] = cell.node_count
     if implementation:

@@ -41,10 +41,6 @@ MAX_OUTAGE_S = 600
 """How long after the first failure a block is prepared again. A repetition can take minutes on a cluster."""
 
 
-PREPARED = "fidelity"
-"""A fact of every network that was prepared."""
-
-
 class Observer(Protocol):
     """Receives the progress of a campaign. Called between trials, never while a trial is measured."""
 
@@ -158,13 +154,7 @@ class Campaign:
             Block(index, block.trials)
             for index, block in enumerate(self._testbed.blocks(trials, seed), len(self._blocks))
         ]
-        known = self.run.networks
-        new = {
-            label: facts
-            for label, facts in network_facts(trials).items()
-            if "name" not in known.get(label, {})
-        }
-        self.run.append_plan(**plan_json(blocks), networks=new)
+        self.run.append_plan(**plan_json(blocks), networks=self._unrecorded(network_facts(trials)))
         self._blocks += blocks
         self._trials += trials
         return blocks
@@ -206,15 +196,18 @@ class Campaign:
         return session
 
     def _record_networks(self, session: Session, block: Block) -> None:
-        """Record the facts of the networks of a block that were not prepared before."""
-        known = self.run.networks
-        new = {
-            label: facts
-            for label, facts in prepared_facts(session, block).items()
-            if PREPARED not in known.get(label, {})
-        }
-        if new:
+        """Record what is known of the networks of a block since they are prepared."""
+        if new := self._unrecorded(prepared_facts(session, block)):
             self.run.append_plan({}, [], networks=new)
+
+    def _unrecorded(self, networks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return the facts of networks that the run folder does not have, by label."""
+        known = self.run.networks
+        return {
+            label: new
+            for label, facts in networks.items()
+            if (new := {name: fact for name, fact in facts.items() if name not in known.get(label, {})})
+        }
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> bool:
         """Make one attempt at a trial; return whether no part of the testbed failed."""

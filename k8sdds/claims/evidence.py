@@ -228,10 +228,10 @@ def _unspecified(name: str, row: Row, specified: Collection[str]) -> Any:
 
 
 def _unless_default(name: str, row: Row) -> Any:
-    # The default layout depends on the test, and a claim may be about several tests.
     # All trials of these versions were timed, so that nothing is compared across it.
     if name == "loaded_latency" and (row.get("schema") or 1) < LOADED_LATENCY_SINCE:
         return None
+    # The default layout depends on the test, and a claim may be about several tests.
     if name == "layout" and row["layout"] == _default_layout(row["test"]):
         return None
     return row.get(name)

@@ -27,6 +27,7 @@ from k8sdds.claims.reasons import (
     test_name,
     undecided_reason,
 )
+from k8sdds.results import shared_kernels
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 
@@ -224,7 +225,7 @@ def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
             if row["network"] == network and word not in engine:
                 return _other_engine(network, word, engine, source)
     testbeds = {row["testbed"] for row in rows}
-    if claim.lab == "no" and (testbeds == {"lab"} or _one_kernel(source.facts)):
+    if claim.lab == "no" and (testbeds == {"lab"} or shared_kernels.all_share(source.facts)):
         return claim.because
     if claim.link_mbit and "lab" in testbeds:
         rates = {row.get("link_rate_mbit") for row in rows}
@@ -238,13 +239,6 @@ def _other_engine(network: str, word: str, engine: str, source: Source) -> str:
     if word == "kernel" and engine.endswith("ESP") and isinstance(features, list) and "esp" not in features:
         return f"this kernel has no ESP: {network} used {engine}"
     return f"needs {network} with an engine of kind {word}; its engine was {engine}"
-
-
-def _one_kernel(facts: dict[str, Any]) -> bool:
-    """Return whether several nodes of a cluster have the same boot ID."""
-    nodes = facts.get("nodes")
-    boot_ids = [node.get("boot_id") for node in nodes.values()] if isinstance(nodes, dict) else []
-    return len(boot_ids) > 1 and len(set(boot_ids)) == 1
 
 
 # -- tests -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from k8sdds.system.strict import Strict, as_list, mistake
 
 
-class Part(StrEnum):
+class Scope(StrEnum):
     """What a setting belongs to."""
 
     WORKLOAD = "workload"
@@ -32,42 +32,47 @@ class Part(StrEnum):
     """What runs next to the participants."""
 
 
-WORKLOAD, DDS, PROCESS, NETWORK, MACHINE, LOAD = Part
+WORKLOAD, DDS, PROCESS, NETWORK, MACHINE, LOAD = Scope
 
 
 @dataclass(frozen=True)
 class Axis:
     """A setting of a trial: `Annotated[TYPE, Axis(…)]` declares a field of `Cell`, or of a model in it, as one.
 
-    The field has the default, the limits and the description. All else that k8sdds knows of a setting is here, and what
-    reads, records, compares or describes settings is derived from it. `axes` fills in the last three attributes.
+    The field has the default, the limits and the description. Everything else that k8sdds knows of a setting is here,
+    and what reads, records, compares or describes settings is derived from it. `axes` fills in the last three
+    attributes.
     """
 
-    part: Part
+    scope: Scope
     describe: Callable[[Any], str]
     """A phrase for people, such as `DSCP 46`. Empty: the value says nothing."""
     since: int | None = None
-    """Version of the record that has it; None: every version. Earlier versions measured its default."""
+    """First version of the record that has it; None: every version has it. Earlier versions measured its default."""
     key: str | None = ""
     """Key of a sweep; empty: the name of the field; None: users do not write it."""
     values: Any = None
     """Type of a value in YAML; None: the type of the field."""
     several: bool = True
     """Whether a sweep lists values, which are combined."""
-    usual: Any = None
-    """What a sweep has that does not name it, if the field has no default."""
+    sweep_default: Any = None
+    """Its value in a sweep that does not name it, if the field has no default."""
     of_experiment: bool = False
     """Whether an experiment has it for all of its sweeps."""
     choice: Any = None
     """The field of an application's choices (`pydantic.Field`); None: applications do not choose it."""
-    named: bool = False
+    in_captions: bool = False
     """Whether captions name the default too."""
     any_in_claims: bool = False
     """Whether a claim that does not name it is tested at every measured value. Otherwise at the default alone."""
     follows: tuple[str, ...] = ()
-    """Settings that determine its usual value."""
+    """Settings, or `test`, that determine its value where users set none."""
+    usual: Callable[[Mapping[str, Any]], Any] | None = None
+    """Returns that value from a row of the tidy table; None: it is the default."""
     recorded_as: str = ""
     """Description of its column in the record; empty: the description of the field."""
+    recorded_by: str = "experiment"
+    """What provides the value of that column."""
 
     name: str = ""
     default: Any = None
@@ -105,7 +110,21 @@ class Axis:
     @property
     def recorded_default(self) -> Any:
         """The default as the tidy table has it."""
-        return "none" if self.model else self.recorded(self.default)
+        if self.model is None:
+            return self.recorded(self.default)
+        return compact(self.recorded(self.default)) if self.is_recorded(self.default) else "none"
+
+    def is_usual(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row of the tidy table has the value that a trial has where users set none."""
+        value = row.get(self.name)
+        if self.usual and value == self.usual(row):
+            return True
+        if self.model is None:
+            return bool(value == self.recorded(self.default))
+        try:
+            return bool(self.parsed(value) == self.default)
+        except ValueError:
+            return False
 
     @property
     def column_type(self) -> Any:
@@ -151,6 +170,11 @@ def axes(model: type[BaseModel]) -> Mapping[str, Axis]:
     }
 
 
+def compact(value: Mapping[str, Any]) -> str:
+    """Return an object of a record as the tidy table has it."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def _default(field: FieldInfo) -> Any:
     return None if field.is_required() else field.get_default(call_default_factory=True)
 
@@ -180,7 +204,7 @@ def _key(axis: Axis) -> tuple[Any, Any]:
     assert field is not None
     value = _value(axis)
     if axis.several:
-        required = field.is_required() and axis.usual is None
+        required = field.is_required() and axis.sweep_default is None
         default = ... if required else [_as_written(axis)]
         listed = Annotated[list[value], OneOrMore, Field(min_length=1)]  # type: ignore[valid-type]
         return listed, Field(default, description=field.description)
@@ -197,7 +221,7 @@ def _value(axis: Axis) -> Any:
 
 def _as_written(axis: Axis) -> Any:
     """Return the default as a value of the type that users write."""
-    value = axis.default if axis.usual is None else axis.usual
+    value = axis.default if axis.sweep_default is None else axis.sweep_default
     return axis.values.model_validate(value) if hasattr(axis.values, "model_validate") else value
 
 

@@ -184,11 +184,11 @@ class Cell(Strict):
     ] = Field(description="names of networks, or mappings with options")
     network_options: dict[str, Any] = Field(default_factory=dict)
     label: str | None = None
-    test: Annotated[str, Axis(WORKLOAD, named("test"), values=TestChoice, usual=DEFAULT_TEST)] = Field(
-        description="name of a test, or a mapping with `name` and its options"
+    test: Annotated[str, Axis(WORKLOAD, named("test"), values=TestChoice, sweep_default=DEFAULT_TEST)] = (
+        Field(description="name of a test, or a mapping with `name` and its options")
     )
     test_options: dict[str, Any] = Field(default_factory=dict)
-    payload_bytes: Annotated[int, Number, Axis(WORKLOAD, payload, usual=1024)] = Field(
+    payload_bytes: Annotated[int, Number, Axis(WORKLOAD, payload, sweep_default=1024)] = Field(
         ge=1,
         le=64 * 1024 * 1024,
         description="size of a sample in bytes (PerfTest's `-dataLen`, at least 28); in other tests the size of a"
@@ -204,14 +204,14 @@ class Cell(Strict):
                 max_length=3,
                 description="default: `unicast`, and `multicast` if a flow has several subscribers",
             ),
-            named=True,
+            in_captions=True,
         ),
     ] = Field(
         default="unicast",
         description="whether a publisher sends a copy to each subscriber, or one for all. `shared-memory`: no network,"
         " all participants on one node (`fastdds`, network `host`)",
     )
-    reliability: Annotated[Reliability, Axis(DDS, str, named=True)] = Field(
+    reliability: Annotated[Reliability, Axis(DDS, str, in_captions=True)] = Field(
         default="reliable", description="whether lost samples are sent again"
     )
     publishers: Annotated[int, Number, Axis(WORKLOAD, counted("publisher"))] = Field(
@@ -228,7 +228,7 @@ class Cell(Strict):
             choice=Field(
                 default=["cyclonedds", "fastdds"], min_length=1, description="implementations of DDS"
             ),
-            named=True,
+            in_captions=True,
             any_in_claims=True,
         ),
     ] = Field(
@@ -262,8 +262,10 @@ class Cell(Strict):
             DDS,
             named("qos"),
             several=False,
+            in_captions=True,
             any_in_claims=True,
             follows=("reliability", "middleware"),
+            usual=lambda row: _recorded_qos(row),
             recorded_as="Name of the QoS profile: its file name without folder and extension",
         ),
     ] = Field(default="", description="name of a profile in `qos/`, or a file; default: by reliability")
@@ -324,6 +326,7 @@ class Cell(Strict):
             recorded_as="Size of the batches in which the middleware collected samples, in bytes; 0: no batching. A"
             " batch from the QoS profile counts, and one that PerfTest disabled, because a sample fills more than half"
             " of it, does not",
+            recorded_by="publisher",
         ),
     ] = Field(default=0, ge=0, le=MAX_BATCH_BYTES, description="size of a batch in bytes; 0: no batching")
     message_bytes: Annotated[
@@ -410,7 +413,7 @@ class Cell(Strict):
         Number,
         Axis(
             DDS,
-            lambda v: f"at most {payload(v)}" if v else "no flow controller",
+            lambda v: f"at most {payload(v)} per flow period" if v else "no flow controller",
             since=2,
             any_in_claims=True,
             follows=("publish_mode",),
@@ -425,7 +428,7 @@ class Cell(Strict):
         Number,
         Axis(
             DDS,
-            lambda v: f"per {v} ms",
+            lambda v: f"flow period {v} ms",
             since=2,
             several=False,
             any_in_claims=True,
@@ -455,7 +458,7 @@ class Cell(Strict):
         Axis(
             MACHINE,
             named("layout"),
-            named=True,
+            in_captions=True,
             values=Layout,
             several=False,
             of_experiment=True,
@@ -509,11 +512,17 @@ class Cell(Strict):
     link: Annotated[
         Link,
         Axis(
-            NETWORK, Link.describe, values=LinkChoice, several=False, of_experiment=True, any_in_claims=True,
+            NETWORK,
+            Link.describe,
+            values=LinkChoice,
+            several=False,
+            of_experiment=True,
+            in_captions=True,
+            any_in_claims=True,
             recorded_as='Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us":'
             " number}`. With other parts, such as `mtu`, if the experiment sets them",
         ),
-    ] = Field(default=Link(), description="shaping, MTU and offloads of the links between the nodes")  # fmt: skip
+    ] = Field(default=Link(), description="shaping, MTU and offloads of the links between the nodes")
     cpu_quota: Annotated[
         float | None, Axis(MACHINE, lambda v: f"{v:g} CPUs per pod", several=False, any_in_claims=True)
     ] = Field(default=None, gt=0, le=64, description="number of CPUs for each pod (experimental)")
@@ -529,7 +538,7 @@ class Cell(Strict):
         Placement,
         Axis(
             NETWORK,
-            named("placement"),
+            lambda v: f"placement {_describe_placement(v)}",
             several=False,
             of_experiment=True,
             any_in_claims=True,
@@ -549,6 +558,7 @@ class Cell(Strict):
             several=False,
             any_in_claims=True,
             follows=("publishers", "subscribers"),
+            usual=lambda row: usual_nodes(row["publishers"] or 1, row["subscribers"] or 1),
             recorded_as="Number of nodes in the topology",
         ),
     ] = Field(
@@ -571,7 +581,7 @@ class Cell(Strict):
 
     @property
     def test_label(self) -> str:
-        """The test with its options, such as `tcp-stream flows 8`."""
+        """The test with its options as users write them, such as `tcp-stream flows 8`."""
         return " ".join([self.test, *(f"{name} {value}" for name, value in self.test_options.items())])
 
     @property
@@ -730,9 +740,20 @@ def usual_qos(reliability: str) -> str:
     return "best-effort" if reliability == "best-effort" else "strict-reliable"
 
 
+def _recorded_qos(row: Mapping[str, Any]) -> str:
+    """Return the profile of a row of the tidy table that names none: `none` if its program has no QoS."""
+    return "none" if row["qos"] == "none" else usual_qos(str(row["reliability"]))
+
+
 def usual_discovery(transport: Transport) -> str:
     """Return the mechanism that `discovery: auto` selects."""
     return "multicast" if transport == "multicast" else "peers"
+
+
+def _describe_placement(value: str | Mapping[str, Any]) -> str:
+    """Describe a placement of a cell, or of the tidy table, which has a mapping as JSON."""
+    nodes = json.loads(value) if isinstance(value, str) and value.startswith("{") else value
+    return nodes if isinstance(nodes, str) else ", ".join(f"{name}: {node}" for name, node in nodes.items())
 
 
 def _whole(value: Any) -> Any:

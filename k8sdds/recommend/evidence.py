@@ -17,10 +17,11 @@ from k8sdds.analysis.overhead import Row
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
-from k8sdds.model.trial import AXES, usual_nodes, usual_qos
+from k8sdds.model.axis import counted
+from k8sdds.model.trial import AXES
 from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
-from k8sdds.results.machine import machine_identity
+from k8sdds.results.machine import has_old_switch, machine_identity
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 
@@ -30,11 +31,17 @@ OTHER_FLOWS = "other flows"
 """The background next to which an application's flow is to be measured."""
 MACHINE = "machine"
 """Column with the identity of the machine or cluster that measured a trial."""
+SWITCH = "switch"
+"""Column that states whether its nodes were connected as by earlier versions of k8sdds."""
 ENVIRONMENT = tuple(
-    name for name in (*CONDITION, MACHINE) if name not in (*Flow.model_fields, *CHOSEN, "test", "background")
+    name
+    for name in (*CONDITION, MACHINE, SWITCH)
+    if name not in (*Flow.model_fields, *CHOSEN, "test", "background")
 )
 """Columns that neither a choice nor a flow sets. Trials that differ in them are never compared. The background
 differs by flow: each is measured next to the others."""
+DEFINITIONS = {"network_label": "network_options", "security": "security_options"}
+"""Columns with labels, and those with what a label stands for, which can differ between run folders."""
 MAX_COMBINATIONS = 20_000
 
 _Entry = tuple[Flow, tuple[str, ...], Row]
@@ -177,13 +184,16 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
     rows: list[_Entry] = []
     for index, folder in enumerate(folders):
         run = RunFolder.open(folder)
-        machine = machine_identity(run)
+        machine = {
+            MACHINE: machine_identity(run) or f"unknown machine of {folder}",
+            SWITCH: "of an earlier version" if has_old_switch(run) else "",
+        }
         for row in overhead.plain_rows(tidy.best(tidy.frame(run))):
             rows += [
                 (
                     flow,
                     tuple(str(row[COLUMNS.get(axis, axis)]) for axis in CHOSEN),
-                    row | {BLOCK: f"{index}:{row['repetition']}", MACHINE: machine},
+                    row | {BLOCK: f"{index}:{row['repetition']}"} | machine,
                 )
                 for flow in application.flows
                 if _is_of(flow, row)
@@ -195,6 +205,8 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f"measure it: k8sdds run --application {application.name}",
         )
     rows, notes = _allowed(application, rows)
+    rows, left_out = _of_one_definition(rows)
+    notes += left_out
     rows, left_out = _of_one_environment(rows)
     notes += left_out
     rows, left_out = _of_one_background(application, rows)
@@ -269,31 +281,46 @@ def _is_of(flow: Flow, row: Row) -> bool:
     return row["test"] == "paced" and counts and deadline and flow.reliability in ("any", row["reliability"])
 
 
+def _of_one_definition(rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
+    """Return the trials with the most frequent definition of each label, and a note for each label with others."""
+    kept, notes = list(rows), []
+    for label, options in DEFINITIONS.items():
+        frequencies: dict[str, Counter[str]] = defaultdict(Counter)
+        for _, _, row in kept:
+            frequencies[str(row[label])][row.get(options) or "{}"] += 1
+        usual = {name: counts.most_common(1)[0][0] for name, counts in frequencies.items()}
+        kept = [entry for entry in kept if (entry[2].get(options) or "{}") == usual[str(entry[2][label])]]
+        for name, counts in frequencies.items():
+            if left_out := counts.total() - counts[usual[name]]:
+                notes.append(
+                    f"{counted('trial')(left_out)} of {name} left out: most others have {options} {usual[name]}"
+                )
+    return kept, notes
+
+
 def _of_one_environment(rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
     """Return the trials of the most frequent environment, and a note if there are others."""
-    environments = [_environment(flow, row) for flow, _, row in rows]
-    usual = Counter(environments).most_common(1)[0][0]
+    environments = [_environment(row) for _, _, row in rows]
+    (usual, _), *others = Counter(environments).most_common()
     kept = [entry for entry, environment in zip(rows, environments, strict=True) if environment == usual]
-    differing = [
-        name
-        for place, name in enumerate(ENVIRONMENT)
-        if any(environment[place] != usual[place] for environment in environments)
-    ]
-    if not differing:
-        return kept, []
-    names = ", ".join(differing)
-    return kept, [f"{len(rows) - len(kept)} trials are left out: most others differ from them in {names}"]
+    notes = []
+    for other, count in others:
+        differing = [
+            f"{name} ({theirs or 'usual'}, not {ours or 'usual'})"
+            for name, theirs, ours in zip(ENVIRONMENT, other, usual, strict=True)
+            if theirs != ours
+        ]
+        notes.append(f"{counted('trial')(count)} left out, with other {', '.join(differing)}")
+    return kept, notes
 
 
-def _environment(flow: Flow, row: Row) -> tuple[str, ...]:
-    """Return the values of ENVIRONMENT, without those that follow from the flow and the choices."""
-    following = {
-        "qos": ("none", usual_qos(str(row["reliability"]))),
-        "nodes": (usual_nodes(flow.publishers, flow.subscribers),),
-    }
-    return tuple(
-        "" if row.get(name) in following.get(name, ()) else str(row.get(name)) for name in ENVIRONMENT
-    )
+def _environment(row: Row) -> tuple[str, ...]:
+    """Return the values of ENVIRONMENT, without those that follow from other settings."""
+    return tuple("" if _follows(name, row) else str(row.get(name)) for name in ENVIRONMENT)
+
+
+def _follows(name: str, row: Row) -> bool:
+    return name in AXES and AXES[name].usual is not None and AXES[name].is_usual(row)
 
 
 def _of_one_background(application: Application, rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:

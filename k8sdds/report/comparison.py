@@ -230,7 +230,8 @@ def _notes(comparison: Comparison) -> list[str]:
         "Detectable: the true difference that is detected with 80 % power at the strictest of these levels.",
     ]
     for name, (value_a, value_b) in comparison.differing.items():
-        notes.append(f"A and B differ in {name.replace('_', ' ')}: {_value(value_a)} and {_value(value_b)}.")
+        values = " and ".join(_value(name, value) for value in (value_a, value_b))
+        notes.append(f"A and B differ in {name.replace('_', ' ')}: {values}.")
     notes += _software(comparison)
     if comparison.capacities:
         notes.append(
@@ -259,5 +260,7 @@ def _notes(comparison: Comparison) -> list[str]:
     return notes
 
 
-def _value(value: Any) -> str:
-    return "not recorded" if value is None else str(value)
+def _value(name: str, value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    return describe({name: value}) or str(value)

@@ -11,9 +11,8 @@ from k8sdds.analysis import capacities, conditions, contrast, limit, overhead, p
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE
 from k8sdds.perftest.settings import STAND_IN
-from k8sdds.report import shared_kernels
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group, test_of
-from k8sdds.results import tidy
+from k8sdds.results import shared_kernels, tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import parallel
 
@@ -196,7 +195,9 @@ class Content:
     @property
     def on_one_machine(self) -> bool:
         """Whether the links between nodes are veth pairs of one machine, in the lab or between local nodes."""
-        return self.testbed.startswith("lab") or "nodes share one kernel" in self.testbed
+        testbed = self.campaign.get("testbed")
+        facts = testbed.get("facts") if isinstance(testbed, dict) else None
+        return self.testbed.startswith("lab") or shared_kernels.all_share(facts)
 
     @cached_property
     def _has_stand_in(self) -> bool:

@@ -55,8 +55,8 @@ Cell = tuple[str, Point]
 Curve = dict[int, Row]
 """Throughput levels by number of subscribers."""
 
-_DEFAULTS = {name: axis.recorded_default for name, axis in AXES.items() if not axis.named}
-"""Values that captions omit. The experiment in the run folder lists them."""
+_OMITTED = {name: axis for name, axis in AXES.items() if not axis.in_captions}
+"""Settings whose usual value captions omit. The experiment in the run folder lists them."""
 
 
 def test_of(quantity: str, measured: Collection[str]) -> str:
@@ -151,7 +151,11 @@ class Setting:
                 and len({row[key] for row in rows}) == 1
             }
             text = conditions.describe(
-                {key: constant[key] for key in constant if constant[key] != _DEFAULTS.get(key)}
+                {
+                    key: value
+                    for key, value in constant.items()
+                    if key not in _OMITTED or not _OMITTED[key].is_usual(rows[0])
+                }
             )
             duration = rows[0]["duration_s"]
             text += f", {duration:g} s each" if duration else ""

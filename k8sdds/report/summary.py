@@ -156,22 +156,24 @@ def _delay_methods(content: Content) -> list[str]:
 
 def _links_of_tcp(content: Content) -> list[str]:
     """State how large the packets of TCP tests were on the links between nodes, which decides what an overlay costs."""
-    texts = []
-    for link, n in Counter(row["link"] for row in content.best if _is_tcp(row["test"])).items():
-        offloads = _offloads(link)
-        if offloads.tso is False:
-            packets = "were at most as large as the MTU, as between Ethernet cards"
-        elif content.on_one_machine:
-            packets = (
-                "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each, so"
-                " amounts are not those of network cards (see `link.rate_mbit`)"
-            )
-        else:
-            packets = "were as large as the network cards made them"
-        texts.append(
-            f"{packets} ({offloads.describe() or 'offloads unchanged'}; {formats.count(n, 'trial')})"
-        )
+    measured = [row for row in content.best if _is_tcp(row["test"]) and row["testbed"] != "imported"]
+    packets = Counter(_packets(_offloads(row["link"]), content.on_one_machine) for row in measured)
+    texts = [f"{size} ({offloads}; {formats.count(n, 'trial')})" for (size, offloads), n in packets.items()]
     return [f"TCP packets on the links {formats.join(texts)}."] if texts else []
+
+
+def _packets(offloads: Offloads, on_one_machine: bool) -> tuple[str, str]:
+    """Describe the size of the packets of TCP on a link, and its offloads."""
+    if offloads.tso is False:
+        size = "were at most as large as the MTU, as between Ethernet cards"
+    elif on_one_machine:
+        size = (
+            "had up to 64 KiB, because veth pairs segment nothing: an overlay's header is paid once for each, so"
+            " amounts are not those of network cards (set `link.rate_mbit` to give the links the offloads of a card)"
+        )
+    else:
+        size = "were as large as the network cards made them"
+    return size, offloads.describe() or "offloads unchanged"
 
 
 def _offloads(link: str | None) -> Offloads:

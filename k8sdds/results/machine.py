@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from k8sdds.results import shared_kernels
 from k8sdds.results.run_folder import RunFolder
 
 UNKNOWN_CPU = "unknown CPU"
 SWITCH_SINCE = 3
 """Version of the run folder since which the switch between nodes of one kernel has no packet filters, and local nodes
-of a cluster steer received packets. `host` is 12 to 20 % faster since then (docs/explanation/lab-and-cluster.md)."""
-OLD_SWITCH = "nodes of an earlier version of k8sdds"
+of a cluster steer received packets. Before, the rate of `host` was 12 to 20 % lower
+(docs/explanation/lab-and-cluster.md)."""
 
 
 def machine_identity(run: RunFolder) -> str | None:
@@ -19,21 +20,21 @@ def machine_identity(run: RunFolder) -> str | None:
 
     It contains CPU model, number of cores and kernel release. On a cluster it starts with the UID of the cluster, and
     contains each kind of node that carried pods when the campaign started. It does not depend on the number of nodes.
-    Nodes of one kernel that an earlier version of k8sdds connected differently are others.
     None means that the run folder does not name its machine, for example because its trials are imported.
     """
     facts = run.facts
-    older = [OLD_SWITCH] if int(run.campaign.get("schema") or 1) < SWITCH_SINCE else []
     nodes = facts.get("nodes")
     if not isinstance(nodes, dict):
-        machine = _machine(facts)
-        return machine and "; ".join([machine, *older])
+        return _machine(facts)
     known = [node for node in nodes.values() if isinstance(node, dict)]
     measured = [node for node in known if node.get("cpu_model")] or known
-    one_kernel = len(known) > 1 and len({node.get("boot_id") for node in known}) == 1
-    return "; ".join(
-        [_cluster(facts, nodes), *sorted(set(_machines(measured))), *(older if one_kernel else [])]
-    )
+    return "; ".join([_cluster(facts, nodes), *sorted(set(_machines(measured)))])
+
+
+def has_old_switch(run: RunFolder) -> bool:
+    """Return whether nodes of one kernel were connected as by earlier versions, which `SWITCH_SINCE` describes."""
+    old = int(run.campaign.get("schema") or 1) < SWITCH_SINCE
+    return old and (not isinstance(run.facts.get("nodes"), dict) or shared_kernels.all_share(run.facts))
 
 
 def _cluster(facts: Mapping[str, Any], nodes: Iterable[str]) -> str:

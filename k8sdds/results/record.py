@@ -60,11 +60,13 @@ class Subject(BaseModel):
         "Name of the network in tables and figures; distinguishes variants of one network")
     network_options: dict[str, Any] | None = column("cell", "experiment",
         'Options of the network, such as `{"mtu": 1376}`')
+    security_options: dict[str, Any] | None = column("cell", "experiment",
+        "Parts of `security` that the experiment sets", only="trials with a `security` of several parts")
     profiled: bool | None = column("cell", "campaign",
         "Whether the trial was profiled, so that it never enters statistics", only=PROFILED)
     test: str | None = column("cell", "experiment", "`throughput`, `latency`, `paced`, `tcp-stream`, …")
     loaded_latency: bool | None = column("cell", "experiment",
-        "Whether some samples were timed. Trials of schema 2 that timed samples, as all did, are read as if they had asked"
+        "Whether some samples were timed. Trials of schemas 1 and 2 that timed samples are read as if they had asked"
         " for it", only="throughput trials that time samples")
     flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
     mss: int | None = column("cell", "experiment",
@@ -101,7 +103,7 @@ def _columns_of_settings() -> dict[str, Any]:
             axis.column_type | None,
             column(
                 "cell",
-                "experiment",
+                axis.recorded_by,
                 axis.recorded_as or axis.description[0].upper() + axis.description[1:],
                 only=""
                 if axis.is_recorded(axis.default) or not axis.since
@@ -245,11 +247,14 @@ def _timed_always(record: Mapping[str, Any]) -> bool:
     )
 
 
+_PART_TYPES: dict[Any, Any] = {float: Number, int: Count, bool: bool | None, str: str | None}
+"""Types of the parts of a setting that are no models themselves."""
+
 _Link: Any = create_model(  # type: ignore[call-overload]
     "_Link",
     __base__=Shape,
     **{
-        name: ({float: Number, int: Count}.get(part.column_type, dict[str, bool] | None), None)
+        name: (_PART_TYPES.get(part.column_type, dict[str, bool] | None), None)
         for name, part in axes(Link).items()
     },
 )
@@ -278,6 +283,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "nodes_cpu": TypeAdapter(dict[str, _NodeCpu] | None),
     "profile": TypeAdapter(ProfileSummary | None),
     "network_options": TypeAdapter(dict[str, str | int | float | bool | None] | None),
+    "security_options": TypeAdapter(dict[str, str | int | bool] | None),
 }
 """What the objects in a record consist of."""
 

@@ -29,16 +29,16 @@ class Drift:
     """A change of the rate between the halves of a trial that its own noise does not explain."""
 
     change: float
-    """Rate of the second half divided by the rate of the first half, minus 1."""
+    """Difference between the rates of the second and the first half, relative to their mean."""
     noise: float
     """Largest change that the noise of the trial explains."""
 
     def describe(self) -> str:
         """Return both numbers in percent, and what to do."""
         return (
-            f"the rate of the second half was {abs(self.change):.1%} {'higher' if self.change > 0 else 'lower'} than"
-            f" that of the first, more than the {self.noise:.1%} that the noise of the trial explains; raise warmup_s"
-            " or duration_s, or find what else used the machine"
+            f"the rate of the second half was {'higher' if self.change > 0 else 'lower'} than that of the first by"
+            f" {abs(self.change):.1%} of the mean, more than the {self.noise:.1%} that the noise of the trial explains;"
+            " raise warmup_s or duration_s, or find what else used the machine"
         )
 
 
@@ -53,10 +53,12 @@ def drift(rates: Sequence[float]) -> Drift | None:
         return None
     first, second = steps[:half], steps[-half:]
     before, after = fmean(first), fmean(second)
-    if before <= 0 or abs(after / before - 1) < SMALLEST_CHANGE:
+    mean = (before + after) / 2
+    if mean <= 0:
         return None
-    noise = _explained(_deviations(first), _deviations(second)) / before
-    return Drift(after / before - 1, noise) if abs(after / before - 1) > noise else None
+    change = (after - before) / mean
+    noise = _explained(_deviations(first), _deviations(second)) / mean
+    return Drift(change, noise) if abs(change) > max(noise, SMALLEST_CHANGE) else None
 
 
 def _explained(first: Sequence[float], second: Sequence[float]) -> float:

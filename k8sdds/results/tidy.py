@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.model.axis import compact
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
@@ -118,7 +119,7 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
         kind = _kind(key)
         row[key] = parsed(kind, value)
         if isinstance(row[key], dict):
-            row[key] = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            row[key] = compact(value)
         elif key != "warnings" and kind in ("object", "list") and not isinstance(row[key], str | None):
             # A column has one type, also if a key that k8sdds does not know has values of several types.
             row[key] = json.dumps(value, ensure_ascii=False)

@@ -39,7 +39,7 @@ class ThroughputOptions(Strict):
     loaded_latency: Annotated[bool | None, Axis(WORKLOAD, lambda v: "timed samples" if v else "")] = Field(
         default=None,
         description="whether to time about 200 samples, for the delay in full buffers; the answers are samples too"
-        " (ratio of the rates at 1,400 B: 0.91, 95 % interval 0.83 to 1.19)",
+        " and lower the rate, in the lab by up to 19 % (docs/explanation/benchmarks.md)",
     )
 
     @field_validator("loaded_latency")

@@ -5,17 +5,19 @@ import json
 import pytest
 
 from k8sdds import workloads
-from k8sdds.analysis import conditions, limit
+from k8sdds.analysis import conditions, contrast, limit
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.campaign import applications
 from k8sdds.claims.model import DEFAULTS, SELECTABLE
 from k8sdds.model.application import Application, Choices
-from k8sdds.model.axis import DDS, LOAD, WORKLOAD, axes
+from k8sdds.model.axis import DDS, LOAD, WORKLOAD, axes, compact
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import Link, LinkChoice
 from k8sdds.model.sweep import LISTS, Sweep
 from k8sdds.model.trial import AXES, EXEMPT, Cell
 from k8sdds.recommend import evidence
 from k8sdds.results.record import COLUMNS
+from k8sdds.results.run_folder import SCHEMA
 from k8sdds.results.tidy import _row
 
 SETTINGS = sorted(set(AXES) - {"network"})
@@ -33,13 +35,33 @@ def test_every_option_of_a_test_and_every_part_of_a_link_is_a_setting():
     assert set(Link.model_fields) == set(axes(Link)) == set(LinkChoice.model_fields)
 
 
-def test_a_part_of_a_cell_that_is_left_out_of_comparisons_is_unknown_to_none_of_them():
+def test_every_setting_separates_cells_and_has_a_column_and_keys():
     assert set(SETTINGS) | set(workloads.OPTIONS) | {"testbed"} == set(CONDITION)
     assert set(SETTINGS) | set(workloads.OPTIONS) <= set(COLUMNS)
     assert set(SETTINGS) - {"nodes"} <= set(SELECTABLE)
     assert {axis.key for axis in AXES.values() if axis.key} | {"capture"} == set(Sweep.model_fields)
     assert set(LISTS) <= set(Sweep.model_fields)
     assert {axis.key for axis in AXES.values() if axis.choice} == set(Choices.model_fields)
+
+
+def test_an_experiment_has_the_settings_of_all_its_sweeps():
+    of_experiment = {axis.key for axis in AXES.values() if axis.of_experiment}
+    assert of_experiment == set(Experiment.model_fields) & set(Sweep.model_fields) - {"name", "capture"}
+
+
+def test_no_setting_is_newer_than_the_record():
+    parts = axes(Link).values()
+    assert all(axis.since is None or 2 <= axis.since <= SCHEMA for axis in (*AXES.values(), *parts))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_usual_value_is_the_reference_of_contrasts(name):
+    """A record has the default of some settings as JSON, and that of others as what it stands for."""
+    row = dict.fromkeys(COLUMNS) | _row(record())
+    other = row | {name: compact(value) if isinstance(value := OTHER_VALUE.get(name), dict) else value}
+    if name in OTHER_VALUE:
+        assert row[name] != other[name] and not AXES[name].is_usual(other)
+        assert contrast.reference_of(name, [other, row]) == row[name]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -60,9 +82,9 @@ def test_the_reference_has_a_description(name):
 
 
 def test_plain_udp_is_compared_in_everything_but_the_middleware():
-    assert set(CONDITION) - set(limit.SAME) == {name for name, axis in AXES.items() if axis.part == DDS}
-    assert AXES["background"].part == LOAD
-    assert AXES["transport"].part == WORKLOAD
+    assert set(CONDITION) - set(limit.SAME) == {name for name, axis in AXES.items() if axis.scope == DDS}
+    assert AXES["background"].scope == LOAD
+    assert AXES["transport"].scope == WORKLOAD
 
 
 def test_claims_are_about_the_default_of_a_setting_unless_it_may_have_any_value():
@@ -97,25 +119,16 @@ OTHER_VALUE = {
 """For each setting that neither the application nor its flow sets, a value other than the usual one."""
 
 
-def folder(path, count, cpu_model="Cortex-A72", **settings):
+def folder(path, count, cpu_model="Cortex-A72", schema=2, **settings):
     """Write a run folder with valid trials of the flow."""
     path.mkdir()
+    facts = {"cpu_model": cpu_model, "cpu_count": 4} if cpu_model else {}
     (path / "campaign.json").write_text(
-        json.dumps(
-            {"schema": 2, "testbed": {"name": "lab", "facts": {"cpu_model": cpu_model, "cpu_count": 4}}}
-        )
+        json.dumps({"schema": schema, "testbed": {"name": "lab", "facts": facts}})
     )
-    record = {
-        "schema": 2, "testbed": "lab", "network": "host", "network_label": "host", "test": "paced",
-        "payload_bytes": 1024, "rate": 100.0, "publishers": 1, "subscribers": 1, "nodes": 2, "placement": "spread",
-        "transport": "unicast", "reliability": "reliable", "middleware": "cyclonedds", "qos": "strict-reliable",
-        "batch_bytes": 0, "discovery": "auto", "receive_mode": "listener", "security": "none", "layout": "split",
-        "link": {"rate_mbit": None, "loss_percent": 0, "delay_us": 0}, "attempt": 1, "valid": True,
-        "delay_p99_us": 800.0, "achieved_rate_percent": 100.0,
-    }  # fmt: skip
     lines = [
         json.dumps(
-            record | settings | {"trial_id": f"{path.name}-{n}", "cell_id": path.name, "repetition": n}
+            record() | settings | {"trial_id": f"{path.name}-{n}", "cell_id": path.name, "repetition": n}
         )
         for n in range(count)
     ]
@@ -123,12 +136,26 @@ def folder(path, count, cpu_model="Cortex-A72", **settings):
     return str(path)
 
 
+def record():
+    """Return the record of a valid trial of the flow."""
+    return {
+        "schema": 2, "testbed": "lab", "network": "host", "network_label": "host", "test": "paced",
+        "payload_bytes": 1024, "rate": 100.0, "publishers": 1, "subscribers": 1, "nodes": 2, "placement": "spread",
+        "transport": "unicast", "reliability": "reliable", "middleware": "cyclonedds", "qos": "strict-reliable",
+        "batch_bytes": 0, "discovery": "auto", "receive_mode": "listener", "security": "none", "layout": "split",
+        "link": {"rate_mbit": None, "loss_percent": 0, "delay_us": 0}, "attempt": 1, "valid": True,
+        "delay_p99_us": 800.0, "achieved_rate_percent": 100.0,
+    }  # fmt: skip
+
+
 def used(found):
     return [len(trials) for option in found.options for trials in option.trials.values()]
 
 
 def test_every_setting_that_nothing_chooses_has_an_example_here():
-    assert {*evidence.ENVIRONMENT, "background"} - {*workloads.OPTIONS, "machine"} == set(OTHER_VALUE)
+    assert {*evidence.ENVIRONMENT, "background"} - {*workloads.OPTIONS, "machine", "switch"} == set(
+        OTHER_VALUE
+    )
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_VALUE))
@@ -136,14 +163,44 @@ def test_trials_that_differ_in_a_setting_are_never_repetitions_of_one_configurat
     folders = [folder(tmp_path / "a", 3), folder(tmp_path / "b", 2, **{name: OTHER_VALUE[name]})]
     found = evidence.of_folders(APPLICATION, folders)
     assert used(found) == [3]
-    assert any(note.startswith("2 trials") and name in note for note in found.notes)
+    assert any(note.startswith("2 trials ") and name in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [("network_options", {"mtu": 1300}), ("security_options", {"level": "none", "aes_bits": 128})],
+)
+def test_one_label_stands_for_one_definition(tmp_path, options, value):
+    folders = [folder(tmp_path / "a", 3), folder(tmp_path / "b", 1, **{options: value})]
+    found = evidence.of_folders(APPLICATION, folders)
+    label = "host" if options == "network_options" else "none"
+    assert used(found) == [3]
+    assert found.notes == (f"1 trial of {label} left out: most others have {options} {{}}",)
 
 
 def test_trials_of_different_machines_are_not_pooled(tmp_path):
     folders = [folder(tmp_path / "a", 2), folder(tmp_path / "b", 3, cpu_model="Cortex-A76")]
     found = evidence.of_folders(APPLICATION, folders)
     assert used(found) == [3]
-    assert found.notes == ("2 trials are left out: most others differ from them in machine",)
+    machine = "{}, 4 cores, kernel unknown"
+    assert found.notes == (
+        f"2 trials left out, with other machine ({machine.format('Cortex-A72')}, not"
+        f" {machine.format('Cortex-A76')})",
+    )
+
+
+def test_unknown_machines_are_different_machines(tmp_path):
+    folders = [folder(tmp_path / "a", 2, cpu_model=None), folder(tmp_path / "b", 3, cpu_model=None)]
+    assert used(evidence.of_folders(APPLICATION, folders)) == [3]
+
+
+def test_trials_over_the_earlier_switch_are_not_pooled(tmp_path):
+    folders = [folder(tmp_path / "a", 1), folder(tmp_path / "b", 3, schema=3)]
+    found = evidence.of_folders(APPLICATION, folders)
+    assert (used(found), found.notes) == (
+        [3],
+        ("1 trial left out, with other switch (of an earlier version, not usual)",),
+    )
 
 
 def test_trials_of_one_environment_are_pooled(tmp_path):

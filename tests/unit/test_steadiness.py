@@ -13,7 +13,7 @@ from k8sdds.results import steadiness, timeline
 from k8sdds.results.steadiness import FALSE_WARNINGS, FEWEST_STEPS, SMALLEST_CHANGE, drift
 
 RECORDED = Path(__file__).parent / "recorded" / "timelines"
-SIMULATED = 1000
+SIMULATED = 1500
 
 
 def steady(
@@ -33,7 +33,7 @@ def steady(
 
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
-@pytest.mark.parametrize("steps", [20, 50, 100])
+@pytest.mark.parametrize("steps", [20, 30, 50])
 def test_few_steady_trials_get_a_warning(steps: int, correlation: float, heavy: bool) -> None:
     """The noise is large enough for means of halves to differ by more than the smallest change."""
     random_ = random.Random(f"{steps} {correlation} {heavy}")
@@ -54,26 +54,31 @@ def test_most_changes_that_exceed_the_noise_are_found(change: float, found: floa
 
 
 def test_a_change_that_does_not_matter_gets_no_warning() -> None:
-    exact = [100.0] * 20 + [100 * (1 + SMALLEST_CHANGE) - 0.1] * 21
-    assert drift(exact) is None
-    larger = drift([100.0] * 20 + [100 * (1 + SMALLEST_CHANGE) + 0.1] * 21)
-    assert larger is not None and larger.change == pytest.approx(0.051) and larger.noise == 0
+    half = 100 * SMALLEST_CHANGE / 2
+    assert drift([100 - half + 0.1] * 20 + [100 + half - 0.1] * 21) is None
+    larger = drift([100 - half - 0.1] * 20 + [100 + half + 0.1] * 21)
+    assert larger is not None and larger.change == pytest.approx(0.052) and larger.noise == 0
+
+
+def test_a_half_without_samples_gets_a_warning() -> None:
+    first_empty = drift([0.0] * 50 + [5.0] * 51)
+    assert first_empty is not None and first_empty.change == 2
 
 
 def test_the_warning_does_not_depend_on_the_unit_and_sees_both_directions() -> None:
     random_ = random.Random(2)
     rates = [rate * (1 if index < 25 else 0.7) for index, rate in enumerate(steady(random_, 50, 0.3, 4))]
     found = drift(rates)
-    assert found is not None and found.change == pytest.approx(-0.3, abs=0.05)
+    assert found is not None and found.change == pytest.approx(-0.3 / 0.85, abs=0.05)
     scaled = drift([rate * 1e-3 for rate in rates])
     assert scaled is not None
     assert (scaled.change, scaled.noise) == (pytest.approx(found.change), pytest.approx(found.noise))
     back = drift([*rates[-2::-1], 0.0])
     assert back is not None and back.change > 0
-    assert "30" in found.describe() or "lower" in found.describe()
+    assert "lower than that of the first by 3" in found.describe() and "higher" in back.describe()
 
 
-@pytest.mark.parametrize("rates", [[], [1.0], [1.0] * FEWEST_STEPS, [0.0] * 100, [0.0] * 50 + [5.0] * 50])
+@pytest.mark.parametrize("rates", [[], [1.0], [1.0] * FEWEST_STEPS, [0.0] * 100])
 def test_too_short_or_empty_timelines_are_not_judged(rates: list[float]) -> None:
     assert drift(rates) is None
 

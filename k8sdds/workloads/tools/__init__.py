@@ -22,7 +22,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NO_EFFECT = {
     name: axis.default
     for name, axis in AXES.items()
-    if axis.key and axis.part in (DDS, PROCESS, WORKLOAD) and name not in ("test", "payload_bytes")
+    if axis.key and axis.scope in (DDS, PROCESS, WORKLOAD) and name not in ("test", "payload_bytes")
 } | {"capture": False}
 """Settings of a cell that tools do not have, unless a test names them in `uses`, with their defaults."""
 

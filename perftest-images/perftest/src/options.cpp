@@ -57,8 +57,8 @@ const Option table[] = {
      "Measure the round trip of each N-th sample. 0: in a throughput test of none; in a paced test, and only without a"
      " shared clock, of as many as percentiles need."},
     {"-loadedLatency", "", publisher, &Options::loaded_latency, 0, 0,
-     "Throughput test: also measure the round trip of about 200 samples. Their answers are samples too: ratio of the rates at 1400 B"
-     " 0.91 (95 % interval 0.83 to 1.19)."},
+     "Throughput test: also measure the round trip of about 200 samples. Their answers are samples too"
+     " and lower the rate, in the lab by up to 19 % (docs/explanation/benchmarks.md)."},
     {"-pubRate", "N:METHOD", publisher, &Options::pub_rate, 0, 0,
      "Samples per second; METHOD is spin or sleep. Unlimited unless given."},
     {"-rateProfile", "PROFILE", publisher, &Options::rate_profile, 0, 0,

@@ -79,6 +79,13 @@ def test_settings_that_differ_between_the_sides_are_reported_and_not_matched():
     assert compare(lab, several).only_b == 1
 
 
+def test_throughput_trials_with_and_without_timed_samples_are_never_compared():
+    timed = side("a", rows(loaded_latency=True))
+    with pytest.raises(InputError, match="no cell in common"):
+        compare(timed, side("b", rows()))
+    assert len(compare(timed, side("b", rows(loaded_latency=True))).rows) == 1
+
+
 def test_what_trials_found_is_reported_but_not_matched():
     bbr, cubic = (side(name, rows(tcp_congestion_control=name)) for name in ("bbr", "cubic"))
     assert compare(bbr, cubic).differing == {"tcp_congestion_control": ("bbr", "cubic")}

@@ -169,10 +169,13 @@ def test_contrasts_compare_settings_within_each_network(tmp_path):
 
 
 def test_the_usual_setting_is_the_reference():
-    assert contrast.reference_of("transport", {"multicast", "unicast"}) == "unicast"
-    assert contrast.reference_of("reliability", {"best-effort", "reliable"}) == "reliable"
-    assert contrast.reference_of("middleware", {"raw", "fastdds"}) == "fastdds"
-    assert contrast.reference_of("batch_bytes", {8192, 0}) == 0
+    def reference(column, *values):
+        return contrast.reference_of(column, [{column: value} for value in values])
+
+    assert reference("transport", "multicast", "unicast") == "unicast"
+    assert reference("reliability", "best-effort", "reliable") == "reliable"
+    assert reference("middleware", "raw", "fastdds") == "fastdds"
+    assert reference("batch_bytes", 8192, 0) == 0
 
 
 def test_intervals_of_published_numbers_include_their_rounding():

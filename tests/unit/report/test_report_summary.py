@@ -259,6 +259,19 @@ def test_how_large_the_packets_of_tcp_were_is_stated(tmp_path, testbed, offloads
     assert expected in note
 
 
+def test_packets_of_links_that_differ_in_something_else_are_stated_once_and_published_ones_not_at_all(
+    tmp_path,
+):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host", "flannel-vxlan"), payloads=(64,)))
+    items = [item | {"test": "tcp-stream"} for item in run.attempts()]
+    items[1]["link"] = items[1]["link"] | {"loss_percent": 1}
+    items[2]["testbed"] = "imported"
+    (run.path / "trials.jsonl").unlink()
+    run.append_attempts(items)
+    (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("TCP packets"))
+    assert note.count("offloads unchanged") == 1 and f"; {len(items) - 1} trials)" in note
+
+
 def test_reports_without_tcp_tests_do_not_mention_its_packets(tmp_path):
     run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,)))
     assert not any("TCP" in note for note in summary.caveats(content.read(run)))
