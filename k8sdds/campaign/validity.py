@@ -63,6 +63,7 @@ def warnings(outputs: TrialOutputs) -> list[str]:
     return [
         *([failed] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
         *outputs.measurement.warnings,
+        *([] if workload.finds_capacity else _lossy(outputs)),
         *_disturbances(outputs),
         *_fragmented(outputs),
         *_early_ends(outputs),
@@ -110,8 +111,7 @@ def _not_verified(outputs: TrialOutputs) -> str | None:
     if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.finds_capacity:
         return f"lost-samples: {lost} samples of a reliable trial did not arrive"
     return (
-        (None if workload.finds_capacity else _lossy(outputs))
-        or workload.invalid(outputs)
+        workload.invalid(outputs)
         or (None if workload.finds_capacity else _missing_instances(outputs))
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or execution.not_effective(outputs)
@@ -132,17 +132,21 @@ def _reported(outputs: TrialOutputs) -> str:
     return next((f": {error}" for error in errors if error), "")
 
 
-def _lossy(outputs: TrialOutputs) -> str | None:
-    """Check that no subscriber lost more samples than the experiment accepts."""
+def _lossy(outputs: TrialOutputs) -> list[str]:
+    """Return a warning for each subscriber that lost more samples than the experiment accepts.
+
+    The loss is a result: if such attempts were repeated, the attempts that lost least by chance would count.
+    """
     limit = outputs.trial.max_loss_percent
+    warnings = []
     for participant, summary in outputs.summaries_of(SUBSCRIBER).items():
         lost = summary["lost"] or 0
         lost_percent = 100 * lost / max(lost + (summary["received"] or 0), 1)
         if lost_percent > limit:
-            return (
+            warnings.append(
                 f"loss: {participant} lost {lost_percent:.3g} % of the samples; max_loss_percent is {limit:g}"
             )
-    return None
+    return warnings
 
 
 def _carried(outputs: TrialOutputs) -> str | None:

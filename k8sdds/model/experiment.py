@@ -76,8 +76,8 @@ class Experiment(Strict):
         default=MAX_LOSS_PERCENT,
         ge=0,
         le=100,
-        description="a best-effort trial is invalid if a subscriber loses a larger share of the samples; 100: no"
-        " limit. In a reliable trial, no sample may be lost",
+        description="a best-effort trial in which a subscriber loses a larger share of the samples gets a warning; 100:"
+        " no limit. In a reliable trial, no sample may be lost",
     )
     layout: Layout = Field(default="auto", description=AXES["layout"].description)
     ip_families: IpFamilies | None = Field(default=None, description=AXES["ip_families"].description)

@@ -151,8 +151,8 @@ class Metrics(BaseModel):
     pings: int | None = column("samples", "publisher", "Number of pings that were sent to time round trips")
     pings_unanswered: int | None = column("samples", "publisher", "Number of pings that were not answered")
     pings_unanswered_percent: float | None = metric("unanswered pings", "%", "samples", "publisher",
-        "Share of the pings that were not answered. Their latencies are missing in the percentiles: a latency test with"
-        " more than 1 % is invalid, unless the experiment makes its links lossy", scale="linear")
+        "Share of the pings that were not answered. A percentile that the missing latencies could move is null"
+        " (docs/explanation/latency.md)", scale="linear")
     latency_count: int | None = column("latency", "publisher", "Number of timed round trips")
     latency_mean_us: float | None = metric("mean latency", "µs", "latency", "publisher",
         "Mean one-way latency (round trip / 2). With a `rate`, a ping that waited for the previous answer counts from"

@@ -8,8 +8,8 @@ from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.outputs import TrialOutputs
 
-UNANSWERED_PERCENT = 1
-"""Share of unanswered pings above which latencies have no meaning: their longest values are missing."""
+MISSING_PERCENT = 1
+"""Share of missing values above which mean and maximum have no meaning: the longest ones may be missing."""
 
 
 def set_percentiles(
@@ -17,7 +17,7 @@ def set_percentiles(
     kind: str,
     count: int | None,
     values: Mapping[str, float | None],
-    refused: str | None = None,
+    missing_percent: float = 0,
 ) -> None:
     """Set the keys `KIND_QUANTITY_us` of a record.
 
@@ -26,14 +26,22 @@ def set_percentiles(
         kind: What was timed: `latency`, `loaded_latency` or `delay`.
         count: The number of values; None: unknown, so that no percentile is refused.
         values: The values in µs by quantity, such as `mean` and `p90`.
-        refused: Why none of the values has a meaning.
+        missing_percent: The share of samples or pings without a value. They may have been the slowest ones, so a
+            percentile P is refused if it is more than half of those above it, (100 − P)/2 %.
     """
     setattr(record, f"{kind}_count", count)
     for quantity, value in values.items():
         key = f"{kind}_{quantity}_us"
         needed = histograms.needed(quantity)
         few = count is not None and count < needed
-        reason = refused or (f"{count} values, {needed} are needed" if few else None)
+        most = (
+            (100 - histograms.PERCENTILES[quantity]) / 2
+            if quantity in histograms.PERCENTILES
+            else MISSING_PERCENT
+        )
+        reason = f"{count} values, {needed} are needed" if few else None
+        if missing_percent > most:
+            reason = f"{missing_percent:.3g} % of the values are missing, at most {most:.3g} % may be"
         setattr(record, key, None if reason else value)
         if reason:
             record.missing = (record.missing or {}) | {key: reason}
@@ -55,19 +63,22 @@ def set_pings(record: Metrics, outputs: TrialOutputs) -> None:
         record.pings_unanswered_percent = lost / sent * 100
 
 
-def unanswered(outputs: TrialOutputs) -> str | None:
-    """Return why latencies are not valid because too many pings were not answered, or None.
+def unanswered_percent(outputs: TrialOutputs) -> float:
+    """Return the share of pings that were not answered; 0 if they were not counted.
 
-    A link that the experiment makes lossy loses pings on purpose.
+    A link that the experiment makes lossy loses pings whatever their latency, so those count as answered.
     """
     sent, lost = _pings(outputs)
-    percent = lost / sent * 100 if sent else 0
-    if percent <= UNANSWERED_PERCENT or outputs.trial.cell.link.loss_percent:
-        return None
-    return (
-        f"unanswered-pings: {lost} of {sent} pings ({percent:.3g} %) were not answered, more than"
-        f" {UNANSWERED_PERCENT} %"
-    )
+    return lost / sent * 100 if sent and not outputs.trial.cell.link.loss_percent else 0.0
+
+
+def warnings(outputs: TrialOutputs) -> list[str]:
+    """Return a warning if so many pings were not answered that some percentiles are unknown."""
+    sent, lost = _pings(outputs)
+    percent = unanswered_percent(outputs)
+    if percent <= MISSING_PERCENT:
+        return []
+    return [f"unanswered-pings: {lost} of {sent} pings ({percent:.3g} %) were not answered"]
 
 
 def _pings(outputs: TrialOutputs) -> tuple[int, int]:

@@ -51,7 +51,8 @@ class Latency(Workload):
         """Set mean, percentiles and maximum of the one-way latency."""
         quantities = ("mean", *histograms.PERCENTILES, "max")
         values = {quantity: outputs.latency_us("latency_ns", quantity) for quantity in quantities}
-        latencies.set_percentiles(record, "latency", _count(outputs), values)
+        missing = latencies.unanswered_percent(outputs)
+        latencies.set_percentiles(record, "latency", _count(outputs), values, missing)
         latencies.set_pings(record, outputs)
 
     def from_logs(
@@ -72,7 +73,11 @@ class Latency(Workload):
         timed = [summary["latency_ns"] for summary in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in timed):
             return "no-samples: no round trip was timed"
-        return latencies.unanswered(outputs)
+        return None
+
+    def warnings(self, outputs: TrialOutputs) -> list[str]:
+        """Return a warning if many pings were not answered."""
+        return latencies.warnings(outputs)
 
     def describe(self, record: Metrics) -> str:
         """Return median and 90th percentile."""

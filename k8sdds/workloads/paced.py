@@ -94,7 +94,11 @@ class Paced(Workload):
         delays = delays_of(outputs, record.delay_method)
         if delays is not None:
             latencies.set_percentiles(
-                record, "delay", delays.get_total_count(), histograms.quantities_us(delays)
+                record,
+                "delay",
+                delays.get_total_count(),
+                histograms.quantities_us(delays),
+                _missing_percent(outputs, record.delay_method),
             )
         latencies.set_pings(record, outputs)
         schedules = [summary["schedule"] or {} for summary in outputs.publishers]
@@ -108,12 +112,13 @@ class Paced(Workload):
         method, _ = _method(outputs)
         if not any(tag in outputs.latencies for tag in TAGS[method]):
             return "no-samples: no delay was measured"
-        return latencies.unanswered(outputs) if method == HALF_ROUND_TRIP else None
+        return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
         """Return a warning for each publisher that did not keep its schedule, and why delays are not one-way."""
         _, why = _method(outputs)
         warnings = [f"clocks: delays are half of round trips, because {why}"] if why else []
+        warnings += latencies.warnings(outputs)
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             schedule = summary["schedule"]
             if not schedule:
@@ -135,6 +140,18 @@ class Paced(Workload):
         p99 = "unknown (too few samples)" if record.delay_p99_us is None else f"{record.delay_p99_us:.1f} µs"
         missed = record.deadline_missed_percent
         return f"p99 delay {p99}" + (f", {missed:.2f} % missed the deadline" if missed else "")
+
+
+def _missing_percent(outputs: TrialOutputs, method: str) -> float:
+    """Return the share of samples without a delay: those that were lost, or whose pings were not answered.
+
+    A link that the experiment makes lossy loses samples whatever their delay.
+    """
+    if method == HALF_ROUND_TRIP or outputs.trial.cell.link.loss_percent:
+        return latencies.unanswered_percent(outputs)
+    lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
+    received = sum(summary["received"] or 0 for summary in outputs.subscribers)
+    return 100 * lost / max(lost + received, 1)
 
 
 def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:

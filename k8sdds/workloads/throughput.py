@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -20,8 +20,8 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
 SPAN_TOLERANCE = 0.1
-"""Allowed deviation of the interval of a subscriber's rate, as a fraction of the measured time. A rate is meaningless
-if the samples were few or came in a burst, or if the publishers hardly sent at the same time."""
+"""Deviation of the interval in which a subscriber received samples, as a fraction of the measured time, from which
+delivery is uneven."""
 SPAN_SLACK_S = 0.1
 """The same tolerance as a time, for short trials: the first and last sample may wait this long for a core."""
 
@@ -66,16 +66,17 @@ class Throughput(Workload):
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the mean rates over subscribers, and if the test asks for it, the delay in full buffers."""
-        record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
-        record.samples_per_s = aggregate.mean(summary["samples_per_s"] for summary in outputs.subscribers)
-        record.interval_s = aggregate.mean(interval_s(summary) for summary in outputs.subscribers)
+        rates = [_rate(outputs, summary) for summary in outputs.subscribers]
+        record.throughput_mbps = aggregate.mean(rate.mbps for rate in rates)
+        record.samples_per_s = aggregate.mean(rate.samples_per_s for rate in rates)
+        record.interval_s = aggregate.mean(rate.interval_s for rate in rates)
         record.achieved_rate_percent = achieved_rate_percent(outputs)
         if not _times_samples(outputs.trial.cell):
             return
         counts = [(summary["loaded_latency_ns"] or {}).get("count") for summary in outputs.publishers]
         values = {quantity: outputs.latency_us("loaded_latency_ns", quantity) for quantity in ("p50", "p90")}
-        refused = latencies.unanswered(outputs)
-        latencies.set_percentiles(record, "loaded_latency", aggregate.count(counts), values, refused)
+        missing = latencies.unanswered_percent(outputs)
+        latencies.set_percentiles(record, "loaded_latency", aggregate.count(counts), values, missing)
         latencies.set_pings(record, outputs)
 
     def from_logs(
@@ -91,23 +92,15 @@ class Throughput(Workload):
         return values
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
-        """Return why a rate is meaningless because samples did not arrive over the whole measured time, or None."""
-        measured_s = max(summary["measured_s"] or 0 for summary in outputs.publishers)
-        for participant, summary in outputs.summaries_of(SUBSCRIBER).items():
-            span_s = interval_s(summary)
-            if span_s is None:
-                continue  # RTI PerfTest does not report when samples arrived
-            if abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S):
-                return (
-                    f"uneven: {participant} got {summary['received']} samples within {span_s:.3g} s of the"
-                    f" {measured_s:.3g} s measured, too few or too bunched for a rate; measure longer"
-                )
-        return None
+        """Return why a rate is meaningless because several publishers did not send together, or None."""
+        if len(outputs.publishers) < 2:
+            return None
+        return next(iter(_uneven(outputs)), None)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
         """Return a warning for each publisher that missed its rate or its duration, and for a rate that changed."""
         duration_s = outputs.trial.duration_s
-        warnings = []
+        warnings = _uneven(outputs)
         achieved = achieved_rate_percent(outputs)
         if achieved is not None and achieved < 100 * (1 - RATE_MISSED):
             warnings.append(f"rate: {achieved:.3g} % of {outputs.trial.cell.rate:g} samples/s were sent")
@@ -132,6 +125,45 @@ class Throughput(Workload):
 
 def _times_samples(cell: Cell) -> bool:
     return bool(cell.test_options.get("loaded_latency"))
+
+
+class _Rate(NamedTuple):
+    mbps: float | None
+    samples_per_s: float | None
+    interval_s: float | None
+
+
+def _rate(outputs: TrialOutputs, subscriber: Summary) -> _Rate:
+    """Return the rate of a subscriber.
+
+    That of samples that arrived only in a part of the measured time, or also later, is the one over all of this time.
+    """
+    span_s = interval_s(subscriber)
+    if not _is_uneven(outputs, subscriber):
+        return _Rate(subscriber["throughput_mbps"], subscriber["samples_per_s"], span_s)
+    whole_s = max(span_s or 0, _measured_s(outputs))
+    per_s = (subscriber["received"] or 0) / whole_s
+    return _Rate(per_s * outputs.trial.cell.payload_bytes * 8 / 1e6, per_s, whole_s)
+
+
+def _uneven(outputs: TrialOutputs) -> list[str]:
+    """Describe the subscribers that received samples in a part of the measured time alone, or later."""
+    return [
+        f"uneven: {participant} got {summary['received']} samples within {interval_s(summary):.3g} s of the"
+        f" {_measured_s(outputs):.3g} s measured; measure longer"
+        for participant, summary in outputs.summaries_of(SUBSCRIBER).items()
+        if _is_uneven(outputs, summary)
+    ]
+
+
+def _is_uneven(outputs: TrialOutputs, subscriber: Summary) -> bool:
+    # RTI PerfTest does not report when samples arrived.
+    span_s, measured_s = interval_s(subscriber), _measured_s(outputs)
+    return span_s is not None and abs(span_s - measured_s) > max(SPAN_TOLERANCE * measured_s, SPAN_SLACK_S)
+
+
+def _measured_s(outputs: TrialOutputs) -> float:
+    return max((summary["measured_s"] or 0 for summary in outputs.publishers), default=0)
 
 
 def interval_s(subscriber: Summary) -> float | None:

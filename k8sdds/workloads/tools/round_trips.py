@@ -20,7 +20,10 @@ def set_metrics(record: Metrics, outputs: TrialOutputs) -> None:
     """Set mean, percentiles and maximum of the logged round trips."""
     timed = outputs.latencies.get(TAG)
     if timed is not None:
-        latencies.set_percentiles(record, TAG, timed.get_total_count(), histograms.quantities_us(timed))
+        missing = latencies.unanswered_percent(outputs)
+        latencies.set_percentiles(
+            record, TAG, timed.get_total_count(), histograms.quantities_us(timed), missing
+        )
 
 
 def incomplete(outputs: TrialOutputs, expected: int) -> str | None:
