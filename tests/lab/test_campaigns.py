@@ -385,15 +385,16 @@ def test_a_trial_with_a_killed_participant_is_retried(k8sdds: Command, small: Pa
 def test_a_trial_without_valid_attempt_is_kept_with_its_reason(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
-    """A sample a second gives no rate in a third of a second."""
+    """Two publishers that send a sample a second do not send together in a third of a second."""
     done = k8sdds(
-        "run", str(small), "-o", "out", "--repeat", "1", "--set", "rate=1", "--set", "test=throughput"
-    )
+        "run", str(small), "-o", "out", "--repeat", "1", "--set", "rate=1", "--set", "publishers=2", "--set",
+        "test=throughput",
+    )  # fmt: skip
     assert done.returncode == 4
     assert "2 of 2 trials have no valid attempt" in done.stderr
     records = attempts(tmp_path / "out")
     assert set(Counter(record["trial_id"] for record in records).values()) == {3}
-    assert all(record["reason"].startswith("no-samples: ") for record in records)
+    assert all(record["reason"].startswith("uneven: ") for record in records)
     assert (tmp_path / "out" / "report" / "report.html").exists()
 
 
