@@ -75,6 +75,8 @@ def by_hand(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[
                 run(node, "ip", "route", "add", str(subnet(other)), "via", addresses[peer], "dev", "eth0")
         run(node, "sh", "-c", f"cat > {FILE}", stdin=json.dumps(conflist))
         leave_remains(one_machine, node)
+    # The agent names the network that k8sdds installed.
+    one_machine.kubectl("delete", "daemonset", "host", "--namespace", versions.NETWORK_NAMESPACE)
     yield
     for index, node in enumerate(one_machine.nodes):
         run(node, "rm", "-rf", FILE, "/opt/cni/bin/ptp", "/var/lib/cni/networks/by-hand")
