@@ -5,7 +5,7 @@ the middle as the search has repetitions, and continues with the half that the m
 
   simulated   devices with a known capacity (with --pairs seeds for each kind of noise), as time ratio, trials, and the
               share of the intervals that contain the capacity within --tolerance: the rate at which half of the full
-              trials meet the goal
+              trials meet the goal; and the share of pairs of searches of equal devices whose brackets do not overlap
   recorded    devices that answer with a trial that was recorded near the requested rate, from the run folders of
               `k8sdds run capacity` (--run FOLDER); also gives the time that a trial takes beyond its interval
   lab         (--lab) both methods measure the same experiment in the lab, one after the other
@@ -45,6 +45,7 @@ KINDS = {
     "noise 2 %": (0.02, 0.0),
     "noise 2 %, disturbed": (0.02, 0.01),
     "noise 5 %": (0.05, 0.0),
+    "noise 10 %": (0.1, 0.0),
 }
 """Standard deviation of a device's capacity between segments of a trial, and the share of segments that are disturbed
 at any rate."""
@@ -210,8 +211,27 @@ def simulate(options: Any) -> list[dict[str, Any]]:
                 for own, capacity in zip(probes[method], capacities_, strict=True)
             )
             for method in probes
+        } | {
+            "pairs_without_overlap_percent": _without_overlap(search, probes["search"], capacities_)
         })  # fmt: skip
     return rows
+
+
+def _without_overlap(
+    search: Search, searches: Sequence[Sequence[Probe]], capacities_: Sequence[float]
+) -> float:
+    """Return the share of pairs of searches whose brackets, relative to the devices' capacities, do not overlap."""
+    brackets = [
+        [(bounds.low / capacity, bounds.high / capacity) for bounds in _bounds(search, "search", own).values()
+         if bounds.low and bounds.high]
+        for own, capacity in zip(searches, capacities_, strict=True)
+    ]  # fmt: skip
+    pairs = [
+        (one, other)
+        for first, second in zip(brackets[::2], brackets[1::2], strict=False)
+        for one, other in zip(first, second, strict=False)
+    ]
+    return 100 * statistics.fmean(one[1] < other[0] or other[1] < one[0] for one, other in pairs)
 
 
 def replay(options: Any) -> list[dict[str, Any]]:

@@ -126,8 +126,8 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
     """Return a row for each search and goal: the capacity, its interval, and the overhead relative to the baseline.
 
     The capacity is between `capacity_per_s`, the highest rate that met the goal, and `missed_per_s`, the lowest that
-    missed it; or between `capacity_subscribers` and `missed_subscribers`. The other two are None. The interval of the
-    overhead contains all ratios of two such intervals.
+    missed it; or between `capacity_subscribers` and `missed_subscribers`. The other two are None. The overheads of
+    all ratios of two such brackets are between `bracket_low_percent` and `bracket_high_percent`.
     """
     base = {
         (_key(one), goal): bounds
@@ -156,8 +156,9 @@ def table(searches: Sequence[Found], baseline: str | None) -> list[Row]:
 def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Row]:
     """Compare the capacities of two sides, as rows from `table`, for equal conditions and goals.
 
-    `ratio` is that of the middles, and `ratio_low` and `ratio_high` contain all ratios of the two intervals. B is
-    `better` or `worse` if they do not contain 1; both are False if a bound is unknown.
+    `ratio` is that of the middles, and all ratios of the two brackets are between `bracket_ratio_low` and
+    `bracket_ratio_high`. `overlapping` states whether they contain 1; None: an end of a bracket is unknown. It is no
+    verdict, because a bracket contains the capacity with unknown probability.
     """
     names = (
         *((UNIT,) if match_networks else ()),
@@ -173,9 +174,10 @@ def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Ro
         middle, low, high = _ratio(mine, base) or (None, None, None)
         rows.append({
             "network": own[UNIT] if match_networks else "B / A", "goal": goal_of(own), **own,
-            "a_low": base.low, "a_high": base.high, "b_low": mine.low, "b_high": mine.high,
-            "ratio": middle, "ratio_low": low, "ratio_high": high,
-            "better": low is not None and low > 1, "worse": high is not None and high < 1,
+            "bracket_a_low": base.low, "bracket_a_high": base.high,
+            "bracket_b_low": mine.low, "bracket_b_high": mine.high,
+            "ratio": middle, "bracket_ratio_low": low, "bracket_ratio_high": high,
+            "overlapping": None if low is None or high is None else low <= 1 <= high,
         })  # fmt: skip
     return rows
 
@@ -188,7 +190,7 @@ def _ratio(bounds: Bounds, base: Bounds | None) -> tuple[float, float, float] | 
 
 
 def _overhead(bounds: Bounds, base: Bounds | None) -> Row:
-    names = ("overhead_percent", "ci_low_percent", "ci_high_percent")
+    names = ("overhead_percent", "bracket_low_percent", "bracket_high_percent")
     if (ratios := _ratio(bounds, base)) is None:
         return dict.fromkeys(names)
     middle, low, high = ratios

@@ -144,7 +144,7 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
             differing,
             len(cells_a),
             len(cells_b),
-            "by intervals",
+            "by brackets",
             capacities=searched,
             software=_software(a, b, match_networks),
         )

@@ -65,8 +65,7 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
         for head in CAPACITY_HEADS:
             capacities.add_column(head, overflow="fold")
         for row in comparison.capacities:
-            style = "green" if row["better"] else "red" if row["worse"] else ""
-            capacities.add_row(*_capacity_cells(row), style=style)
+            capacities.add_row(*_capacity_cells(row))
         console.print(capacities)
     for sentence in [*lead(comparison), *_notes(comparison)]:
         console.print(sentence)
@@ -123,44 +122,45 @@ def _table(comparison: Comparison, relative: bool, which: str) -> dict[str, Any]
     return {"caption": which + _compared(relative), "heads": _heads(relative), "rows": rows}
 
 
-CAPACITY_HEADS = ["capacity", "A", "B", "change %", "verdict"]
+CAPACITY_HEADS = ["capacity", "A", "B", "change %", "brackets"]
 
 
 def _capacity_tables(comparison: Comparison, which: str) -> list[dict[str, Any]]:
     rows = []
     for row in comparison.capacities:
-        cells: list[dict[str, str]] = [{"text": text} for text in _capacity_cells(row)]
-        cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
-        rows.append(cells)
+        rows.append([{"text": text} for text in _capacity_cells(row)])
     return [{"caption": f"{which}Capacities", "heads": CAPACITY_HEADS, "rows": rows}] if rows else []
 
 
 def _capacity_cells(row: Row) -> list[str]:
     searched = searched_by(row)
     ends = {
-        name: formats.searched_value(searched, row[name]) for name in ("a_low", "a_high", "b_low", "b_high")
+        name: formats.searched_value(searched, row[f"bracket_{name}"])
+        for name in ("a_low", "a_high", "b_low", "b_high")
     }
-    intervals = (f"{ends[f'{side}_low']} – {ends[f'{side}_high']} {UNITS[searched]}" for side in "ab")
+    brackets = (f"{ends[f'{side}_low']} – {ends[f'{side}_high']} {UNITS[searched]}" for side in "ab")
     change = "–"
     if row["ratio"] is not None:
-        bounds = (100 * (row[name] - 1) for name in ("ratio", "ratio_low", "ratio_high"))
+        bounds = (100 * (row[name] - 1) for name in ("ratio", "bracket_ratio_low", "bracket_ratio_high"))
         change = formats.percent(*bounds)
-    verdict = "better" if row["better"] else "worse" if row["worse"] else "no difference shown"
+    overlap = {True: "overlap", False: "do not overlap", None: "unknown"}[row["overlapping"]]
     return [
         f"{row['network']}, {describe({name: row[name] for name in ('payload_bytes', 'rate')})}, {row['goal']}",
-        *intervals,
+        *brackets,
         change,
-        verdict,
+        overlap,
     ]
 
 
 def lead(comparison: Comparison) -> list[str]:
     """Summarize in one or two sentences how many cells differ."""
-    rows = [*comparison.rows, *comparison.capacities]
+    rows = comparison.rows
     better, worse = (sum(1 for row in rows if row[key]) for key in ("better", "worse"))
-    sentences = [
-        f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."
-    ]
+    sentences = []
+    if rows or not comparison.capacities:
+        sentences.append(
+            f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."
+        )
     if better + worse < len(rows):
         sentences.append(
             f"In {len(rows) - better - worse}, no difference was shown. This does not prove equality."
@@ -235,8 +235,9 @@ def _notes(comparison: Comparison) -> list[str]:
     notes += _software(comparison)
     if comparison.capacities:
         notes.append(
-            "Capacities: B/A - 1 of the middles of the intervals; the bounds contain all ratios of the two intervals,"
-            " and a difference is shown if they exclude 0."
+            "Capacities: B/A - 1 of the middles of the brackets, and in [] the range of all ratios of values in them."
+            " One search has no error rate, so this is no verdict: equal networks often have brackets that do not"
+            " overlap. Repeat the search in further campaigns."
         )
     if comparison.redefined:
         names = formats.join([METRICS[name].title for name in comparison.redefined])

@@ -76,7 +76,7 @@ def detectable(value: float | None) -> str:
 
 
 def capacity(row: dict[str, Any]) -> str:
-    """Return the interval of a capacity, such as `between 12,400 and 13,000 samples/s`, and its overhead if known."""
+    """Return the bracket of a capacity, such as `between 12,400 and 13,000 samples/s`, and its overhead if known."""
     searched, bounds = capacities.searched_by(row), capacities.bounds_of(row)
     low, high = (with_unit(searched, value) for value in (bounds.low, bounds.high))
     match bounds.low, bounds.high:
@@ -92,8 +92,12 @@ def capacity(row: dict[str, Any]) -> str:
             text = f"between {searched_value(searched, bounds.low)} and {high}"
     if not row["decided"] and (bounds.low or bounds.high):
         text += " (the search did not end)"
-    overhead = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
-    return text if overhead[0] is None else f"{text}, overhead {percent(*overhead)} %"
+    overhead = (row["overhead_percent"], row["bracket_low_percent"], row["bracket_high_percent"])
+    return (
+        text
+        if overhead[0] is None
+        else f"{text}, overhead {percent(*overhead)} % (all ratios of the brackets)"
+    )
 
 
 def with_unit(searched: str, value: float | None) -> str:

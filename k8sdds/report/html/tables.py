@@ -136,13 +136,14 @@ def _capacity_table(content: Content, searches: list[Found]) -> dict[str, Any]:
         "rows": rows,
         "caption": f"{content.testbed} · {largest} at which most of {search.trials} trials of"
         f" {search.duration_s:g} s met the goal – {least} at which most missed it; small: overhead in % relative to"
-        f" {content.baseline} · p99 and, small, p50 of the delay in µs at shares of the capacity for"
+        f" {content.baseline}, with the range of all ratios of the two brackets · p99 and, small, p50 of the delay in"
+        " µs at shares of the capacity for"
         f" {search.goals[0].describe()}",
     }
 
 
 def _middle_overhead(row: Row) -> str:
-    bounds = (row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+    bounds = (row["overhead_percent"], row["bracket_low_percent"], row["bracket_high_percent"])
     return "" if bounds[0] is None else formats.percent(*bounds)
 
 

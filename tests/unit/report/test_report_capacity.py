@@ -67,8 +67,8 @@ def test_the_table_has_the_interval_of_each_network_and_goal(
         assert row["decided"] and row["contradicting_probes"] == 0
         assert row["capacity_mbps"] == pytest.approx(row["capacity_per_s"] * 1024 * 8e-6)
     overhead = rows[2]
-    assert overhead["ci_low_percent"] <= 25 <= overhead["ci_high_percent"]
-    assert overhead["ci_low_percent"] < overhead["overhead_percent"] < overhead["ci_high_percent"]
+    assert overhead["bracket_low_percent"] <= 25 <= overhead["bracket_high_percent"]
+    assert overhead["bracket_low_percent"] < overhead["overhead_percent"] < overhead["bracket_high_percent"]
     assert rows[0]["overhead_percent"] is None
 
 
@@ -181,7 +181,7 @@ def test_a_report_survives_damaged_records(
         assert len(capacity.draw(content.read(run), figures)) <= 2
 
 
-def test_two_networks_of_a_folder_are_compared_by_their_intervals(
+def test_two_networks_of_a_folder_are_compared_by_their_brackets(
     tmp_path: Path, attempts: list[dict[str, Any]]
 ) -> None:
     run = folder(tmp_path, attempts)
@@ -190,9 +190,11 @@ def test_two_networks_of_a_folder_are_compared_by_their_intervals(
     )
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "out" / "compare.json").read_text())["capacities"]
-    assert len(rows) == 2 and all(row["worse"] and not row["better"] for row in rows)
-    assert all(row["ratio_low"] <= 0.75 <= row["ratio_high"] for row in rows)
-    assert "Capacities" in (tmp_path / "out" / "compare.html").read_text()
+    assert len(rows) == 2 and all(row["overlapping"] is False for row in rows)
+    assert all(row["bracket_ratio_low"] <= 0.75 <= row["bracket_ratio_high"] for row in rows)
+    page = (tmp_path / "out" / "compare.html").read_text()
+    assert "Capacities" in page and page.count("do not overlap") >= 2
+    assert "worse" not in done.output
 
 
 def test_a_folder_does_not_differ_from_its_copy(tmp_path: Path, attempts: list[dict[str, Any]]) -> None:
@@ -200,7 +202,7 @@ def test_a_folder_does_not_differ_from_its_copy(tmp_path: Path, attempts: list[d
     done = CliRunner().invoke(app, ["compare", str(one.path), str(two.path), "--json"])
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["capacities"]
-    assert len(rows) == 4 and not any(row["worse"] or row["better"] for row in rows)
+    assert len(rows) == 4 and all(row["overlapping"] is True for row in rows)
     assert all(row["ratio"] == 1 for row in rows)
 
 
