@@ -1,4 +1,4 @@
-"""Test which reports of ThreadSanitizer are about the libraries, with shortened reports of real runs."""
+"""Test which reports of ThreadSanitizer are left out, with shortened reports of real runs."""
 
 from pathlib import Path
 
@@ -22,6 +22,18 @@ BY_RECEIVE_LOCK = """\
     #3 k8sdds::ReceiveLock::ReceiveLock(std::mutex&, bool) middleware/common.h:53 (libk8sdds-perftest-fastdds.so+0x12d55)
     #4 take middleware/fastdds.cpp:369 (libk8sdds-perftest-fastdds.so+0x12d55)
 """
+CONNECT = """\
+    #0 connect ../../tsan/tsan_interceptors_posix.cpp:1724 (libtsan.so.2+0x4bab8)
+    #1 k8sdds::Socket::connect_to middleware/raw_sockets.cpp:72 (libk8sdds-perftest-raw.so+0x15641)
+"""
+RECEIVE = """\
+    #0 recvmmsg ../../sanitizer_common_interceptors.inc:3085 (libtsan.so.2+0x5cf19)
+    #1 k8sdds::RawReceiver::receive middleware/raw_receiver.cpp:38 (libk8sdds-perftest-raw.so+0x10218)
+"""
+CLOSE = """\
+    #0 close ../../tsan/tsan_interceptors_posix.cpp:1782 (libtsan.so.2+0x4c0d8)
+    #1 k8sdds::Socket::~Socket middleware/raw_sockets.cpp:40 (libk8sdds-perftest-raw.so+0x15641)
+"""
 CREATION = f"""
   Location is heap block of size 424 at 0x7b4c00016a40 allocated by thread T4:
 {BY_LIBRARY}
@@ -40,6 +52,12 @@ WARNING: ThreadSanitizer: data race (pid=1)
 {first}
   Previous read of size 1 at 0x7ffff1b89baf by thread T4:
 {second}{CREATION}"""
+
+
+def race_of_socket(first: str, second: str) -> str:
+    return race(first, second).replace(
+        "Location is heap block of size 424", "Location is file descriptor 4", 1
+    )
 
 
 def cycle(first: str, second: str, thread: str = "T5") -> str:
@@ -66,6 +84,9 @@ WARNING: ThreadSanitizer: lock-order-inversion (potential deadlock) (pid=1)
         (cycle(BY_RECEIVE_LOCK, BY_LIBRARY, thread="T6"), True),
         (cycle(BY_RECEIVE_LOCK, IN_CALLBACK), True),
         (race(BY_RECEIVE_LOCK, IN_CALLBACK), True),
+        (race_of_socket(RECEIVE, CONNECT), False),
+        (race_of_socket(RECEIVE, CLOSE), True),
+        (race(RECEIVE, CONNECT), True),
     ],
 )
 def test_only_what_a_library_does_is_left_out(tmp_path: Path, report: str, kept: bool) -> None:
