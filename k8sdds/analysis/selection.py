@@ -1,7 +1,7 @@
 """Score the configurations of an application and compare them in pairs.
 
 The score of a configuration in a block (one repetition of a campaign) is the logarithm of what the application
-minimizes: the CPU time of all participants of all flows, or the largest delay relative to its limit. Configurations are
+minimizes: the CPU time of all nodes for all flows, or the largest delay relative to its limit. Configurations are
 compared within blocks, as networks are, so that what a whole block shares does not count.
 """
 
@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from k8sdds.analysis import node_budget
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import rows_of
@@ -24,23 +25,15 @@ Trials = Mapping[str, Sequence[Row]]
 """Valid trials of a configuration by flow."""
 
 TITLES: dict[Optimize, str] = {
-    "cpu": "CPU time of all participants",
+    "cpu": "CPU time of all nodes",
     "delay": "largest delay relative to its limit",
 }
 
 
 def scores(application: Application, trials: Trials, optimize: Optimize | None = None) -> dict[Any, float]:
     """Return the score of a configuration in each block in which every flow has a value."""
-    per_flow = [
-        _by_block(
-            trials.get(flow.name, ()),
-            lambda row, flow=flow: _cost(flow, row, optimize or application.optimize),
-        )
-        for flow in application.flows
-    ]
-    blocks = set.intersection(*(set(values) for values in per_flow))
-    total = math.fsum if (optimize or application.optimize) == "cpu" else max
-    found = {block: total([values[block] for values in per_flow]) for block in blocks}
+    by_block = _cpu if (optimize or application.optimize) == "cpu" else _delay
+    found = by_block(application, trials)
     return {block: math.log(value) for block, value in sorted(found.items(), key=str) if value > 0}
 
 
@@ -137,13 +130,36 @@ class Fit:
         )
 
 
-def _cost(flow: Flow, row: Row, optimize: Optimize) -> float | None:
-    """Return what a trial costs: percent of a core, or the largest delay relative to its limit."""
-    if optimize == "cpu":
-        publisher, subscriber = row.get("publisher_cpu_percent"), row.get("subscriber_cpu_percent")
-        if publisher is None or subscriber is None:
-            return None
-        return float(flow.publishers * publisher + flow.subscribers * subscriber)
+def _cpu(application: Application, trials: Trials) -> dict[Any, float]:
+    """Return the CPU time of all nodes for all flows by block, in percent of one core."""
+    flows = {
+        flow.name: [_with_nodes(flow, row) for row in trials.get(flow.name, ())] for flow in application.flows
+    }
+    totals = {row[BLOCK]: row["total_cpu_percent"] for row in node_budget.rows(flows)}
+    return {block: total for block, total in totals.items() if total is not None}
+
+
+def _with_nodes(flow: Flow, row: Row) -> Row:
+    """Return a trial; one whose record has no CPU time by node gets that of its participants alone."""
+    publisher, subscriber = row.get("publisher_cpu_percent"), row.get("subscriber_cpu_percent")
+    if row.get("nodes_cpu") or publisher is None or subscriber is None:
+        return row
+    used = flow.publishers * publisher + flow.subscribers * subscriber
+    return row | {"nodes_cpu": {"": {"participants": used, "shared": 0.0}}}
+
+
+def _delay(application: Application, trials: Trials) -> dict[Any, float]:
+    """Return the largest delay of a flow relative to its limit by block."""
+    flows = [
+        _by_block(trials.get(flow.name, ()), lambda row, flow=flow: _share_of_limit(flow, row))
+        for flow in application.flows
+    ]
+    blocks = set.intersection(*(set(values) for values in flows))
+    return {block: max(values[block] for values in flows) for block in blocks}
+
+
+def _share_of_limit(flow: Flow, row: Row) -> float | None:
+    """Return the largest delay of a trial relative to its limit."""
     limits = [(r.metric, r.limit) for r in flow.requirements if r.metric.startswith("delay_")]
     values = [(row.get(metric), limit) for metric, limit in limits or [("delay_p90_us", 1e6 / flow.rate)]]
     known = [value / limit for value, limit in values if value is not None]

@@ -1,48 +1,97 @@
-"""Attribute CPU time to the nodes of a trial."""
+"""Attribute CPU time to the nodes of a trial: of its participants, and of what the machine did for them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
+from k8sdds.model.measurement import OutsideCpu
+from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import percent
 
+NodesCpu = dict[str, dict[str, float]]
+"""By node, in percent of one core: `participants` and `shared`."""
 
-def by_node(outputs: TrialOutputs) -> dict[str, dict[str, float]] | None:
+
+def by_node(outputs: TrialOutputs) -> NodesCpu | None:
     """Return the CPU time of each node in percent of one core; None: it is not known of all participants.
 
-    `participants` is the sum over its participants. `shared` is its part of what the kernel did for packets (softirqs)
-    and of the network's daemons. Both are known of whole machines only: nodes that share a machine have parts in
-    proportion to their participants.
+    `participants` is the sum over its participants, without the time that a publisher spun until samples were due.
+    `shared` is its part of what its machine did for them outside of their pods: softirqs, threads of the kernel, and
+    the network's daemons. Nodes that share a machine have parts in proportion to their participants.
     """
-    places = outputs.measurement.nodes
     participants: dict[str, float] = defaultdict(float)
     machines: dict[str, dict[str, float]] = defaultdict(dict)
-    softirqs: dict[str, float] = {}
+    meters: dict[str, dict[str, Any]] = {}
     for participant in outputs.trial.cell.participants:
-        meters = outputs.meters_of(participant)
-        used = percent(meters, meters.get("cpu_s"))
-        softirq = percent(meters, (meters.get("machine") or {}).get("softirq_s"))
-        if participant.name not in places or used is None or softirq is None:
+        own = outputs.meters_of(participant)
+        used = percent(own, own.get("cpu_s"))
+        place = outputs.measurement.nodes.get(participant.name)
+        if used is None or place is None or (own.get("machine") or {}).get("softirq_s") is None:
             return None
-        node, machine = places[participant.name]
-        participants[node] += used
+        node, machine = place
+        participants[node] += max(0.0, used - (spin_percent(outputs.summaries.get(participant)) or 0.0))
         machines[machine][node] = participants[node]
-        softirqs.setdefault(machine, softirq)
-    daemons = outputs.measurement.daemons_cpu_percent or 0.0
-    shared = {
-        node: (softirqs[machine] + daemons / len(machines))
-        * (aggregate.ratio(used, sum(own.values())) or 0.0)
+        meters.setdefault(machine, own)
+    shared = {machine: _outside_pods(outputs, machine, meters[machine]) for machine in machines}
+    return {
+        node: {
+            "participants": round(used, 4),
+            "shared": round(shared[machine] * (aggregate.ratio(used, sum(own.values())) or 0.0), 4),
+        }
         for machine, own in machines.items()
         for node, used in own.items()
     }
-    return {
-        node: {"participants": round(used, 4), "shared": round(shared[node], 4)}
-        for node, used in participants.items()
-    }
 
 
-def busiest(nodes: dict[str, dict[str, float]] | None) -> float | None:
+def busiest(nodes: NodesCpu | None) -> float | None:
     """Return the CPU time of the node with the most."""
     return max((sum(parts.values()) for parts in nodes.values()), default=None) if nodes else None
+
+
+def total(nodes: NodesCpu | None) -> float | None:
+    """Return the CPU time of all nodes."""
+    return sum(sum(parts.values()) for parts in nodes.values()) if nodes else None
+
+
+def spin_percent(summary: Summary | None) -> float | None:
+    """Return how long a publisher spun until samples were due, in percent of its interval; None: it reports none."""
+    if summary is None or summary["pacer_spin_s"] is None or not summary["measured_s"]:
+        return None
+    return float(summary["pacer_spin_s"] / summary["measured_s"] * 100)
+
+
+def _outside_pods(outputs: TrialOutputs, machine: str, meters: dict[str, Any]) -> float:
+    """Return what a machine did for its participants outside of their pods, in percent of one core."""
+    outside = outputs.measurement.outside.get(machine, OutsideCpu())
+    known = (outside.kernel_threads or 0.0) + outside.network
+    return known + _softirqs(outputs, machine, meters, known + outside.others)
+
+
+def _softirqs(outputs: TrialOutputs, machine: str, meters: dict[str, Any], outside: float) -> float:
+    """Return the softirqs of a machine that are in no process's CPU time, in percent of one core.
+
+    Kernels without CONFIG_IRQ_TIME_ACCOUNTING also charge a softirq to the process that it interrupted. What is left of
+    the machine's busy time without all processes is then an upper bound of the others. Busy time is what is not idle:
+    the kernel measures idle time, but samples the rest at its ticks.
+
+    Args:
+        outputs: The outputs of the attempt.
+        machine: The machine.
+        meters: The readings of the supervisor of one of its participants.
+        outside: CPU time of processes and threads that are not in pods of the trial.
+    """
+    times = meters.get("machine") or {}
+    softirqs = percent(meters, times.get("softirq_s")) or 0.0
+    if outputs.measurement.outside.get(machine, OutsideCpu()).separate_interrupts:
+        return softirqs
+    unused = percent(meters, sum(times.get(name) or 0.0 for name in ("idle_s", "iowait_s", "steal_s")))
+    pods = sum(
+        percent(own, own.get("cpu_s")) or 0.0
+        for name, own in outputs.meters.items()
+        if outputs.measurement.nodes.get(name, ("", ""))[1] == machine
+    )
+    busy = 100 * (times.get("cpus") or 1) - (unused or 0.0)
+    return min(softirqs, max(0.0, busy - pods - outside))

@@ -58,7 +58,7 @@ def record(
     record.proxy = record.proxy or measurement.proxy_mode
     record.start_skew_s = measurement.start_skew_s
     record.api_calls = measurement.api_calls
-    record.network_cpu_percent = measurement.daemons_cpu_percent
+    record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
     record.valid = reason is None
     record.reason = reason
     record.warnings = [*validity.warnings(outputs), *invalid_facts]
@@ -194,6 +194,10 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.subscriber_rss_bytes = _memory_bytes(subscribers)
     record.nodes_cpu = node_cpu.by_node(outputs)
     record.node_cpu_percent = node_cpu.busiest(record.nodes_cpu)
+    record.total_cpu_percent = node_cpu.total(record.nodes_cpu)
+    record.pacer_cpu_percent = aggregate.mean(
+        node_cpu.spin_percent(summary) for summary in outputs.publishers
+    )
     first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
     cpus = machine.get("cpus") or 1

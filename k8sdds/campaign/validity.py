@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from k8sdds import middleware, workloads
 from k8sdds.campaign import background, execution
+from k8sdds.model.measurement import OutsideCpu
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
@@ -30,8 +31,8 @@ of a cluster exchanges anyway."""
 DISTURBED = "disturbed"
 """Code of the warnings of an attempt while something else used the machine."""
 DISTURBED_PERCENT = 10
-"""User time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in
-percent of one core. Undisturbed trials show less than 3 %."""
+"""CPU time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in percent of
+one core."""
 
 
 PART_FAILED = "part-failed"
@@ -314,9 +315,26 @@ def _samples_s(summary: Summary, publishes: bool) -> float | None:
 
 
 def _disturbances(outputs: TrialOutputs) -> list[str]:
-    """Return what else ran on the first publisher's machine during its measured interval.
+    """Return what else ran on the first publisher's machine."""
+    first = outputs.meters_of(FIRST_PUBLISHER)
+    seen = [(spent.others, "the attempt") for spent in _outside_first(outputs)]
+    others, when = max([(_user_time_of_others(outputs), "the measured interval"), *seen])
+    stolen = percent(first, (first.get("machine") or {}).get("steal_s")) or 0
+    disturbances = []
+    if others > DISTURBED_PERCENT:
+        disturbances.append(f"{DISTURBED}: other processes used {others:.0f} % of a core during {when}")
+    if stolen > DISTURBED_PERCENT:
+        disturbances.append(
+            f"{DISTURBED}: the hypervisor took {stolen:.0f} % of a core during the measured interval"
+        )
+    return disturbances
 
-    Only user time is compared: the system time of pods includes softirqs, that of the machine does not.
+
+def _user_time_of_others(outputs: TrialOutputs) -> float:
+    """Return the user time of other processes in the measured interval, in percent of one core.
+
+    It includes processes that the testbed does not see, such as those outside of a node that is a container. Their
+    system time is unknown: that of pods includes softirqs, that of the machine does not.
     """
     first = outputs.meters_of(FIRST_PUBLISHER)
     machine = first.get("machine") or {}
@@ -325,15 +343,11 @@ def _disturbances(outputs: TrialOutputs) -> list[str]:
     ]
     own = percent(first, sum(meters.get("cpu_user_s") or 0 for meters in own_meters)) or 0
     busy = (percent(first, machine.get("user_s")) or 0) + (percent(first, machine.get("nice_s")) or 0)
-    others = busy - own - (outputs.measurement.daemons_user_percent or 0)
-    stolen = percent(first, machine.get("steal_s")) or 0
-    disturbances = []
-    if others > DISTURBED_PERCENT:
-        disturbances.append(
-            f"{DISTURBED}: other processes used {others:.0f} % of a core during the measured interval"
-        )
-    if stolen > DISTURBED_PERCENT:
-        disturbances.append(
-            f"{DISTURBED}: the hypervisor took {stolen:.0f} % of a core during the measured interval"
-        )
-    return disturbances
+    # The network's daemons spend most of their time in user mode, if they spend any.
+    return busy - own - sum(spent.network for spent in _outside_first(outputs))
+
+
+def _outside_first(outputs: TrialOutputs) -> list[OutsideCpu]:
+    """Return what the first publisher's machine spent outside of pods; empty if it is unknown."""
+    _, machine = outputs.measurement.nodes.get(FIRST_PUBLISHER.name, ("", ""))
+    return [outputs.measurement.outside[machine]] if machine in outputs.measurement.outside else []

@@ -190,7 +190,7 @@ class Application(Strict):
         default=None,
         gt=0,
         description="CPU budget of each node, in percent of one core: what all participants of all flows on a node may"
-        " use, with their part of the softirqs of its machine",
+        " use, with their part of the softirqs, kernel threads and network daemons of its machine",
     )
     security: Need = Field(
         default="none",
@@ -243,7 +243,9 @@ class Application(Strict):
         for flow in self.flows:
             yield from flow.requirements
         if self.cpu_percent is not None:
-            text = f"CPU of each node (participants of all flows + softirqs) <= {self.cpu_percent:g} %"
+            text = (
+                f"CPU of each node (participants of all flows, softirqs, daemons) <= {self.cpu_percent:g} %"
+            )
             yield Requirement("", "node_cpu_percent", self.cpu_percent, text=text)
 
 

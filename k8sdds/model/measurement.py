@@ -123,6 +123,20 @@ class ClockError:
 
 
 @dataclass(frozen=True)
+class OutsideCpu:
+    """CPU time on a machine outside of the participants' pods during an attempt, in percent of one core."""
+
+    network: float = 0.0
+    """Of the network's daemons and agents."""
+    others: float = 0.0
+    """Of all programs that do not belong to the campaign."""
+    kernel_threads: float | None = None
+    """Of the kernel's threads, such as the workers that encrypt for WireGuard, without softirqs; None: unknown."""
+    separate_interrupts: bool | None = None
+    """Whether the kernel leaves the time of interrupts out of that of processes; None: unknown."""
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What a testbed measured during one attempt."""
 
@@ -140,10 +154,8 @@ class Measurement:
     """Bytes that the node of all participants exchanged with others; None: not read, or they are on several nodes."""
     member_bytes: dict[str, list[int]] | None = None
     """Bytes that each member of the link of a publisher's node sent; None: the links are not bonded."""
-    daemons_cpu_percent: float | None = None
-    """CPU time of the network's daemons on all nodes, percent of one core; None: there are none."""
-    daemons_user_percent: float | None = None
-    """The part of `daemons_cpu_percent` spent in user mode."""
+    outside: Mapping[str, OutsideCpu] = field(default_factory=dict)
+    """What else each machine with participants spent; without machines whose processes could not be read."""
     ip_fragments: tuple[int, ...] = ()
     """Distinct numbers of IP fragments per sample on the publisher's link, if the link was captured."""
     includes_scheduling: bool = False

@@ -118,6 +118,7 @@ class Summary(Shape):
     pings_sent: Count = None
     pongs_timed_out: Count = None
     ended_by: Text = None
+    pacer_spin_s: Number = None
 
 
 class MeteredInterval(Shape):

@@ -42,8 +42,8 @@ class Metrics(BaseModel):
 
     # fmt: off
     network_cpu_percent: float | None = column("CPU", "testbed",
-        "CPU time of the network's daemons (userspace ESP or WireGuard) on all nodes, in percent of one core,"
-        " over the whole attempt")
+        "CPU time of the network's daemons and agents on the machines of the participants, in percent of one core, over"
+        " the whole attempt")
     throughput_mbps: float | None = metric("throughput", "Mbit/s", "throughput", "subscribers",
         "Payload that a subscriber received (1e6 bits per second); mean over subscribers. See `samples_per_s`",
         better="higher", since=2)
@@ -229,10 +229,16 @@ class Metrics(BaseModel):
         "CPU time of the node that used most, in the measured interval: the sum of the parts in `nodes_cpu`, in percent of one"
         " core")
     nodes_cpu: dict[str, Any] | None = column("CPU", "supervisor",
-        "CPU time by node, in percent of one core: `participants` (the sum over its publishers and subscribers) and `shared`"
-        " (softirqs of its machine and daemons of the network; nodes that share a machine have parts in proportion to their"
-        " participants). Kernels that charge softirqs to the interrupted process count a part of them twice. Missing if a"
-        " participant has no meters")
+        "CPU time by node, in percent of one core: `participants` (the sum over its publishers and subscribers, without"
+        " `pacer_cpu_percent`) and `shared` (softirqs and threads of the kernel on its machine, and the network's daemons; nodes"
+        " that share a machine have parts in proportion to their participants). Softirqs that the kernel charges to a"
+        " participant count once. Missing if a participant has no meters")
+    total_cpu_percent: float | None = metric("CPU of all nodes", "% of one core", "CPU", "derived",
+        "What the trial cost in the measured interval: the sum of `nodes_cpu` over all nodes, in percent of one core. The"
+        " threads of the kernel and the network's daemons are metered over the whole attempt")
+    pacer_cpu_percent: float | None = column("CPU", "publishers",
+        "Time that a publisher with a rate spun until samples were due, in percent of its measured interval; mean over"
+        " publishers. It is a part of `publisher_cpu_percent`, but not of `nodes_cpu`")
     publisher_rss_bytes: int | None = metric("publisher memory", "bytes", "memory", "supervisor",
         "Peak resident memory of a publisher's process since its start (VmHWM); mean over publishers")
     subscriber_cpu_percent: float | None = metric("subscriber CPU", "% of one core", "CPU", "supervisor",

@@ -35,8 +35,12 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
         samples = row["link_bytes"]["delivered_samples"]["sub0"]
         assert row["link_bytes"]["received"]["sub0"] >= samples * 1024
         assert 0 <= row["start_skew_s"] < 5
-        # One stream per participant, at most two commands for the node probe, and a renewed watch.
-        assert 2 <= row["api_calls"] <= 2 + 2 + 2
+        # One stream per participant, at most two commands for the node probe, two on each node for the CPU time outside
+        # of pods, and a renewed watch.
+        assert 2 <= row["api_calls"] <= 2 + 2 + 4 + 2
+        # What each node spent outside of pods was read, and the trial's cost contains it.
+        assert row["network_cpu_percent"] is not None
+        assert row["total_cpu_percent"] >= row["node_cpu_percent"] > 0
         observed = row["fingerprint"]
         assert observed["not_observed"] == {}
         assert observed["path_mtu_bytes"] == row["mtu_bytes"]

@@ -13,7 +13,7 @@ import pytest
 
 from k8sdds.campaign import record as attempt
 from k8sdds.model.link import Link
-from k8sdds.model.measurement import Measurement, Outcome
+from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
 from k8sdds.model.trial import Trial
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -438,6 +438,18 @@ def test_other_load_on_the_machine_is_a_warning(recording: Recording) -> None:
     assert recording.record()["warnings"] == [
         "disturbed: the hypervisor took 20 % of a core during the measured interval"
     ]
+
+
+def test_work_of_other_programs_in_the_kernel_is_a_warning(recording: Recording) -> None:
+    measured = recording.measurement()
+    nodes = {name: ("node0", "lab") for name in measured.outcomes}
+    for others, warnings in (
+        (9.0, []),
+        (40.0, ["disturbed: other processes used 40 % of a core during the attempt"]),
+    ):
+        outside = {"lab": OutsideCpu(others=others)}
+        record = recording.record(replace(measured, nodes=nodes, outside=outside))
+        assert record["warnings"] == warnings
 
 
 def test_ip_fragments_are_counted_and_contradict_mtu(recording: Recording) -> None:

@@ -11,50 +11,77 @@ from k8sdds.analysis import node_budget
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, judge_flows
 from k8sdds.campaign import applications, node_cpu
-from k8sdds.model.measurement import Measurement, Outcome
-from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
+from k8sdds.perftest.output import Summary
 from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads import TrialOutputs
 from tests.applications import Truth, application, folder
 
+LENGTH_S = 2.0
+CORES = 4
+
 
 def outputs(
     places: dict[str, tuple[str, str]],
     used_s: dict[str, float | None],
     softirq_s: float = 0.0,
-    daemons: float | None = None,
+    idle_s: float = 0.0,
+    outside: OutsideCpu | None = None,
+    spin_s: float = 0.0,
 ) -> TrialOutputs:
-    """Return the outputs of a trial with meters over 2 s."""
+    """Return the outputs of a trial with meters over 2 s, on machines with 4 cores."""
+    machine = {"cpus": CORES, "softirq_s": softirq_s, "idle_s": idle_s, "iowait_s": 0.0, "steal_s": 0.0}
     outcomes = {
         name: Outcome(
             Participant.named(name),
             0,
-            {"interval": {"duration_s": 2.0}, "cpu_s": used, "machine": {"cpus": 4, "softirq_s": softirq_s}},
+            {"interval": {"duration_s": LENGTH_S}, "cpu_s": used, "machine": machine},
         )
         for name, used in used_s.items()
     }
     subscribers = sum(name.startswith("sub") for name in used_s)
     cell = Cell(network="host", test="paced", payload_bytes=1024, subscribers=subscribers)
     trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=2, warmup_s=0)
-    measurement = Measurement(outcomes, None, {}, nodes=places, daemons_cpu_percent=daemons)
-    return TrialOutputs(trial, measurement, Path(), {})
+    machines = {machine for _, machine in places.values()} if outside else set()
+    measurement = Measurement(outcomes, None, {}, nodes=places, outside=dict.fromkeys(machines, outside))
+    summaries = {FIRST_PUBLISHER: Summary({"pacer_spin_s": spin_s, "measured_s": LENGTH_S})}
+    return TrialOutputs(trial, measurement, Path(), summaries)
 
 
 def test_participants_of_a_node_are_added() -> None:
     places = {"pub0": ("a", "m1"), "sub0": ("b", "m2"), "sub1": ("b", "m2")}
     found = node_cpu.by_node(outputs(places, {"pub0": 0.2, "sub0": 0.4, "sub1": 0.6}, softirq_s=0.1))
     assert found == {"a": {"participants": 10.0, "shared": 5.0}, "b": {"participants": 50.0, "shared": 5.0}}
-    assert node_cpu.busiest(found) == 55.0
+    assert node_cpu.busiest(found) == 55.0 and node_cpu.total(found) == 70.0
 
 
-def test_nodes_of_one_machine_share_its_softirqs() -> None:
+def test_nodes_of_one_machine_share_what_it_does_outside_of_pods() -> None:
     places = {"pub0": ("a", "m"), "sub0": ("b", "m"), "sub1": ("b", "m")}
-    found = node_cpu.by_node(
-        outputs(places, {"pub0": 0.5, "sub0": 0.5, "sub1": 1.0}, softirq_s=0.4, daemons=4.0)
-    )
+    used = {"pub0": 0.5, "sub0": 0.5, "sub1": 1.0}
+    outside = OutsideCpu(network=3.0, kernel_threads=1.0)
+    found = node_cpu.by_node(outputs(places, used, softirq_s=0.4, outside=outside))
     assert found == {"a": {"participants": 25.0, "shared": 6.0}, "b": {"participants": 75.0, "shared": 18.0}}
+
+
+def test_the_time_until_samples_were_due_is_not_a_cost() -> None:
+    places = {"pub0": ("a", "m1"), "sub0": ("b", "m2")}
+    found = node_cpu.by_node(outputs(places, {"pub0": 0.4, "sub0": 0.1}, spin_s=0.3))
+    assert found is not None and node_cpu.total(found) == pytest.approx(5.0 + 5.0)
+
+
+@pytest.mark.parametrize(("separate", "shared"), [(True, 20.0), (False, 5.0), (None, 5.0)])
+def test_softirqs_that_are_charged_to_processes_count_once(separate: bool | None, shared: float) -> None:
+    """The machine is busy for 2 s: 1.5 s in pods, 0.4 s in other programs. So 0.1 s of 0.4 s of softirqs are in none."""
+    places = {"pub0": ("a", "m"), "sub0": ("a", "m")}
+    outside = OutsideCpu(others=20.0, separate_interrupts=separate)
+    idle_s = CORES * LENGTH_S - 2.0
+    found = node_cpu.by_node(
+        outputs(places, {"pub0": 0.5, "sub0": 1.0}, softirq_s=0.4, idle_s=idle_s, outside=outside)
+    )
+    assert found is not None and found["a"]["shared"] == pytest.approx(shared)
 
 
 @pytest.mark.parametrize("missing", ["meters", "place"])
@@ -77,6 +104,7 @@ def test_flows_are_added_on_each_node_in_each_block() -> None:
     found = node_budget.rows({"camera": camera, "commands": commands})
     # In block 0, node a has the most; in block 1, node c. Block 2 does not have both flows.
     assert [(each[BLOCK], each["node_cpu_percent"]) for each in found] == [(0, 53), (1, 61)]
+    assert [each["total_cpu_percent"] for each in found] == [53 + 40, 15 + 35 + 61]
 
 
 def test_softirqs_of_flows_that_were_measured_together_count_once() -> None:
@@ -104,7 +132,7 @@ def test_the_budget_of_a_node_is_judged_by_the_sum_of_all_flows(
     assert found.recommended is not None
     judged = found.recommended.judgements[-1]
     assert judged.requirement.describe() == (
-        f"all flows: CPU of each node (participants of all flows + softirqs) <= {limit:g} %"
+        f"all flows: CPU of each node (participants of all flows, softirqs, daemons) <= {limit:g} %"
     )
     assert judged.verdict == verdict and judged.n == 5
     # In JSON, a requirement of all flows has no flow.

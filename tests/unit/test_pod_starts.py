@@ -382,21 +382,21 @@ class Api:
             "110",
             ("10.244.0.0/24",),
             {"a": 70, "b": 60},
-            "a has room for 36: its kubelet runs at most",
+            "a has room for 35: its kubelet runs at most",
         ),
         (
             "flannel-vxlan",
             "30",
             ("10.244.0.0/24",),
             {},
-            "a has room for 26: its kubelet runs at most 30, and 4 run",
+            "a has room for 25: its kubelet runs at most 30, and 5 run",
         ),
         (
             "flannel-vxlan",
             "110",
             ("10.244.0.0/27",),
             {},
-            "its range 10.244.0.0/27 has 29 addresses, and 4 are used",
+            "its range 10.244.0.0/27 has 29 addresses, and 5 are used",
         ),
         (
             "flannel-vxlan",
@@ -410,7 +410,7 @@ class Api:
             "110",
             ("10.244.0.0/25",),
             {"host:a": 60, "host:b": 60},
-            "runs at most 110, and 64 run",
+            "runs at most 110, and 65 run",
         ),
         ("flannel-vxlan", "250", ("10.244.0.0/25",), {"host:a": 60, "host:b": 60}, ""),
         # Its pods have the address of their node, and Calico has ranges of its own.

@@ -13,11 +13,13 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import detection, permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 from k8sdds.testbeds.selection import SelectedTestbed
 
 NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
 POD_FACTS = (
     "boot_id", "kernel", "cpu_model", "cpu_count", "cpu_governor", "memory_bytes", "clocksource", "sysctls",
+    SEPARATE_INTERRUPTS,
 )  # fmt: skip
 
 

@@ -1,31 +1,35 @@
-"""Read link counters and routes of nodes with probe pods on the nodes' own network.
+"""Read link counters, routes and processes of nodes with probe pods on the nodes' own network.
 
-A node probe has no rights: any process in a node's network namespace may read links, counters and routes. Only
-while the fingerprint of a network is taken, one has the rights to capture packets and to read packet filters. Trials
-with Services need another one, which reads the packet filters and the connection tracking of the client's node. If
-the campaign's namespace does not allow such pods, they get a second namespace. If they are not allowed at
-all, the path of packets between nodes cannot be verified, and every trial records why.
+A node probe has no rights: any process in a node's network namespace may read links, counters and routes. A second
+one sees the node's processes, to read their CPU time. Only while the fingerprint of a network is taken, a pod has the
+rights to capture packets and to read packet filters. Trials with Services need another one, which reads the packet
+filters and the connection tracking of the client's node. If the campaign's namespace does not allow such pods, they get
+a second namespace. If they are not allowed at all, the path of packets between nodes cannot be verified, and every
+trial records why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from k8sdds import workloads
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds import machine_cpu
 from k8sdds.testbeds.cluster import datapath, namespace, pods
 from k8sdds.testbeds.cluster.datapath import LinkCounters
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.places import PodPlace
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.machine_cpu import Processes
 
 NAME, ROLE = "node-probe", "probe"
 MEMORY = (16 * pods.MIB, 64 * pods.MIB)
-OBSERVER, COUNTER = "observer", "counter"
+OBSERVER, COUNTER, PROCESSES = "observer", "counter", "processes"
 CONNTRACK_COUNT = "/proc/sys/net/netfilter/nf_conntrack_count"
 CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 """Of the pod that takes a fingerprint: to read packet filters, and to capture packets. It changes nothing."""
@@ -53,6 +57,7 @@ class NodeProbes:
         self._pods: PodPool | None = None
         self._own_namespace: CampaignNamespace | None = None
         self._has_worked = False
+        self._may_see_processes = True
         self.unavailable = ""
         """Why the last reading failed; empty if it succeeded."""
 
@@ -73,6 +78,29 @@ class NodeProbes:
             return {}
         self.unavailable, self._has_worked = "", True
         return counters
+
+    def processes(self, nodes: Iterable[str]) -> dict[str, Processes]:
+        """Return the processes of these nodes, by node; without nodes whose processes cannot be read.
+
+        Pods of their own read them: a cluster may allow the nodes' network to pods, but not the nodes' processes.
+        """
+        if not self._may_see_processes:
+            return {}
+        slots = [Slot(PROCESSES, ROLE, node, True, None, sees_processes=True) for node in sorted(set(nodes))]
+        try:
+            pool = self._pool()
+            pool.ensure(slots)
+            results = pool.run_all([(slot, [pods.SUPERVISOR, machine_cpu.COMMAND]) for slot in slots])
+        except PrerequisiteError:
+            self._may_see_processes = False
+            return {}
+        found = {}
+        for slot, result in zip(slots, results, strict=True):
+            with suppress(reading.UnreadableError):
+                found[str(slot.node)] = machine_cpu.parse(
+                    result.stdout, f"the list of processes of {slot.node}"
+                )
+        return found
 
     def tracked_connections(self, cell: Cell, node: str) -> int | None:
         """Return the number of entries in the connection tracking of a node.

@@ -17,8 +17,8 @@ from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.workloads.pod_start import MAX_PODS
 
-OWN_PODS = 3
-"""Pods of a campaign on a node that are not participants: probe, meter, discovery server."""
+OWN_PODS = 4
+"""Pods of a campaign on a node that are not participants: two probes, meter, discovery server."""
 UNASSIGNED = 3
 """Addresses of a range that no pod gets: that of the network, the gateway, and the broadcast address."""
 

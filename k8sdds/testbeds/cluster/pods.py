@@ -51,6 +51,8 @@ class Slot:
     """NetworkAttachmentDefinition of this interface, as NAMESPACE/NAME; empty: the pod need not request it."""
     sysctls: tuple[tuple[str, str], ...] = ()
     """Safe sysctls of the pod's network: (name, value)."""
+    sees_processes: bool = False
+    """Whether the pod sees the node's processes."""
 
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
@@ -157,6 +159,8 @@ def pod(
     }
     if slot.host:
         spec["hostNetwork"] = True
+    if slot.sees_processes:
+        spec["hostPID"] = True
     labels = {
         versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
         versions.CAMPAIGN_LABEL: campaign,

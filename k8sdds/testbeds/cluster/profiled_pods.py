@@ -1,4 +1,4 @@
-"""Find the processes of pods on this machine, for profiles of nodes that are namespaces of this machine."""
+"""Find the pods that processes belong to."""
 
 from __future__ import annotations
 
@@ -40,10 +40,14 @@ def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
 
     def find(pid: int) -> str | None:
         try:
-            cgroups = Path(f"/proc/{pid}/cgroup").read_text()
+            return pods.get(pod_of(Path(f"/proc/{pid}/cgroup").read_text()))
         except OSError:
             return None
-        found = _POD.search(cgroups)
-        return pods.get(found[1].replace("_", "-")) if found else None
 
     return find
+
+
+def pod_of(cgroup: str) -> str:
+    """Return the id of the pod in the path of a cgroup; empty if it is not that of a pod."""
+    found = _POD.search(cgroup)
+    return found[1].replace("_", "-") if found else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.measurement import ClockState, Launch, Measurement, ParticipantPaths
+from k8sdds.model.measurement import ClockState, Launch, Measurement, OutsideCpu, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
@@ -43,6 +43,7 @@ from k8sdds.testbeds.cluster.services import ServicePods
 from k8sdds.testbeds.cluster.steering import Steering
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.fingerprint import Probed
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Usage, between, total
 from k8sdds.testbeds.profiling import Profiler
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
@@ -399,10 +400,13 @@ class ClusterSession:
         tracked = self._probes.tracked_connections(trial.cell, sender)
         profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
         with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
+            usage: list[dict[str, Usage]] = []
             results = trial_run.run_participants(
                 execs,
                 lambda execution: self._is_listening(slots[execution.launch.participant.name], execution),
+                lambda: usage.append(self._usage(pods)),
             )
+            usage.append(self._usage(pods))
         # After a failed start too, the next attempt must wait until all pods answer.
         if any(result.lost or result.code == NOT_STARTED for result in results.values()):
             self._pods.invalidate()
@@ -418,6 +422,7 @@ class ClusterSession:
             readings = [before, self._read_clocks(pods)]
             error = clocks.clock_error(trial.cell.participants, pods, readings)
             measurement = replace(measurement, clock_error=error)
+        measurement = replace(measurement, outside=_outside(pods, *usage) if len(usage) == 2 else {})
         counters, unproven = self._verifier.counters(trial.cell, slots)
         counters |= self._services.evidence(trial.cell, slots, counted)
         entries = self._probes.tracked_connections(trial.cell, sender)
@@ -437,12 +442,23 @@ class ClusterSession:
 
     def _profiler(self, folder: Path, pods: dict[str, ReadyPod]) -> Profiler:
         """Return what profiles an attempt of the participants in these pods."""
+        return Profiler(folder, profiled_pods.owner(self._owners(pods)))
+
+    def _owners(self, pods: dict[str, ReadyPod]) -> dict[str, str]:
+        """Return whose processes run in a pod, by its id: in pods of these participants and of the network's agents."""
         running = filter(None, (self._pods.watch.pod(pod.name) for pod in pods.values()))
         participants = [pod["metadata"]["uid"] for pod in running]
         owners = dict.fromkeys(self._needed_pods.pod_ids(), components.NETWORK)
-        return Profiler(
-            folder, profiled_pods.owner(owners | dict.fromkeys(participants, components.PARTICIPANT))
-        )
+        return owners | dict.fromkeys(participants, components.PARTICIPANT)
+
+    def _usage(self, pods: dict[str, ReadyPod]) -> dict[str, Usage]:
+        """Return the CPU time so far of each node with a participant, as far as its processes can be read."""
+        owners = self._owners(pods)
+        seen = self._probes.processes({pod.node for pod in pods.values()})
+        return {
+            node: Usage(its, lambda process: owners.get(profiled_pods.pod_of(process.cgroup)))
+            for node, its in seen.items()
+        }
 
     def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""
@@ -471,6 +487,24 @@ class ClusterSession:
             steps.callback(self._policies.remove)
             if not self._namespace.owned:
                 steps.callback(self._services.remove)
+
+
+def _outside(
+    pods: Mapping[str, ReadyPod], before: Mapping[str, Usage], after: Mapping[str, Usage]
+) -> dict[str, OutsideCpu]:
+    """Return what each machine spent outside of the participants' pods, if the processes of all its nodes were read."""
+    machines: dict[str, dict[str, OutsideCpu | None]] = {}
+    separate: dict[str, bool | None] = {}
+    for pod in pods.values():
+        known = pod.node in before and pod.node in after
+        spent = between(before[pod.node], after[pod.node]) if known else None
+        machines.setdefault(pod.machine, {})[pod.node] = spent
+        separate[pod.machine] = pod.facts.get(SEPARATE_INTERRUPTS)
+    return {
+        machine: replace(total(parts), separate_interrupts=separate[machine])
+        for machine, nodes in machines.items()
+        if len(parts := [part for part in nodes.values() if part is not None]) == len(nodes)
+    }
 
 
 def _observed(cell: Cell) -> tuple[str, str, IpFamily]:

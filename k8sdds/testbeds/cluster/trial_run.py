@@ -44,7 +44,9 @@ def core_options(layout: core_layout.Layout, participant: str) -> list[str]:
 
 
 def run_participants(
-    execs: Sequence[ParticipantExec], is_listening: Callable[[ParticipantExec], bool]
+    execs: Sequence[ParticipantExec],
+    is_listening: Callable[[ParticipantExec], bool],
+    at_start: Callable[[], None],
 ) -> dict[str, ExecResult]:
     """Prepare all participants, start them at one moment and wait until all have ended.
 
@@ -53,6 +55,7 @@ def run_participants(
     Args:
         execs: The participants.
         is_listening: Returns whether a server that was started listens on its socket.
+        at_start: Called when all are ready, right before they start.
     """
     servers = [execution for execution in execs if execution.launch.listens]
     others = [execution for execution in execs if not execution.launch.listens]
@@ -65,6 +68,7 @@ def run_participants(
             list(executor.map(ParticipantExec.abort, others))
             _end(servers, executor)
             return _not_started(execs, problems)
+        at_start()
         start_ns = time.time_ns() + round((LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)) * 1e9)
         for execution in execs:
             execution.start_at(start_ns)

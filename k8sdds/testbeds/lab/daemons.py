@@ -211,14 +211,3 @@ def pin(pids: dict[str, int], cores: dict[str, tuple[int, ...]]) -> None:
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(int(thread.name), allowed)
-
-
-def cpu_s(pids: dict[str, int]) -> tuple[float, float]:
-    """Return the (user, system) CPU time of the daemons so far, in seconds."""
-    user = system = 0
-    for pid in pids.values():
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            user, system = user + int(fields[11]), system + int(fields[12])
-    ticks = os.sysconf("SC_CLK_TCK")
-    return user / ticks, system / ticks

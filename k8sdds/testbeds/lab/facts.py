@@ -10,8 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
 SYSCTLS = (
     "net.core.rmem_max", "net.core.rmem_default", "net.core.wmem_max", "net.core.wmem_default",
@@ -56,6 +58,17 @@ def machine() -> dict[str, Any]:
         "programs_sha256": _programs(),
         "load_1m": os.getloadavg()[0],
     }
+
+
+def separate_interrupts() -> bool | None:
+    """Return whether the kernel leaves the time of interrupts out of that of processes; None: unknown."""
+    try:
+        program = native_program("k8sdds-supervisor")
+        done = subprocess.run([program, "facts"], capture_output=True, timeout=10, check=True)
+        known = reading.json_object(done.stdout, "the facts of this machine").get(SEPARATE_INTERRUPTS)
+    except (PrerequisiteError, OSError, subprocess.SubprocessError, reading.UnreadableError):
+        return None
+    return known if isinstance(known, bool) else None
 
 
 def perftest_version() -> str | None:

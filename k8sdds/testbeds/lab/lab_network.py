@@ -21,10 +21,11 @@ from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
-from k8sdds.testbeds import core_layout
+from k8sdds.testbeds import core_layout, machine_cpu
 from k8sdds.testbeds.lab import daemons, encryption
 from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
 from k8sdds.testbeds.lab.topology import SWITCH, ports
+from k8sdds.testbeds.machine_cpu import Process, Usage
 
 WORKERS = 4
 """Commands that run at the same time during the build; the kernel's network lock serializes most of them."""
@@ -367,9 +368,22 @@ class LabNetwork:
         proof = self.plan.datapath.encryption_proof
         return encryption.decrypted_bytes(self.sandbox, proof, node) if proof else None
 
-    def daemons_cpu_s(self) -> tuple[float, float]:
-        """Return the (user, system) CPU time of the network's daemons so far, in seconds."""
-        return daemons.cpu_s(self._daemons)
+    def usage(self) -> Usage | None:
+        """Return the CPU time of this machine so far: of the campaign, of the network's daemons, and of other programs.
+
+        None if the processes cannot be read.
+        """
+        seen = machine_cpu.read_here()
+        if seen is None:
+            return None
+        network, campaign = seen.tree(self._daemons.values()), seen.tree([os.getpid()])
+
+        def owner(process: Process) -> str | None:
+            if process.pid in network:
+                return components.NETWORK
+            return components.PARTICIPANT if process.pid in campaign else None
+
+        return Usage(seen, owner)
 
     def apply_core_layout(self, name: str, layout: core_layout.Layout) -> str:
         """Move each node's work to the cores of its participants: its daemon and its received packets.

@@ -10,14 +10,14 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from k8sdds import networks, workloads
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+from k8sdds.model.measurement import Launch, Measurement, OutsideCpu, ParticipantPaths
 from k8sdds.model.trial import (
     FIRST_PUBLISHER,
     FIRST_SUBSCRIBER,
@@ -51,6 +51,7 @@ from k8sdds.testbeds.lab import (
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, ports
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Usage, between
 from k8sdds.testbeds.profiling import Profiler
 
 NAME = "lab"
@@ -80,6 +81,7 @@ class Lab:
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
         self._fingerprints: dict[NetworkMode, Fingerprint] = {}
         self._policy_proofs: dict[LabNetworkKey, str] = {}
+        self._separate_interrupts = facts.separate_interrupts()
         self._record = records.LabRecord(
             name=campaign,
             kind="campaign",
@@ -342,11 +344,11 @@ class Lab:
                 }
             return counters | tracked
 
-        daemons_cpu: list[tuple[float, float, float]] = []
+        usage: list[Usage | None] = []
 
         def start() -> None:
             before.update(read())
-            daemons_cpu.append((time.monotonic(), *lab_network.daemons_cpu_s()))
+            usage.append(lab_network.usage())
 
         with contextlib.ExitStack() as stack:
             pcap = launches[0].directory.parent / capture.FILE
@@ -359,10 +361,9 @@ class Lab:
             if profiler:
                 stack.enter_context(profiler.recording(trial.duration_s, deadline_s))
             outcomes = runner.run(lab_network, launches, layout, self._cgroups[key], deadline_s, start)
-        daemons_cpu.append((time.monotonic(), *lab_network.daemons_cpu_s()))
+        usage.append(lab_network.usage())
         after = read()
         no_profile = profiler.write(outcome.meters for outcome in outcomes.values()) if profiler else ""
-        user, total = _daemons_percent(daemons_cpu) if lab_network.plan.datapath.daemons else (None, None)
         delta = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
         sent_bytes: int | None = sum(delta[node, "tx"] for node in senders)
         received_bytes = {name: delta[node, "rx"] for name, node in receivers.items()}
@@ -385,8 +386,7 @@ class Lab:
             decrypted_bytes=(
                 {name: delta[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
             ),
-            daemons_cpu_percent=total,
-            daemons_user_percent=user,
+            outside=self._outside(usage),
             ip_fragments=(
                 tuple(capture.fragments_per_sample(pcap, trial.cell.payload_bytes))
                 if trial.cell.capture
@@ -401,12 +401,20 @@ class Lab:
             warnings=(*filter(None, (not_steered, no_profile)), *facts.throttling()),
         )
 
+    def _outside(self, usage: Sequence[Usage | None]) -> dict[str, OutsideCpu]:
+        """Return what this machine spent between two readings; empty if the participants did not start."""
+        if len(usage) < 2 or usage[0] is None or usage[1] is None:
+            return {}
+        spent = between(usage[0], usage[1])
+        return {NAME: replace(spent, separate_interrupts=self._separate_interrupts)} if spent else {}
+
     # -- provenance and cleanup -------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
         """Return the provenance of this machine and what the lab uses of it."""
         return {
             **facts.machine(),
+            SEPARATE_INTERRUPTS: self._separate_interrupts,
             "privileged": os.geteuid() == 0,
             "features": sorted(self.capabilities.features),
             "lacking_features": self.capabilities.missing,
@@ -438,13 +446,3 @@ class Lab:
                     f"cannot remove cgroups: {', '.join(left)}", "retry later: k8sdds clean"
                 )
             self._pod_cgroups = None
-
-
-def _daemons_percent(readings: list[tuple[float, float, float]]) -> tuple[float | None, float | None]:
-    """Return (user, total) CPU time between two readings of (time, user, system), percent of one core."""
-    if len(readings) < 2:
-        return None, None  # the participants did not start
-    (start, user_start, system_start), (end, user_end, system_end) = readings
-    percent = 100 / (end - start)
-    user, system = user_end - user_start, system_end - system_start
-    return user * percent, (user + system) * percent

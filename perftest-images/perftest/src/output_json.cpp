@@ -236,7 +236,8 @@ private:
                 {"pongs_received", r.pongs_received},
                 {"pongs_timed_out", r.pongs_timed_out},
                 {"subscribers", subscribers(r)},
-                {"cpu_s", json_rounded(report.state.cpu_s(), 6)}};
+                {"cpu_s", json_rounded(report.state.cpu_s(), 6)},
+                {"pacer_spin_s", json_rounded(static_cast<double>(report.state.spin_ns.load()) / 1e9, 6)}};
     }
 
     const Options& options_;

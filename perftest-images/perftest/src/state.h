@@ -50,6 +50,7 @@ public:
     // Written only by the measuring thread, with relaxed stores; on a cache line of their own.
     alignas(64) std::atomic<uint64_t> samples{0};          // measured samples: sent, or received without duplicates
     std::atomic<int64_t> last_ns{0};
+    std::atomic<int64_t> spin_ns{0};                       // that the pacer spun in the measured interval
 
     // The handshake: from the creation of the own participant to the last match of a data endpoint.
     std::atomic<int64_t> created_ns{0}, matched_ns{0};

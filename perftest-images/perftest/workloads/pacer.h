@@ -44,16 +44,24 @@ public:
         if (now - due() > limit_ns) restart(now);
     }
 
-    // Returns when the next sample is due, or at once if the stage has changed.
+    // Returns when the next sample is due, or at once if the stage has changed. Counts how long it spins in the measured
+    // interval: this CPU time is that of the measurement, not of the middleware.
     void wait(Stage stage) {
-        const int64_t due_ns = due(), wake_ns = due_ns - final_spin_ns_, now = now_ns();
+        const int64_t due_ns = due(), wake_ns = due_ns - final_spin_ns_;
+        int64_t now = now_ns();
         if (sleeps_ && now < wake_ns) {
             state_.sleep_until(wake_ns, stage, [] { return false; });
-            adapt_final_spin(now_ns() - wake_ns);
+            now = now_ns();
+            adapt_final_spin(now - wake_ns);
         } else if (now < due_ns) {
             final_spin_ns_ -= final_spin_ns_ / 1024;       // sleeps again once in a while
         }
-        while (now_ns() < due_ns && state_.stage.load(std::memory_order_relaxed) == stage) {}
+        const int64_t spins_from = now;
+        while (now < due_ns && state_.stage.load(std::memory_order_relaxed) == stage) now = now_ns();
+        if (stage != Stage::measured || now == spins_from) return;
+        // A thread that was preempted while it spun spent at most the time until the sample was due.
+        state_.spin_ns.store(state_.spin_ns.load(std::memory_order_relaxed) + std::min(now, due_ns) - spins_from,
+                             std::memory_order_relaxed);
     }
 
 private:

@@ -10,6 +10,7 @@ int run_participant(const Options& options);
 int exec_participant(const Options& options);   // the command `attend`
 int fetch_files(const Options& options);
 int print_facts();
+int print_processes();                        // the command `processes`
 int capture_packets(const Options& options);   // the command `capture`
 int answer_datagrams(const Options& options);  // the command `answer`
 int ask_by_datagrams(const Options& options);  // the command `ask`

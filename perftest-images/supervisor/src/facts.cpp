@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,6 +93,17 @@ std::string realtime_refusal() {
     return "";
 }
 
+// Returns whether the kernel leaves the time of interrupts out of that of processes (CONFIG_IRQ_TIME_ACCOUNTING): then it
+// has this function. None if the kernel does not list its functions.
+std::optional<bool> separate_interrupts() {
+    std::ifstream symbols("/proc/kallsyms");
+    bool any = false;
+    for (std::string line; std::getline(symbols, line); any = true)
+        if (line.find(" irqtime_account_irq") != std::string::npos) return true;
+    if (!any) return std::nullopt;
+    return false;
+}
+
 }  // namespace
 
 int print_facts() {
@@ -108,6 +121,7 @@ int print_facts() {
         {"cpu_governor", json_or_null(one_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))},
         {"memory_bytes", sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)},
         {"clocksource", json_or_null(one_line("/sys/devices/system/clocksource/clocksource0/current_clocksource"))},
+        {"separate_interrupts", json_or_null(separate_interrupts())},
         {"realtime_ns", realtime_ns()},
         {"realtime_refusal", json_or_null(realtime_refusal())},
         {"interfaces", interfaces()},

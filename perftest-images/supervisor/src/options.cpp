@@ -13,16 +13,16 @@ namespace k8sdds {
 namespace {
 
 enum Commands {
-    kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kCapture = 32, kAnswer = 64, kAsk = 128,
+    kPause = 1, kRun = 2, kAttend = 4, kFetch = 8, kFacts = 16, kCapture = 32, kAnswer = 64, kAsk = 128, kProcesses = 256,
     kStart = kRun | kAttend, kPackets = kCapture | kAnswer | kAsk
 };
 
-constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, capture, answer or ask";
+constexpr char kCommandNames[] = "pause, run, attend, fetch, facts, processes, capture, answer or ask";
 
 const std::map<std::string, int>& commands() {
     static const std::map<std::string, int> by_name = {
         {"pause", kPause}, {"run", kRun}, {"attend", kAttend}, {"fetch", kFetch}, {"facts", kFacts},
-        {"capture", kCapture}, {"answer", kAnswer}, {"ask", kAsk}};
+        {"processes", kProcesses}, {"capture", kCapture}, {"answer", kAnswer}, {"ask", kAsk}};
     return by_name;
 }
 
@@ -263,6 +263,7 @@ std::string help_text() {
            "  k8sdds-supervisor attend [OPTIONS] -- PROGRAM ARGS...  Run one participant over a stream that may break.\n"
            "  k8sdds-supervisor fetch --dir DIR --deadline S         Wait for an attended run and print its files.\n"
            "  k8sdds-supervisor facts                                Print facts about this pod and its host as JSON.\n"
+           "  k8sdds-supervisor processes                            Print the CPU time of all visible processes as JSON.\n"
            "  k8sdds-supervisor capture --interface NAME --deadline S  Print the packets that leave by an interface as pcap.\n"
            "  k8sdds-supervisor answer --deadline S                  Answer datagrams of ask with the address they came from.\n"
            "  k8sdds-supervisor ask --to ADDRESS:PORT                Send known datagrams and print what was answered.\n"

@@ -49,6 +49,7 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
     if (columns.size() < 15) return std::nullopt;
     const auto field = [&](std::size_t number) { return to_integer(columns[number - 3]).value_or(0); };
     ProcessStat stat;
+    stat.name = text->substr(text->find('(') + 1, end_of_name - text->find('(') - 1);
     stat.state = columns[0][0];
     stat.parent = static_cast<pid_t>(field(4));
     stat.own = {0, ticks_to_ns(field(14)), ticks_to_ns(field(15))};
@@ -65,9 +66,11 @@ std::optional<std::int64_t> process_clock_ns(pid_t pid) {
     return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+std::vector<pid_t> all_processes() { return numbers_in("/proc"); }
+
 std::vector<pid_t> descendants(pid_t ancestor) {
     std::multimap<pid_t, pid_t> children;
-    for (const pid_t pid : numbers_in("/proc"))
+    for (const pid_t pid : all_processes())
         if (const auto stat = read_stat(pid)) children.emplace(stat->parent, pid);
     std::vector<pid_t> all, open = {ancestor};
     while (!open.empty()) {

@@ -21,6 +21,7 @@ CpuTime operator+(const CpuTime& a, const CpuTime& b);
 CpuTime cpu_of(const rusage& usage);
 
 struct ProcessStat {
+    std::string name;
     char state = '?';
     pid_t parent = 0;
     CpuTime own;       // all threads, including ended ones
@@ -36,6 +37,7 @@ std::optional<std::int64_t> process_clock_ns(pid_t pid);
 std::vector<pid_t> descendants(pid_t ancestor);
 std::vector<pid_t> descendants_fast(pid_t ancestor);
 CpuTime cpu_of_processes(const std::vector<pid_t>& pids);
+std::vector<pid_t> all_processes();  // of the own PID namespace
 
 using Switches = std::map<pid_t, std::pair<std::int64_t, std::int64_t>>;  // thread -> voluntary, involuntary
 Switches context_switches(pid_t pid);

@@ -1,5 +1,6 @@
 """Test the meters against the participants' own measurements."""
 
+import json
 import os
 import re
 import subprocess
@@ -364,3 +365,32 @@ def test_does_not_wake_up_without_samples(supervisor, tmp_path):
     assert switches() == before
     process.terminate()
     process.wait(30)
+
+
+def test_processes_are_listed_with_their_cpu_time(supervisor):
+    """A busy child counts as a process while it runs, and in its parent's time after that."""
+
+    def listed():
+        output = subprocess.run([supervisor.path, "processes"], capture_output=True, check=True).stdout
+        document = json.loads(output)
+        return document, {process["pid"]: process for process in document["processes"]}
+
+    busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
+    script = f"/bin/sh -c 'read x; {busy}; echo; read x'; echo; read x"
+    parent = supervisor.start(["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    before, _ = listed()
+    parent.stdin.write(b"\n")
+    parent.stdin.flush()
+    parent.stdout.readline()
+    _, running = listed()
+    (child,) = (process for process in running.values() if process["parent"] == parent.pid)
+    assert child["cpu_s"] > 0.01 and running[parent.pid]["cpu_s"] < child["cpu_s"]
+    parent.stdin.write(b"\n")
+    parent.stdin.flush()
+    parent.stdout.readline()
+    after, ended = listed()
+    assert child["pid"] not in ended and ended[parent.pid]["cpu_s"] >= child["cpu_s"] - 0.01
+    assert after["monotonic_ns"] > before["monotonic_ns"]
+    own = Path("/proc/self/cgroup").read_text().strip().splitlines()
+    assert any(line.endswith(ended[os.getpid()]["cgroup"]) for line in own)
+    parent.communicate(b"\n", timeout=10)
