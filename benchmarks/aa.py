@@ -2,8 +2,8 @@
 
 Measures A/A campaigns (`k8sdds run aa`: one network under two labels) or uses those of `--run FOLDER`. Then:
 
-  campaigns   compares every measured campaign: cells with p below 5 %, and campaigns with a cell that differs
-              after Holm's correction
+  campaigns   counts the wrong verdicts about every measured campaign, in which A is always A: of comparisons, claims,
+              requirements, rankings and intervals, and in the history of all campaigns
   resampled   builds thousands of campaigns of 3, 5 and 10 repetitions from different real blocks of all
               campaigns. A and B are exchanged at random in each repetition, so there is no true difference.
               Reports the false alarm rate of the functions behind both commands (paired: two networks of one
@@ -16,28 +16,41 @@ Measures A/A campaigns (`k8sdds run aa`: one network under two labels) or uses t
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import math
 import random
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import common
+from scipy import stats
 
 from k8sdds.analysis import comparison, overhead
 from k8sdds.analysis.comparison import Side
+from k8sdds.analysis.history import MIN_RUNS, Run, history
+from k8sdds.analysis.requirements import MET, judge
+from k8sdds.analysis.selection import Fit
+from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE, t_interval
+from k8sdds.campaign.precision import MIN_REPETITIONS
 from k8sdds.claims import load
 from k8sdds.claims.evidence import Source
 from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, judge_claim
+from k8sdds.model.application import Requirement
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 
 REPETITIONS = (3, 5, 10)
 FACTORS = (1.01, 1.02, 1.03, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.5)
 LEVEL = 0.05
+RUNS = 5
+"""Campaigns that a claim is judged by together."""
 VALUES = ("throughput_mbps", "latency_p90_us")
 
 Row = dict[str, Any]
@@ -177,13 +190,12 @@ def smallest(rows: list[Row], name: str) -> float | None:
     return None
 
 
-def measure(folder: Path, seed: int, seconds: float) -> Path:
+def measure(folder: Path, seed: int, options: argparse.Namespace) -> Path:
     """Measure one A/A campaign in the lab and return its folder."""
     path = folder / f"aa-{seed}"
     argv = [str(Path(sys.prefix) / "bin" / "k8sdds"), "run", "aa", "--output", str(path)]
-    done = subprocess.run(
-        [*argv, "--seed", str(seed), "--duration", f"{seconds:g}"], stdout=subprocess.DEVNULL, check=False
-    )
+    argv += ["--seed", str(seed), "--duration", f"{options.seconds:g}", "--repeat", str(options.repeat)]
+    done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SystemExit(f"benchmark: {' '.join(argv)} exited with code {done.returncode}")
     return path
@@ -194,12 +206,15 @@ def main() -> int:
     parser = common.parser(__doc__ or "", common.Defaults(3, 1, 1, 0.5, "campaigns"))
     parser.add_argument("--run", type=Path, action="append", help="use this A/A run folder (repeatable)")
     parser.add_argument("--resamples", type=int, help="resampled campaigns per number of repetitions [10000]")
+    parser.add_argument("--repeat", type=int, default=10, help="repetitions of a campaign [10]")
+    parser.add_argument("--keep", type=Path, help="measure into this folder, and keep the run folders")
     options = common.parse(parser)
     times = options.resamples or (500 if options.quick else 10_000)
     report = common.Report("aa", options)
     with tempfile.TemporaryDirectory() as folder:
         runs = options.run or [
-            measure(Path(folder), options.seed + number, options.seconds) for number in range(options.pairs)
+            measure(options.keep or Path(folder), options.seed + number, options)
+            for number in range(options.pairs)
         ]
         report.data["pairs"] = len(runs)
         pool = Pool(runs)
@@ -261,25 +276,158 @@ def _over(percent: float | None) -> str:
     return f"over {100 * (FACTORS[-1] - 1):g} %" if percent is None else f"{percent:g} %"
 
 
+# -- campaigns as measured --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Count:
+    """How often a verdict was wrong in the campaigns as measured."""
+
+    verdict: str
+    stated: float
+    """The largest probability with which it may be wrong."""
+    wrong: int
+    cases: int
+
+    def described(self) -> list[str]:
+        """Return the row of a table, with the interval by Clopper and Pearson, Biometrika 26(4), 1934."""
+        interval = stats.binomtest(self.wrong, self.cases).proportion_ci()
+        return [
+            self.verdict, f"{100 * self.stated:g} %", f"{self.wrong} of {self.cases}",
+            f"{100 * self.wrong / self.cases:.1f}", f"{100 * interval.low:.1f} – {100 * interval.high:.1f}",
+        ]  # fmt: skip
+
+
+def as_measured(campaigns: list[list[Row]]) -> list[Count]:
+    """Count wrong verdicts about A/A campaigns, in which A is always A: nothing is exchanged or drawn."""
+    sides = [[[row for row in rows if row["network_label"] == label] for label in "AB"] for rows in campaigns]
+    by_campaign = [compared(a, b, paired=True) for a, b in sides]
+    cells = [row["p"] for rows in by_campaign for row in rows if row["p"] is not None]
+    logs = [_logs(a, b) for a, b in sides]
+    intervals = [_excludes_0(own) for campaign in logs for own in campaign.values()]
+    counts = {
+        "compare: a cell differs, before Holm": [p <= LEVEL for p in cells],
+        "compare: any cell differs": [any(row["different"] for row in rows) for rows in by_campaign],
+        "report: an interval excludes 0": intervals,
+        "claims: a false claim is supported": _claims(campaigns, 1),
+        f"claims: the same by {RUNS} runs together": _claims(campaigns, RUNS),
+        "requirement at the mean of all campaigns: met": _requirements(sides),
+        "recommend: A is called worse": _rankings(sides),
+        "--precision: an interval excludes 0": _stopped(logs),
+    }
+    return [Count(verdict, LEVEL, sum(wrong), len(wrong)) for verdict, wrong in counts.items()]
+
+
+def _claims(campaigns: list[list[Row]], runs: int) -> list[bool]:
+    """Return for each false claim about a group of campaigns whether it is supported."""
+    groups = [campaigns[first : first + runs] for first in range(0, len(campaigns) - runs + 1, runs)]
+    false = [claim for claim in load("aa").claims if claim.id != "alike"]
+    return [
+        judge_claim(
+            claim, [Source(f"run {number}", rows) for number, rows in enumerate(group)], LEVEL
+        ).verdict
+        == SUPPORTED
+        for group in groups
+        for claim in false
+    ]
+
+
+def _logs(a: list[Row], b: list[Row]) -> dict[tuple[str, Any], list[float]]:
+    """Return the log ratios B/A by quantity and payload, in the order of the repetitions."""
+    found: dict[tuple[str, Any], list[float]] = {}
+    for name in VALUES:
+        for size in sorted({row["payload_bytes"] for row in a}):
+            values = [
+                {row["repetition"]: row[name] for row in rows if row["payload_bytes"] == size and row[name]}
+                for rows in (a, b)
+            ]
+            common_repetitions = sorted(values[0].keys() & values[1].keys())
+            found[name, size] = [math.log(values[1][r] / values[0][r]) for r in common_repetitions]
+    return found
+
+
+def _excludes_0(logs: list[float], confidence: float = CONFIDENCE) -> bool:
+    _, low, high, _ = t_interval(logs, confidence=confidence)
+    return low is not None and high is not None and not low <= 0 <= high
+
+
+def _requirements(sides: list[list[list[Row]]]) -> list[bool]:
+    """Return whether a limit at the mean of all campaigns is met, for each campaign and cell of A."""
+    found = []
+    for name, size in itertools.product(VALUES, sorted({row["payload_bytes"] for row in sides[0][0]})):
+        cells = [[row for row in a if row["payload_bytes"] == size and row[name]] for a, _ in sides]
+        logs = [math.log(row[name]) for rows in cells for row in rows]
+        requirement = Requirement("", name, math.exp(fmean(logs)), at_least=name == "throughput_mbps")
+        found += [judge(requirement, rows).verdict == MET for rows in cells if rows]
+    return found
+
+
+def _rankings(sides: list[list[list[Row]]]) -> list[bool]:
+    """Return whether A, as good as B, is told apart from a leading B by a one-sided test, by latency and payload."""
+    found = []
+    for a, b in sides:
+        for size in sorted({row["payload_bytes"] for row in a}):
+            fit = Fit({
+                label: {row["repetition"]: math.log(row["latency_p90_us"]) for row in rows
+                        if row["payload_bytes"] == size and row["latency_p90_us"]}
+                for label, rows in (("A", a), ("B", b))
+            })  # fmt: skip
+            contrast = fit.contrast(("A", "B"))
+            p = contrast.p_above(1) if contrast else None
+            found.append(p is not None and p <= LEVEL)
+    return found
+
+
+def _stopped(campaigns: list[dict[tuple[str, Any], list[float]]]) -> list[bool]:
+    """Return whether intervals exclude 0 if repetitions are added as `--precision` does.
+
+    The repetitions of all campaigns follow each other. A new series begins where one has reached the precision, which
+    is half a standard deviation of a log ratio: there, the rule favors small spreads most.
+    """
+    found = []
+    for key in campaigns[0]:
+        logs = [log for campaign in campaigns for log in campaign[key]]
+        precision = 0.5 * stdev(logs)
+        taken: list[float] = []
+        for log in logs:
+            taken.append(log)
+            _, low, high, _ = t_interval(taken, confidence=STOPPED_CONFIDENCE)
+            if len(taken) < MIN_REPETITIONS or low is None or high is None or (high - low) / 2 > precision:
+                continue
+            found.append(not low <= 0 <= high)
+            taken = []
+    return found
+
+
+def _history(campaigns: list[list[Row]]) -> list[str]:
+    """Return the series of a history of the campaigns that change: levels, and those of B relative to A."""
+    runs = [
+        Run(f"run-{number:02}", min(row["started_at"] for row in rows), rows, baseline="A")
+        for number, rows in enumerate(campaigns)
+    ]
+    return [
+        f"{one.quantity} of {one.row['network_label']} at {one.row['payload_bytes']} B"
+        + (" relative to A" if relative else "")
+        for relative in (False, True)
+        for one in history(runs, VALUES, relative)[1]
+        if one.changes
+    ]
+
+
 def _campaigns(pool: Pool, report: common.Report) -> None:
     """Report on the measured campaigns."""
-    cells = alarms = any_ = 0
-    for rows in pool.campaigns:
-        sides = ([row for row in rows if row["network_label"] == label] for label in "AB")
-        result = compared(*sides, paired=True)
-        cells += len(result)
-        alarms += sum(1 for row in result if row["p"] is not None and row["p"] <= LEVEL)
-        any_ += any(row["different"] for row in result)
-    report.data["campaigns"] = {
-        "n": len(pool.campaigns),
-        "cells": cells,
-        "p_below": alarms,
-        "different": any_,
-    }
+    counts = [count for count in as_measured(pool.campaigns) if count.cases]
+    report.data["campaigns"] = [asdict(count) for count in counts]
     report.text(
-        f"Measured campaigns: {len(pool.campaigns)}; of {cells} cells {alarms} have p below {LEVEL:g}"
-        f" ({LEVEL * cells:.1f} expected); campaigns with a cell that differs after Holm: {any_}"
+        f"{len(pool.campaigns)} campaigns as measured: nothing is exchanged or drawn\n"
+        + common.table(
+            ["verdict", "stated", "wrong", "%", "95 % interval"], [count.described() for count in counts]
+        )
     )
+    if len(pool.campaigns) >= MIN_RUNS:
+        changes = _history(pool.campaigns)
+        report.data["history"] = changes
+        report.text(f"Changes in the history of these campaigns: {'; '.join(changes) or 'none'}")
 
 
 if __name__ == "__main__":
