@@ -35,10 +35,8 @@ std::string base64(const std::string& data) {
 
 }  // namespace
 
-std::string encode_histogram(const Histogram& histogram) {
+std::string encode_counts(const std::vector<uint64_t>& all, size_t used) {
     std::string counts;
-    const auto all = histogram.counts();
-    const size_t used = histogram.used();
     for (size_t i = 0; i < used;) {
         if (all[i]) {
             put_count(counts, static_cast<int64_t>(all[i++]));
@@ -83,8 +81,10 @@ std::string histogram_log(const Histogram& histogram, const std::string& tag, do
     std::snprintf(line, sizeof line, "#[StartTime: %.3f (seconds since epoch), %s]\n", start_s, date);
     log += line;
     log += "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
-    std::snprintf(line, sizeof line, "Tag=%s,%.3f,%.3f,%.3f,", tag.c_str(), 0.0, length_s, histogram.max() / 1e6);
-    return log + line + encode_histogram(histogram) + "\n";
+    std::snprintf(line, sizeof line, ",%.3f,%.3f,%.3f,", 0.0, length_s, histogram.max() / 1e6);
+    const size_t used = histogram.used();
+    log += "Tag=" + tag + line + encode_counts(histogram.counts(), used) + "\n";
+    return log + "Tag=" + tag + "_episodes" + line + encode_counts(histogram.episodes(), used) + "\n";
 }
 
 }  // namespace k8sdds

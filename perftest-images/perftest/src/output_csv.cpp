@@ -100,7 +100,7 @@ private:
     static void report_outliers(const Histogram& h) {
         for (const double percent : {50.0, 90.0, 99.0, 99.99, 99.9999}) {
             if (h.knows(percent)) continue;
-            log_line("of %llu values, fewer than 10 are above the percentiles from %g%% on: they are values of outliers",
+            log_line("of %llu values, fewer than 10 episodes are above the percentiles from %g%% on: a few stalls decide them",
                      static_cast<unsigned long long>(h.count()), percent);
             return;
         }

@@ -17,6 +17,8 @@ Json percentile(const Histogram& h, double percent) {
 
 Json latency(const Histogram& h) {
     if (!h.count()) return nullptr;
+    const Json episodes = {{"p50", h.episodes(50)},     {"p90", h.episodes(90)},       {"p99", h.episodes(99)},
+                           {"p999", h.episodes(99.9)},  {"p9999", h.episodes(99.99)},  {"p999999", h.episodes(99.9999)}};
     return {{"count", h.count()},
             {"mean", json_rounded(h.mean(), 1)},
             {"stddev", json_rounded(h.stddev(), 1)},
@@ -27,7 +29,8 @@ Json latency(const Histogram& h) {
             {"p999", percentile(h, 99.9)},
             {"p9999", percentile(h, 99.99)},
             {"p999999", percentile(h, 99.9999)},
-            {"max", h.max()}};
+            {"max", h.max()},
+            {"episodes", episodes}};
 }
 
 const char* name_of(Test test) {

@@ -5,6 +5,8 @@
 
 #include "histogram_log.h"
 
+constexpr double percents[] = {50, 90, 99, 99.9, 99.99, 99.9999, 100};
+
 int main(int argc, char** argv) {
     if (argc != 2) {
         std::fprintf(stderr, "usage: k8sdds-histogram-tool LOG < values\n");
@@ -20,8 +22,11 @@ int main(int argc, char** argv) {
     std::printf("{\"count\":%llu,\"min\":%lld,\"max\":%lld,\"mean\":%.6f,\"stddev\":%.6f",
                 static_cast<unsigned long long>(histogram.count()), static_cast<long long>(histogram.min()),
                 static_cast<long long>(histogram.max()), histogram.mean(), histogram.stddev());
-    for (double percent : {50.0, 90.0, 99.0, 99.99, 99.9999, 100.0})
-        std::printf(",\"%g\":%lld", percent, static_cast<long long>(histogram.percentile(percent)));
-    std::printf("}\n");
+    for (double percent : percents) std::printf(",\"%g\":%lld", percent, static_cast<long long>(histogram.percentile(percent)));
+    std::printf(",\"episodes\":{");
+    for (double percent : percents)
+        std::printf("%s\"%g\":%llu", percent == percents[0] ? "" : ",", percent,
+                    static_cast<unsigned long long>(histogram.episodes(percent)));
+    std::printf("}}\n");
     return 0;
 }
