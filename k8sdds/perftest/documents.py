@@ -44,6 +44,16 @@ class Interval(Shape):
     last_ns: Integer
 
 
+class Episodes(Shape):
+    """Number of episodes of values above each percentile."""
+
+    p50: Integer
+    p90: Integer
+    p99: Integer
+    p999: Integer
+    p9999: Integer
+
+
 class RoundTrips(Shape):
     """Mean and percentiles of round trips in ns, without a count if RTI PerfTest measured them."""
 
@@ -56,6 +66,7 @@ class RoundTrips(Shape):
     p999: Number = None
     p9999: Number = None
     max: Number = None
+    episodes: Episodes | None = None
 
 
 class Delays(RoundTrips):

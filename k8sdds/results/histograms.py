@@ -21,8 +21,11 @@ LOG = "latency.hlog"
 """Name of the log in the folder of a participant."""
 
 VALUES_BEYOND = 10
-"""A percentile is known if at least this many values are above it; otherwise it would be the value of a few
-outliers. k8sdds-perftest uses the same number."""
+"""A percentile is known if at least this many episodes of values are above it, or values where their order is unknown;
+otherwise it would be the value of a few stalls or outliers. k8sdds-perftest uses the same number."""
+
+EPISODES = "_episodes"
+"""What the tag of a line ends with whose count of a value is the number of episodes of values above it."""
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 """Percentiles in the record, by the part of the key that names them."""
@@ -44,12 +47,35 @@ def by_tag(folder: Path) -> dict[str, HdrHistogram]:
     """Return the latencies of an attempt in ns by tag, each merged over its participants."""
     parts: dict[str, list[HdrHistogram]] = {}
     for tag, histogram in _decoded(folder):
+        if tag.endswith(EPISODES):
+            continue
         parts.setdefault(tag, []).append(histogram)
     return {tag: whole for tag, histograms in parts.items() if (whole := merged(histograms)) is not None}
 
 
+def episodes(folder: Path, tags: Sequence[str], thresholds_us: Mapping[str, float]) -> dict[str, int] | None:
+    """Return the number of episodes of latencies above each threshold by name, or None if no log has it.
+
+    A stall of the publisher delays samples of all subscribers, so the numbers of several participants are not added:
+    the largest one is a lower bound.
+
+    Args:
+        folder: The raw files of the attempt.
+        tags: The tags of the latencies.
+        thresholds_us: The thresholds by name, such as the percentiles of the merged latencies.
+    """
+    logged = [histogram for _, histogram in _decoded(folder, [tag + EPISODES for tag in tags])]
+    if not logged:
+        return None
+    values = {name: round(threshold * 1000) for name, threshold in thresholds_us.items()}
+    return {name: max(one.get_count_at_value(value) for one in logged) for name, value in values.items()}
+
+
 def needed(quantity: str) -> int:
-    """Return the number of values without which a quantity is not known, such as 1000 for `p99`."""
+    """Return the number of values without which a quantity is not known, such as 1000 for `p99`.
+
+    This is a lower bound: values that depend on each other have fewer episodes above a percentile.
+    """
     percent = PERCENTILES.get(quantity)
     return 1 if percent is None else math.ceil(VALUES_BEYOND / (1 - percent / 100) - 1e-6)
 

@@ -146,8 +146,13 @@ class Metrics(BaseModel):
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
     missing: dict[str, str] | None = column("validity", "derived",
-        "Percentiles that are null because fewer than 10 values are above them, each with the reason, such as"
+        "Percentiles that are null because fewer than 10 episodes of values are above them, each with the reason, such as"
         ' `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
+    tail_episodes: dict[str, Any] | None = column("validity", "participants",
+        "Number of episodes of values above each percentile, such as `{\"delay_p99_us\": 14}`: a stall that delays many"
+        " consecutive samples counts once (docs/explanation/latency.md). Of several subscribers, the one with the most"
+        " counts. Null if a program does not keep the order of values, and in records of earlier versions, where 10 values"
+        " above a percentile were enough")
     pings: int | None = column("samples", "publisher", "Number of pings that were sent to time round trips")
     pings_unanswered: int | None = column("samples", "publisher", "Number of pings that were not answered")
     pings_unanswered_percent: float | None = metric("unanswered pings", "%", "samples", "publisher",
@@ -159,7 +164,8 @@ class Metrics(BaseModel):
         " when it was due")
     latency_min_us: float | None = column("latency", "publisher", "Minimum one-way latency", only=IMPORTED)
     latency_p50_us: float | None = metric("p50 latency", "µs", "latency", "publisher",
-        "Median one-way latency. A percentile is null if fewer than 10 values are above it; `missing` has the reason")
+        "Median one-way latency. A percentile is null if fewer than 10 episodes of values are above it; `missing` has"
+        " the reason")
     latency_p90_us: float | None = metric("p90 latency", "µs", "latency", "publisher",
         "90th percentile of the one-way latency")
     latency_p99_us: float | None = metric("p99 latency", "µs", "latency", "publisher",

@@ -273,6 +273,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     "link": TypeAdapter(_Link | None),
     "drops": TypeAdapter(dict[str, Count] | None),
     "missing": TypeAdapter(dict[str, str] | None),
+    "tail_episodes": TypeAdapter(dict[str, Count] | None),
     "delay_by_subscriber": TypeAdapter(dict[str, dict[str, Number]] | None),
     "fingerprint": TypeAdapter(Fingerprint | None),
     "network_software": TypeAdapter(dict[str, str] | None),

@@ -1,10 +1,11 @@
-"""Set the percentiles of latencies in a record; a percentile of too few values is null, with the reason."""
+"""Set the percentiles of latencies in a record; one with too few episodes above it is null, with the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from k8sdds.results import histograms
+from k8sdds.results.histograms import VALUES_BEYOND
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads.outputs import TrialOutputs
 
@@ -18,6 +19,7 @@ def set_percentiles(
     count: int | None,
     values: Mapping[str, float | None],
     missing_percent: float = 0,
+    episodes: Mapping[str, int] | None = None,
 ) -> None:
     """Set the keys `KIND_QUANTITY_us` of a record.
 
@@ -28,18 +30,26 @@ def set_percentiles(
         values: The values in µs by quantity, such as `mean` and `p90`.
         missing_percent: The share of samples or pings without a value. They may have been the slowest ones, so a
             percentile P is refused if it is more than half of those above it, (100 − P)/2 %.
+        episodes: The number of episodes of values above each percentile, by quantity; None if the order of the
+            values is unknown, so that only their number decides.
     """
     setattr(record, f"{kind}_count", count)
+    if episodes is not None:
+        own = [quantity for quantity in histograms.PERCENTILES if quantity in values]
+        record.tail_episodes = {f"{kind}_{quantity}_us": episodes[quantity] for quantity in own}
     for quantity, value in values.items():
         key = f"{kind}_{quantity}_us"
         needed = histograms.needed(quantity)
-        few = count is not None and count < needed
         most = (
             (100 - histograms.PERCENTILES[quantity]) / 2
             if quantity in histograms.PERCENTILES
             else MISSING_PERCENT
         )
-        reason = f"{count} values, {needed} are needed" if few else None
+        reason = None
+        if count is not None and count < needed:
+            reason = f"{count} values, {needed} are needed"
+        elif (above := (record.tail_episodes or {}).get(key, VALUES_BEYOND)) < VALUES_BEYOND:
+            reason = f"{above} episodes above it, {VALUES_BEYOND} are needed ({count} values)"
         if missing_percent > most:
             reason = f"{missing_percent:.3g} % of the values are missing, at most {most:.3g} % may be"
         setattr(record, key, None if reason else value)
@@ -50,7 +60,7 @@ def set_percentiles(
 def describe(**quantities: float | None) -> str:
     """Describe percentiles in µs, by name, in one line."""
     return ", ".join(
-        f"{name} unknown (too few samples)" if value is None else f"{name} {value:.1f} µs"
+        f"{name} unknown (too few values or episodes)" if value is None else f"{name} {value:.1f} µs"
         for name, value in quantities.items()
     )
 

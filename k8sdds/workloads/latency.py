@@ -52,7 +52,8 @@ class Latency(Workload):
         quantities = ("mean", *histograms.PERCENTILES, "max")
         values = {quantity: outputs.latency_us("latency_ns", quantity) for quantity in quantities}
         missing = latencies.unanswered_percent(outputs)
-        latencies.set_percentiles(record, "latency", _count(outputs), values, missing)
+        episodes = outputs.episodes("latency_ns")
+        latencies.set_percentiles(record, "latency", _count(outputs), values, missing, episodes)
         latencies.set_pings(record, outputs)
 
     def from_logs(

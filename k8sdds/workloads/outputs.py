@@ -92,6 +92,12 @@ class TrialOutputs:
             return (summary[samples] or 0) * self.trial.cell.payload_bytes
         return counted
 
+    def episodes(self, kind: str) -> dict[str, int] | None:
+        """Return the number of episodes of the publisher's latencies above each percentile, or None."""
+        if self.trial.cell.publishers != 1 or not self.publishers:
+            return None
+        return (self.publishers[0][kind] or {}).get("episodes")
+
     def latency_us(self, kind: str, quantity: str) -> float | None:
         """Return a quantity of the publisher's latencies, `latency_ns` or `loaded_latency_ns`.
 

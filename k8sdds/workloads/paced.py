@@ -83,8 +83,8 @@ class Paced(Workload):
         )
 
     def timed_per_s(self, cell: Cell) -> float | None:
-        """Return the rate of the delays of all samples at all subscribers."""
-        return rate_profile.mean_rate(cell.rate_profile, cell.rate) * cell.publishers * cell.subscribers
+        """Return the rate of the delays of all samples at a subscriber."""
+        return rate_profile.mean_rate(cell.rate_profile, cell.rate) * cell.publishers
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the distribution of the delays of all subscribers, and what missed its schedule or its deadline."""
@@ -93,12 +93,14 @@ class Paced(Workload):
         record.clock_error_us = error.bound_us if error is not None else None
         delays = delays_of(outputs, record.delay_method)
         if delays is not None:
+            values = histograms.quantities_us(delays)
             latencies.set_percentiles(
                 record,
                 "delay",
                 delays.get_total_count(),
-                histograms.quantities_us(delays),
+                values,
                 _missing_percent(outputs, record.delay_method),
+                histograms.episodes(outputs.folder, TAGS[record.delay_method], values),
             )
         latencies.set_pings(record, outputs)
         schedules = [summary["schedule"] or {} for summary in outputs.publishers]
@@ -137,7 +139,11 @@ class Paced(Workload):
 
     def describe(self, record: Metrics) -> str:
         """Return the tail of the delay and the missed deadlines."""
-        p99 = "unknown (too few samples)" if record.delay_p99_us is None else f"{record.delay_p99_us:.1f} µs"
+        p99 = (
+            "unknown (too few values or episodes)"
+            if record.delay_p99_us is None
+            else f"{record.delay_p99_us:.1f} µs"
+        )
         missed = record.deadline_missed_percent
         return f"p99 delay {p99}" + (f", {missed:.2f} % missed the deadline" if missed else "")
 
@@ -173,7 +179,7 @@ def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
 
 
 def _of_subscriber(subscriber: Summary, record: Metrics) -> dict[str, Any]:
-    """Return the counts of a subscriber, and its delays if they are one-way. A percentile of too few values is None."""
+    """Return the counts of a subscriber, and its delays if they are one-way. An unknown percentile is None."""
     arrivals = subscriber["arrivals"]
     own = {
         "received": subscriber["received"],

@@ -64,7 +64,7 @@ class Workload(Protocol):
         return None
 
     def timed_per_s(self, cell: Cell) -> float | None:
-        """Return how many values a trial times per second; None if it does not depend on the settings alone."""
+        """Return how many values a participant times per second; None if it does not depend on the settings alone."""
         return None
 
     # -- results --------------------------------------------------------------------------------------

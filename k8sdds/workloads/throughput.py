@@ -76,7 +76,10 @@ class Throughput(Workload):
         counts = [(summary["loaded_latency_ns"] or {}).get("count") for summary in outputs.publishers]
         values = {quantity: outputs.latency_us("loaded_latency_ns", quantity) for quantity in ("p50", "p90")}
         missing = latencies.unanswered_percent(outputs)
-        latencies.set_percentiles(record, "loaded_latency", aggregate.count(counts), values, missing)
+        episodes = outputs.episodes("loaded_latency_ns")
+        latencies.set_percentiles(
+            record, "loaded_latency", aggregate.count(counts), values, missing, episodes
+        )
         latencies.set_pings(record, outputs)
 
     def from_logs(

@@ -48,6 +48,22 @@ def test_published_percentiles_need_as_many_values() -> None:
     assert find("latency").from_logs([], [PRINTED, PRINTED]) == {}
 
 
+@given(episodes=st.integers(0, 30), count=st.integers(0, 3000))
+def test_a_percentile_needs_ten_episodes_above_it(episodes: int, count: int) -> None:
+    record = Metrics()
+    above = dict.fromkeys(histograms.PERCENTILES, 10_000) | {"p99": episodes}
+    latencies.set_percentiles(record, "delay", count, {"mean": 2.0, "p99": 5.0}, episodes=above)
+    assert record.tail_episodes == {"delay_p99_us": episodes} and record.delay_mean_us == (
+        2.0 if count else None
+    )
+    assert (record.delay_p99_us is not None) == (episodes >= 10 and count >= 1000)
+    reason = (record.missing or {}).get("delay_p99_us", "")
+    if count < 1000:
+        assert reason == f"{count} values, 1000 are needed"
+    elif episodes < 10:
+        assert reason == f"{episodes} episodes above it, 10 are needed ({count} values)"
+
+
 def test_each_kind_of_latency_has_its_columns() -> None:
     for kind in ("latency", "delay"):
         assert {f"{kind}_{name}_us" for name in ("mean", *histograms.PERCENTILES, "max")} <= METRICS.keys()

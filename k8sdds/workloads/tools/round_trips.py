@@ -20,10 +20,10 @@ def set_metrics(record: Metrics, outputs: TrialOutputs) -> None:
     """Set mean, percentiles and maximum of the logged round trips."""
     timed = outputs.latencies.get(TAG)
     if timed is not None:
-        missing = latencies.unanswered_percent(outputs)
-        latencies.set_percentiles(
-            record, TAG, timed.get_total_count(), histograms.quantities_us(timed), missing
-        )
+        values, missing = histograms.quantities_us(timed), latencies.unanswered_percent(outputs)
+        # Only our own program logs episodes: others print values without their order.
+        episodes = histograms.episodes(outputs.folder, [TAG], values)
+        latencies.set_percentiles(record, TAG, timed.get_total_count(), values, missing, episodes)
 
 
 def incomplete(outputs: TrialOutputs, expected: int) -> str | None:

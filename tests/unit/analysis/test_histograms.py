@@ -108,6 +108,20 @@ def test_a_percentile_needs_ten_values_above_it(count, quantity):
     assert (count >= histograms.needed(quantity)) == (above >= 100_00 * histograms.VALUES_BEYOND)
 
 
+def test_the_subscriber_with_most_episodes_counts(tmp_path):
+    """A stall of the publisher delays the samples of all subscribers: their episodes are not added."""
+    for name, number in (("sub0", 3), ("sub1", 7)):
+        above = HdrHistogram(1, 100_000_000_000, 3)
+        above.record_value(990_000, number)
+        (tmp_path / name).mkdir()
+        line = f"Tag=one_way_episodes,0.000,3.000,1.000,{above.encode().decode()}\n"
+        (tmp_path / name / histograms.LOG).write_text(line)
+    thresholds = {"p99": 990.0, "max": 1_000_000.0}
+    assert histograms.episodes(tmp_path, ["one_way"], thresholds) == {"p99": 7, "max": 0}
+    assert histograms.episodes(tmp_path, ["one_way_realtime"], thresholds) is None
+    assert histograms.by_tag(tmp_path) == {}
+
+
 def test_quantities_of_a_histogram():
     values = HdrHistogram(1, 100_000_000_000, 3)
     for value in range(1, 1001):

@@ -196,6 +196,17 @@ def _participant(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     for histogram in histograms.by_tag(folder).values():
         histograms.quantities_us(histogram)
+    histograms.episodes(folder, ["one_way"], {"p50": 0.0, "p99": 500.0, "p9999": 1e9})
+
+
+def _logs() -> list[bytes]:
+    """Return the recorded logs, with and without a line of episodes."""
+    recorded = _recorded("paced/sub*/latency.hlog")()
+    line = b"Tag=one_way,"
+    return [
+        *recorded,
+        *(log + log[log.index(line) :].replace(line, b"Tag=one_way_episodes,") for log in recorded),
+    ]
 
 
 def _connext(data: bytes, folder: Path) -> None:
@@ -355,7 +366,7 @@ READERS = [
     Reader("transactions", *_tool("tcp-crr"), damage.json_of),
     Reader("wrk", *_tool("http"), damage.bytes_of),
     Reader("ping", *_tool("ping"), damage.bytes_of),
-    Reader("histograms", _recorded("paced/sub*/latency.hlog"), _participant, damage.bytes_of),
+    Reader("histograms", _logs, _participant, damage.bytes_of),
     Reader("logs", corpus("logs"), _connext, damage.bytes_of),
     Reader("credentials", _credential_seeds, _credential, _damaged_credential, prepare=_copy_credentials),
     Reader("kubeconfig", corpus("kubeconfigs"), _file(lambda path: kubeconfig.load(path, None), "k"), damage.bytes_of),
