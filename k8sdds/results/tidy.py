@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.model.axis import compact
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Kind, parsed
+from k8sdds.results.histograms import VALUES_BEYOND
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.files import replacing
@@ -76,9 +78,31 @@ SEARCHES = ("capacity",)
 def best(table: pd.DataFrame) -> pd.DataFrame:
     """Return the last valid attempt of each trial, for use in statistics. Same columns; the index starts at 0.
 
-    Profiled trials and probes of a search are left out.
+    Profiled trials and probes of a search are left out. A percentile that has too few episodes of values above it in
+    one trial is null in all trials of its cell: otherwise, repetitions without a stall would count, and those with
+    one would not.
     """
-    return _last_valid(table[~table["test"].isin(SEARCHES)])
+    trials = _last_valid(table[~table["test"].isin(SEARCHES)])
+    for (cell, metric), why in _few_episodes(trials).items():
+        others = (trials["cell_id"] == cell) & trials[metric].notna()
+        trials.loc[others, metric] = None
+        trials.loc[others, "missing"] = [
+            compact({**json.loads(missing or "{}"), metric: f"in another repetition, {why}"})
+            for missing in trials.loc[others, "missing"]
+        ]
+    return trials
+
+
+def _few_episodes(trials: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """Return the cells and percentiles that a trial with too few episodes has, and the first reason."""
+    found: dict[tuple[str, str], str] = {}
+    counted = trials.loc[trials["tail_episodes"].notna(), ["cell_id", "tail_episodes", "missing"]]
+    for cell, episodes, missing in counted.itertuples(index=False):
+        reasons = json.loads(missing or "{}")
+        for metric, number in json.loads(episodes).items():
+            if number < VALUES_BEYOND and metric in METRICS:
+                found.setdefault((cell, metric), reasons.get(metric, f"{number} episodes above it"))
+    return found
 
 
 def probes(table: pd.DataFrame) -> pd.DataFrame:

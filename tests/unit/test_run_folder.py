@@ -34,6 +34,28 @@ def test_attempts_of_earlier_versions_have_the_sizes_that_were_measured(tmp_path
     assert list(table.message_bytes) == ["auto", "mtu"] and list(table.fragment_bytes) == ["default", "1000"]
 
 
+def test_a_percentile_that_one_repetition_does_not_know_is_unknown_in_all(tmp_path: Path) -> None:
+    """Otherwise those repetitions would count that had no stall."""
+    run = folder(tmp_path)
+    few = {"delay_p99_us": "3 episodes above it, 10 are needed (1500 values)"}
+    for cell, number, known in (("a", 1, True), ("a", 2, False), ("b", 1, True)):
+        run.append_attempt(
+            {
+                "trial_id": f"{cell}-r{number}", "cell_id": cell, "repetition": number, "test": "paced",
+                "valid": True, "attempt": 1, "delay_p90_us": 5.0, "delay_p99_us": 9.0 if known else None,
+                "tail_episodes": {"delay_p90_us": 100, "delay_p99_us": 12 if known else 3},
+                "missing": None if known else few,
+            }
+        )  # fmt: skip
+    trials = tidy.best(tidy.frame(run))
+    assert trials["delay_p99_us"].isna().tolist() == [True, True, False]
+    assert trials["delay_p90_us"].tolist() == [5.0, 5.0, 5.0]
+    assert json.loads(trials["missing"][0]) == {
+        "delay_p99_us": f"in another repetition, {few['delay_p99_us']}"
+    }
+    assert json.loads(trials["missing"][1]) == few and trials["missing"][2] is None
+
+
 def test_an_incomplete_last_line_is_ignored_and_not_continued(tmp_path: Path) -> None:
     run = folder(tmp_path)
     run.append_attempt({"attempt": 1, "reason": "ü"})
