@@ -156,6 +156,7 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
     rows = []
     redefined: dict[str, None] = {}
     unknown: Counter[tuple[str, str]] = Counter()
+    longer = ""
     for key in shared:
         rows_a, rows_b = cells_a[key], cells_b[key]
         used = [*rows_a, *rows_b]
@@ -172,6 +173,7 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
                 rows.append(_row(rows_a[0], key, name, change, match_networks))
             elif why := missing.reason(used, name):
                 unknown[name, why] += 1
+                longer = longer or missing.remedy(used, name)
     if redefined and not rows:
         raise InputError(
             f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
@@ -183,7 +185,7 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
         raise InputError(
             f"{a.name} and {b.name} have no value to compare:"
             f" {'; '.join(f'{name}: {why}' for name, why in unknown)}",
-            "measure longer (k8sdds run --duration), or compare another --quantity",
+            f"{longer} (k8sdds run --duration), or compare another --quantity",
         )
     how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)

@@ -1,19 +1,27 @@
-"""Tell which percentiles are null in a trial because it has too few values, and why."""
+"""Tell which percentiles are null in a trial because too few values are above them, why, and what to do about it."""
 
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import Row
+from k8sdds.results import histograms
 from k8sdds.results.metrics import METRICS
 
 
 def reasons(trial: Row) -> dict[str, str]:
     """Return why percentiles of a trial are null by metric, such as `84 values, 100 are needed`."""
-    missing = trial.get("missing") or {}
-    parsed: dict[str, str] = json.loads(missing) if isinstance(missing, str) else missing
-    return {metric: reason for metric, reason in parsed.items() if metric in METRICS}
+    return {metric: reason for metric, reason in _object(trial, "missing").items() if metric in METRICS}
+
+
+def _object(trial: Row, column: str) -> dict[str, Any]:
+    """Return an object in a trial, which a table has as JSON."""
+    value = trial.get(column) or {}
+    parsed: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
+    return parsed
 
 
 def reason(trials: list[Row], metric: str) -> str:
@@ -21,12 +29,36 @@ def reason(trials: list[Row], metric: str) -> str:
     return next((found for trial in trials if (found := reasons(trial).get(metric, ""))), "")
 
 
+def remedy(trials: list[Row], metric: str) -> str:
+    """Return how much longer trials must be so that a metric is probably known, such as `measure 4 times as long`.
+
+    The number of episodes and the number of values grow in proportion to the measured time.
+    """
+    factors = [_missing_factor(trial, metric) for trial in trials if metric in reasons(trial)]
+    factor = max(factors, default=0)
+    return (
+        f"measure at least {math.ceil(factor)} times as long" if 1 < factor < math.inf else "measure longer"
+    )
+
+
+def _missing_factor(trial: Row, metric: str) -> float:
+    """Return the needed number of episodes or values relative to the number of them in a trial; 0 if it is unknown."""
+    kind, _, quantity = metric.removesuffix("_us").rpartition("_")
+    known = [(histograms.VALUES_BEYOND, _object(trial, "tail_episodes").get(metric))]
+    known += [(histograms.needed(quantity), trial.get(f"{kind}_count"))]
+    return max(
+        (needed / count if count else math.inf for needed, count in known if count is not None), default=0
+    )
+
+
 def by_network(trials: list[Row]) -> list[Row]:
-    """Return `quantity`, network, number of `trials` and the first `reason` of each null percentile."""
+    """Return `quantity`, network, number of `trials`, first `reason` and `remedy` of each null percentile."""
     found: dict[tuple[str, str], Row] = {}
     for trial in trials:
         for metric, why in reasons(trial).items():
             entry = {"quantity": metric, UNIT: trial[UNIT], "trials": 0, "reason": why}
             found.setdefault((metric, trial[UNIT]), entry)["trials"] += 1
+    for (metric, unit), entry in found.items():
+        entry["remedy"] = remedy([trial for trial in trials if trial[UNIT] == unit], metric)
     order = list(METRICS)
     return sorted(found.values(), key=lambda row: order.index(row["quantity"]))

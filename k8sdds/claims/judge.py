@@ -195,14 +195,16 @@ def _verdict(
 
 
 def _too_few_values(parts: list[tuple[int, Part, list[PointData]]]) -> str:
-    """Return which percentile is unknown because trials have too few values; empty if no point lacks one."""
+    """Return which percentile is unknown because trials have too few values or episodes; empty if all are known."""
     for _, part, points in parts:
         for point in points:
             if point.contrast is not None or point.counts:
                 continue
             for quantity in part.quantities:
                 if reason := missing.reason(list(point.rows), quantity):
-                    return f"{METRICS[quantity].title}: {reason}; measure longer"
+                    return (
+                        f"{METRICS[quantity].title}: {reason}; {missing.remedy(list(point.rows), quantity)}"
+                    )
     return ""
 
 

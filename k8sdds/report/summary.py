@@ -128,14 +128,15 @@ def caveats(content: Content) -> list[str]:
 
 
 def _missing(content: Content) -> list[str]:
-    """Name the networks without a headline metric, because their trials timed too few samples."""
+    """Name the networks without a headline metric, because too few values or episodes of their trials are above it."""
     notes = []
     for name in HEADLINES:
         labels = [row[UNIT] for row in missing.by_network(content.best) if row["quantity"] == name]
         if labels:
             notes.append(
                 f"No {METRICS[name].title} of some trials of {formats.join(labels)}: too few samples arrived for"
-                " this percentile. Look at their rate and their loss, or measure longer."
+                " this percentile, or a few stalls decide it. Look at their rate and their loss, or"
+                f" {missing.remedy(content.best, name)}."
             )
     return notes
 

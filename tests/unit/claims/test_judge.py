@@ -199,6 +199,10 @@ def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
         assert reason(tail, *trials).startswith(
             "p99.9 latency: 9000 values, 10000 are needed; measure longer: "
         )
+    counted = [row | {"latency_count": 9000} for row in one[0]]
+    assert "; measure at least 2 times as long: " in reason(tail, counted, one[1])
+    stalls = [row | {"tail_episodes": '{"latency_p999_us": 3}'} for row in counted]
+    assert "; measure at least 4 times as long: " in reason(tail, stalls, one[1])
 
 
 def test_variants_are_never_combined():

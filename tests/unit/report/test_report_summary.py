@@ -214,7 +214,8 @@ def test_networks_without_a_percentile_are_named(tmp_path):
     notes = summary.caveats(content.read(run))
     assert any(note.startswith("No p90 delay of some trials of weavenet: too few samples") for note in notes)
     reason = {"quantity": "delay_p90_us", "network_label": "weavenet", "reason": "88 values, 100 are needed"}
-    assert [entry | {"trials": 0} for entry in report.summarize(run)["missing"]] == [reason | {"trials": 0}]
+    reason |= {"trials": 0, "remedy": "measure longer"}
+    assert [entry | {"trials": 0} for entry in report.summarize(run)["missing"]] == [reason]
     page = html.write(content.read(run), [], run.report / "report.html").read_text()
     assert "p90 delay of weavenet: 88 values, 100 are needed" in page
 
