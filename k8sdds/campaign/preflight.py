@@ -136,8 +136,8 @@ def notes(expansion: Expansion) -> list[str]:
         per_s = workloads.find(cell.test).timed_per_s(cell)
         if per_s and per_s * duration_s < needed:
             notes.append(
-                f"{cell.test} at {cell.rate:g}/s times {per_s * duration_s:.0f} values per trial; the 99th percentile"
-                f" needs {needed}: set duration_s to {math.ceil(needed / per_s)}"
+                f"{cell.test} at {cell.rate:g}/s times {per_s * duration_s:.0f} values per trial at a participant; the"
+                f" 99th percentile needs at least {needed}: set duration_s to {math.ceil(needed / per_s)} or more"
             )
     return list(dict.fromkeys(notes))
 

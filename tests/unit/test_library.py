@@ -200,6 +200,7 @@ def test_a_note_names_the_duration_that_the_99th_percentile_needs() -> None:
     assert preflight.notes(expand(experiments.load("camera-4sub"))) == []
     short = expand(changed(name="camera-4sub", duration_s=3))
     assert preflight.notes(short) == [
-        "paced at 30/s times 360 values per trial; the 99th percentile needs 1000: set duration_s to 9"
+        "paced at 30/s times 90 values per trial at a participant; the 99th percentile needs at least 1000:"
+        " set duration_s to 34 or more"
     ]
     assert preflight.notes(expand(experiments.load("cni-overhead"))) == []
