@@ -68,7 +68,12 @@ def episodes(folder: Path, tags: Sequence[str], thresholds_us: Mapping[str, floa
     if not logged:
         return None
     values = {name: round(threshold * 1000) for name, threshold in thresholds_us.items()}
-    return {name: max(one.get_count_at_value(value) for one in logged) for name, value in values.items()}
+    return {name: max(_count_at(value, one) for one in logged) for name, value in values.items()}
+
+
+def _count_at(value: int, histogram: HdrHistogram) -> int:
+    """Return the count of a value; 0 if it is beyond the range of the histogram."""
+    return int(histogram.get_count_at_value(value)) if value <= histogram.highest_trackable_value else 0
 
 
 def needed(quantity: str) -> int:

@@ -116,7 +116,7 @@ def test_the_subscriber_with_most_episodes_counts(tmp_path):
         (tmp_path / name).mkdir()
         line = f"Tag=one_way_episodes,0.000,3.000,1.000,{above.encode().decode()}\n"
         (tmp_path / name / histograms.LOG).write_text(line)
-    thresholds = {"p99": 990.0, "max": 1_000_000.0}
+    thresholds = {"p99": 990.0, "max": 1_000_000_000.0}
     assert histograms.episodes(tmp_path, ["one_way"], thresholds) == {"p99": 7, "max": 0}
     assert histograms.episodes(tmp_path, ["one_way_realtime"], thresholds) is None
     assert histograms.by_tag(tmp_path) == {}
