@@ -20,8 +20,8 @@ SMALLEST_CHANGE = 0.05
 the smallest overhead of a network that studies report (some 3 %)."""
 FEWEST_STEPS = 20
 """A shorter timeline does not show its own noise."""
-_STRONGEST = 0.95
-"""Largest autocorrelation that is estimated. Beyond it, a timeline has too few independent values for any test."""
+STRONGEST = 0.95
+"""Largest autocorrelation that is estimated. Beyond it, a series has too few independent values for any test."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _explained(first: Sequence[float], second: Sequence[float]) -> float:
 
     half = len(first)
     variance = sum(value * value for value in (*first, *second)) / (2 * half - 2)
-    independent = half / _inflation(autocorrelation(first, second), half)
+    independent = half / inflation(autocorrelation(first, second), half)
     freedom = max(2 * independent - 2, 1)
     quantile = float(special.stdtrit(freedom, 1 - LEVEL / 2))
     return quantile * math.sqrt(2 * variance / independent)
@@ -83,11 +83,14 @@ def autocorrelation(first: Sequence[float], second: Sequence[float]) -> float:
     if not square:
         return 0.0
     products = sum(a * b for part in (first, second) for a, b in pairwise(part))
-    return min(max((half * products / square + 1) / (half - 3), 0.0), _STRONGEST)
+    return min(max((half * products / square + 1) / (half - 3), 0.0), STRONGEST)
 
 
-def _inflation(correlation: float, count: int) -> float:
-    """Return how many times the variance of a mean is that of independent values."""
+def inflation(correlation: float, count: int) -> float:
+    """Return how many times the variance of a mean of `count` values is that of independent values.
+
+    For consecutive values with this correlation, of a first-order process (Bayley, Hammersley, JRSS Suppl. 8(2), 1946).
+    """
     return 1 + 2 * sum((1 - lag / count) * correlation**lag for lag in range(1, count))
 
 
