@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -142,17 +143,28 @@ def _missing(content: Content) -> list[str]:
 
 
 def _delay_methods(content: Content) -> list[str]:
-    """State by which clocks delays were measured, and how far these can differ."""
+    """State by which clocks delays were measured, and by how much these can falsify them."""
     texts = []
     for method, n in Counter(row["delay_method"] for row in content.best if row["delay_method"]).items():
-        errors = [row["clock_error_us"] or 0 for row in content.best if row["delay_method"] == method]
         text = {
             paced.SHARED_CLOCK: "one-way, by a clock that all participants share",
-            paced.SYNCHRONIZED_CLOCKS: f"one-way, by clocks that differ by at most {formats.number(max(errors))} µs",
+            paced.SYNCHRONIZED_CLOCKS: "one-way, by synchronized clocks",
             paced.HALF_ROUND_TRIP: "as half of round trips",
         }.get(method, method)
         texts.append(f"{text} ({formats.count(n, 'trial')})")
-    return [f"Delays were measured {formats.join(texts)}."] if texts else []
+    notes = [f"Delays were measured {formats.join(texts)}."] if texts else []
+    errors_us = [
+        (row["clock_error_us"] or 0, row["delay_p50_us"] or math.inf)
+        for row in content.best
+        if row["delay_method"] == paced.SYNCHRONIZED_CLOCKS
+    ]
+    if errors_us:
+        largest_us, percent = max(errors_us)[0], max(100 * error / median for error, median in errors_us)
+        notes.append(
+            f"Delays by synchronized clocks may be wrong by up to {formats.number(largest_us)} µs ({percent:.2g} % of"
+            " the median delay). This error is the same in all repetitions, so no interval contains it."
+        )
+    return notes
 
 
 def _links_of_tcp(content: Content) -> list[str]:

@@ -34,10 +34,10 @@ TAGS = {
 }
 """Method to the tags of the delays that count."""
 
-CLOCK_ERROR_SHARE = 0.1
+CLOCK_ERROR_SHARE = 0.03
 """Delays between machines are measured one-way if the bound of the error of their clocks is at most this share of the
 median delay. The error is the same in all repetitions, so they do not average it out, and no confidence interval
-contains it. The differences between networks that a study looks for are larger: an overlay adds some 10 % or more."""
+contains it. An overlay adds some 10 %, so the error must be well below that; the report states it."""
 
 
 class PacedOptions(Strict):

@@ -227,4 +227,4 @@ def test_the_state_of_the_clocks_decides_how_delays_are_measured(
     inexact, outputs = trials.run(alpha, beta, 100)
     assert inexact.delay_method == "round trip / 2"
     assert inexact.clock_error_us is not None and inexact.clock_error_us > one_way.clock_error_us
-    assert "(chrony), more than 10% of the median delay" in PACED.warnings(outputs)[0]
+    assert "(chrony), more than 3% of the median delay" in PACED.warnings(outputs)[0]

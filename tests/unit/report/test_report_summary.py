@@ -224,12 +224,13 @@ def test_the_clocks_that_measured_delays_are_stated(tmp_path):
     run = folders.camera(tmp_path / "run")
     items = run.attempts()
     for item, error in zip(items[1:], (20.25, 31.5), strict=False):
-        item |= {"delay_method": "synchronized clocks", "clock_error_us": error}
+        item |= {"delay_method": "synchronized clocks", "clock_error_us": error, "delay_p50_us": 1050.0}
     items[0]["delay_method"] = "round trip / 2"
     (run.path / "trials.jsonl").unlink()
     run.append_attempts(items)
-    (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("Delays"))
-    assert "one-way, by clocks that differ by at most 31.5 µs (2 trials)" in note
+    note, error = (text for text in summary.caveats(content.read(run)) if text.startswith("Delays"))
+    assert "one-way, by synchronized clocks (2 trials)" in note
+    assert "wrong by up to 31.5 µs (3 % of the median delay)" in error and "no interval contains it" in error
     assert "as half of round trips (1 trial)" in note
     assert f"one-way, by a clock that all participants share ({len(items) - 3} trials)" in note
 
