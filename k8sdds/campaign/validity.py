@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Hashable
+
 from k8sdds import middleware, workloads
 from k8sdds.campaign import background, execution
+from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.measurement import OutsideCpu
-from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Participant
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 from k8sdds.system import processes
@@ -17,6 +21,11 @@ MULTICAST_COPIES = 1.5
 
 MULTICAST_SLACK_BYTES = 100_000
 """Multicast of discovery and heartbeats that is not counted as samples."""
+
+ETHERNET_HEADER_BYTES = 14
+
+LOCAL_SLACK_BYTES = 100_000
+"""What a pod may receive from each subscriber on its node, itself included, without the network: discovery."""
 
 CPU_INTERVAL_TOLERANCE = 0.02
 """Fraction by which the interval of CPU times may differ from that of the samples without a warning."""
@@ -185,32 +194,64 @@ def _missing_instances(outputs: TrialOutputs) -> str | None:
 
 
 def _not_on_links(outputs: TrialOutputs) -> str | None:
-    """Check that the links carried at least what was delivered: no shared memory, no shortcut."""
+    """Check that the links carried at least what was delivered, and the network's own links what the pods received.
+
+    No shared memory, no shortcut. Traffic of others adds to the counters, so these are lower bounds.
+    """
     measurement = outputs.measurement
     for participant in outputs.summaries:
-        received = outputs.delivered_bytes(participant)
-        if received is None:
+        delivered = _delivered_bytes(outputs, participant)
+        if delivered is None:
             continue
-        # The links are read before the warm-up and after the end, so the samples of the warm-up count too.
-        delivered = received + (outputs.warmup_bytes(participant) or 0)
         name = participant.name
         on_link = measurement.received_bytes.get(name)
         if on_link is None:
             return f"no-proof: the link of {name}'s node was not read"
         if on_link < delivered:
             return f"not-on-wire: {name} got {delivered} bytes of samples, its node's link only {on_link}"
-        on_network = (measurement.carried_bytes or {}).get(name)
-        if on_network is not None and on_network < delivered:
-            return (
-                f"not-on-network: {name} got {delivered} bytes of samples, the network's links on its node"
-                f" only {on_network}"
-            )
-        if measurement.decrypted_bytes is None:
-            continue
-        decrypted = measurement.decrypted_bytes[name]
-        if decrypted < delivered:
-            return f"not-encrypted: {name} got {delivered} bytes of samples, its tunnels only {decrypted}"
+    for names, arrived in _arrived_bytes(outputs).items():
+        for counters, code, links in (
+            (measurement.carried_bytes, "not-on-network", "the network's links"),
+            (measurement.decrypted_bytes, "not-encrypted", "the tunnels"),
+        ):
+            carried = (counters or {}).get(names[0])
+            if carried is not None and carried < arrived:
+                return f"{code}: {', '.join(names)} got {arrived} bytes, {links} of the node only {carried}"
     return None
+
+
+def _delivered_bytes(outputs: TrialOutputs, participant: Participant) -> int | None:
+    """Return the payload that a participant received between the readings of the links; None if it receives none."""
+    received = outputs.delivered_bytes(participant)
+    # The links are read before the warm-up and after the end, so the samples of the warm-up count too.
+    return None if received is None else received + (outputs.warmup_bytes(participant) or 0)
+
+
+def _arrived_bytes(outputs: TrialOutputs) -> dict[tuple[str, ...], int]:
+    """Return the fewest bytes that crossed the links of each node for its receivers, by their names.
+
+    Unicast packets cross them once for each receiver on the node, multicast packets once. Of packets, only what is
+    in UDP counts: offloads change how often headers are counted, and tunnels do not count those of Ethernet.
+    """
+    cell, measurement = outputs.trial.cell, outputs.measurement
+    headers = ETHERNET_HEADER_BYTES + IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
+    on_node: dict[Hashable, dict[str, int]] = defaultdict(dict)
+    for participant in outputs.summaries:
+        delivered = _delivered_bytes(outputs, participant)
+        if delivered is not None:
+            node = measurement.nodes.get(participant.name, participant.name)
+            on_node[node][participant.name] = delivered
+    arrived = {}
+    for receivers in on_node.values():
+        for name in receivers:
+            outcome = measurement.outcomes[name]
+            seen = (outputs.meters.get(name, {}).get("attempt_interfaces") or {}).get(outcome.interface)
+            if seen and middleware.of(cell):
+                in_udp = seen["rx_bytes"] - headers * seen["rx_packets"]
+                receivers[name] = max(receivers[name], in_udp - LOCAL_SLACK_BYTES * len(receivers))
+        once = max(receivers.values())
+        arrived[tuple(receivers)] = sum(receivers.values()) if cell.transport == "unicast" else once
+    return arrived
 
 
 def _not_on_node(outputs: TrialOutputs) -> str | None:

@@ -179,6 +179,30 @@ def test_samples_did_not_cross_the_interfaces_of_the_network(recording: Recordin
     assert record["link_bytes"]["carried"] == few
 
 
+@pytest.mark.parametrize("recording", ["best-effort", "multicast"], indirect=True)
+def test_unicast_samples_cross_the_network_once_for_each_subscriber_of_a_node(recording: Recording) -> None:
+    measurement = recording.measurement()
+    nodes = {"pub0": ("n1", "n1"), "sub0": ("n2", "n2"), "sub1": ("n2", "n2")}
+    for share, unicast_is_valid in ((2, True), (1.5, False)):
+        carried = {name: round(share * count) for name, count in measurement.received_bytes.items()}
+        record = recording.record(replace(measurement, carried_bytes=carried, nodes=nodes))
+        assert record["valid"] == (unicast_is_valid or recording.trial.cell.transport == "multicast")
+        if not record["valid"]:
+            assert reason(record).startswith("not-on-network: sub0, sub1 got ")
+
+
+@pytest.mark.parametrize("recording", ["paced"], indirect=True)
+@pytest.mark.parametrize(
+    ("carried", "code"), [(900_000, ""), (800_000, "not-on-network: sub0 got 858000 bytes")]
+)
+def test_what_a_pod_received_crossed_the_network(recording: Recording, carried: int, code: str) -> None:
+    """Also what is not payload: of 1,000,000 bytes, 42 of each packet are headers and 100,000 may be local."""
+    recording.meters["sub0"]["attempt_interfaces"]["eth0"] |= {"rx_bytes": 1_000_000, "rx_packets": 1000}
+    measurement = replace(recording.measurement(), carried_bytes={"sub0": carried})
+    assert (recording.record(measurement)["reason"] or "").startswith(code)
+    assert recording.record(measurement)["valid"] == (code == "")
+
+
 def test_warmup_samples_count_as_delivered(recording: Recording) -> None:
     sub1 = json.loads((recording.folder / "sub1" / "stdout").read_text())["k8sdds"]
     enough = (sub1["received"] + sub1["warmup_received"]) * recording.trial.cell.payload_bytes

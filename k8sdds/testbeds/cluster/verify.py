@@ -1,8 +1,8 @@
 """Verify that packets between participants take the path of the network under test.
 
 Before a network is measured, its pods exchange unfragmented packets of MTU size and, if needed, multicast.
-The link counters of the nodes must show that these packets took the network's path. Each trial is checked by
-the same counters.
+The link counters of the nodes must show that these packets took the network's path. In each trial, the same counters
+must have grown by at least the bytes that arrived at the subscribers (`campaign.validity`).
 """
 
 from __future__ import annotations
