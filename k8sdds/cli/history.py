@@ -39,8 +39,8 @@ def history(
 ) -> None:
     """Find the runs since which a metric of a repeated experiment is different.
 
-    Requires at least 13 run folders. A history without changes shows one with a probability of 1 %, over all its
-    metrics. --output also writes JUnit XML and OpenMetrics.
+    Requires at least 13 run folders. A history without changes shows one with a probability of about 1 %, over all
+    its metrics. --output also writes JUnit XML and OpenMetrics.
     """
     from k8sdds.analysis import fail_condition
     from k8sdds.analysis import history as analysis

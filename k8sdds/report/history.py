@@ -90,9 +90,9 @@ def _lead(every: Sequence[Row], runs: Sequence[Run]) -> list[str]:
 
 def _notes() -> list[str]:
     return [
-        "A change is shown if fewer than 1 % of random orders of the runs divide any metric of this history as clearly."
-        " A history without changes therefore shows one with a probability of 1 %, provided that its runs are"
-        " independent: a slow drift is a change.",
+        "A change is shown if at most 1 % of random orders of the runs divide any metric of this history as clearly,"
+        " also given how much runs that follow each other are alike between the changes. A history without changes"
+        " therefore shows one with a probability of about 1 %, or more if the correlation of such runs is above 0.3.",
         "Change: geometric mean since the change relative to the runs between the change before and this one.",
     ]
 
