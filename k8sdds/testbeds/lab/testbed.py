@@ -12,6 +12,7 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,6 @@ class Lab:
         self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
         self._fingerprints: dict[NetworkMode, Fingerprint] = {}
         self._policy_proofs: dict[LabNetworkKey, str] = {}
-        self._separate_interrupts = facts.separate_interrupts()
         self._record = records.LabRecord(
             name=campaign,
             kind="campaign",
@@ -89,6 +89,11 @@ class Lab:
             experiment=experiment,
             created_at=utc_now(),
         )
+
+    @cached_property
+    def _separate_interrupts(self) -> bool | None:
+        """Whether the kernel leaves the time of interrupts out of that of processes; None: unknown."""
+        return facts.separate_interrupts()
 
     def __enter__(self) -> Lab:
         return self
