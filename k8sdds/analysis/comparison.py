@@ -18,6 +18,7 @@ from k8sdds.analysis import capacities, missing, overhead, tests
 from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
 from k8sdds.analysis.network_software import network_software
 from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.analysis.tests import Contrast
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
@@ -55,6 +56,8 @@ class Side:
     """The label of the network, if the side is a single network of the folder."""
     capacities: Sequence[Row] = ()
     """What its capacity searches found, as rows from `capacities.table`."""
+    confidence: float = CONFIDENCE
+    """Level of its t intervals (`statistics.confidence_of`)."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Comparison:
     """Capacities of both sides, as rows from `capacities.changes`."""
     software: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
     """By network: the components of its software, each in A and B; None: this side does not have or name it."""
+    confidence: float = CONFIDENCE
+    """Level of the t intervals: the higher one of both sides."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,8 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
     unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
     few = tuple({"quantity": name, "reason": why, "cells": cells} for (name, why), cells in unknown.items())
     software = _software(a, b, match_networks)
-    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few, searched, software)
+    confidence = max(a.confidence, b.confidence)
+    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few, searched, software, confidence)
 
 
 def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
@@ -269,6 +275,7 @@ def _change(
 ) -> _Change | None:
     logs_a, rounding_a = _logs(a, rows_a, metric, relative)
     logs_b, rounding_b = _logs(b, rows_b, metric, relative)
+    confidence = max(a.confidence, b.confidence)
     if not logs_a or not logs_b:
         return None
     if pairs:
@@ -276,10 +283,10 @@ def _change(
         if not shared:
             return None
         differences = [logs_b[repetition] - logs_a[repetition] for repetition in shared]
-        contrast = tests.one_sample(differences, math.hypot(rounding_a, rounding_b))
+        contrast = tests.one_sample(differences, math.hypot(rounding_a, rounding_b), confidence)
     else:
         values_b, values_a = list(logs_b.values()), list(logs_a.values())
-        contrast = tests.independent_logs(values_b, values_a, (rounding_b, rounding_a))
+        contrast = tests.independent_logs(values_b, values_a, (rounding_b, rounding_a), confidence)
     level_a, level_b = tests.one_sample(list(logs_a.values())), tests.one_sample(list(logs_b.values()))
     return _Change(contrast, level_a, level_b, len(logs_a), len(logs_b))
 

@@ -8,9 +8,10 @@ Student's t distribution with n-1 degrees of freedom. With n = 1 there is no int
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 CONFIDENCE = 0.95
 STOPPED_CONFIDENCE = 0.98
@@ -21,6 +22,11 @@ of the campaigns, and those at 95 % only in 90 % (benchmarks/precision.py; why: 
 sequential estimation", Math. Proc. Camb. Phil. Soc. 48(4), 1952).
 """
 POWER = 0.80
+
+
+def confidence_of(campaign: Mapping[str, Any]) -> float:
+    """Return the level of the t intervals of a campaign, from its campaign.json."""
+    return CONFIDENCE if campaign.get("precision_percent") is None else STOPPED_CONFIDENCE
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ def _side(text: str) -> Side:
     from k8sdds.analysis import capacities, overhead
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.conditions import UNIT
+    from k8sdds.analysis.statistics import confidence_of
     from k8sdds.results import tidy
     from k8sdds.results.run_folder import RunFolder
     from k8sdds.system.yaml_text import nearest
@@ -110,4 +111,5 @@ def _side(text: str) -> Side:
             raise InputError(f"{folder} has no network {label!r}{nearest(label, labels)}")
     baseline = run.campaign.get("baseline") or ("host" if "host" in labels else None)
     found = capacities.table(searches, baseline)
-    return Side(text, str(run.path.resolve()), rows, baseline, label or None, found)
+    confidence = confidence_of(run.campaign)
+    return Side(text, str(run.path.resolve()), rows, baseline, label or None, found, confidence)

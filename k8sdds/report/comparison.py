@@ -13,6 +13,7 @@ from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
 from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.report import export, formats
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
@@ -229,6 +230,11 @@ def _notes(comparison: Comparison) -> list[str]:
         f"{comparison.how}. p: after Holm's correction over all rows of all pairs; significant at 5 %.",
         "Detectable: the true difference that is detected with 80 % power at the strictest of these levels.",
     ]
+    if comparison.confidence != CONFIDENCE:
+        notes.append(
+            "A campaign ended when its intervals were narrow (--precision): the intervals here are computed at"
+            f" {100 * comparison.confidence:.0f} %, so that they hold in 95 % of such comparisons, and p is as strict."
+        )
     for name, (value_a, value_b) in comparison.differing.items():
         values = " and ".join(_value(name, value) for value in (value_a, value_b))
         notes.append(f"A and B differ in {name.replace('_', ' ')}: {values}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import capacities, conditions, contrast, limit, overhead, protection
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE
+from k8sdds.analysis.statistics import confidence_of
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group, test_of
 from k8sdds.results import shared_kernels, tidy
@@ -249,9 +249,10 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     labels = list(dict.fromkeys([*run.networks, *table[UNIT]]))
     baseline = campaign.get("baseline") or ("host" if "host" in labels else None)
     labels.sort(key=lambda label: label != baseline)
-    stopped = campaign.get("precision_percent") is not None
-    confidence = STOPPED_CONFIDENCE if stopped else CONFIDENCE
-    tasks = [partial(overhead.levels, best), partial(overhead.overheads, best, baseline, confidence)]
+    tasks = [
+        partial(overhead.levels, best),
+        partial(overhead.overheads, best, baseline, confidence_of(campaign)),
+    ]
     levels, overheads = parallel.run(tasks) if len(best) >= _MANY_TRIALS else [task() for task in tasks]
     return Content(
         run, campaign, table, best, levels, overheads, baseline, labels,
