@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from k8sdds import workloads
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.statistics import CONFIDENCE, confidence_of
 from k8sdds.analysis.tests import Contrast, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
 from k8sdds.model.trial import Cell
@@ -41,6 +42,8 @@ class Source:
     rows: list[Row]
     """One valid attempt of each trial."""
     facts: dict[str, Any] = field(default_factory=dict)
+    confidence: float = CONFIDENCE
+    """Level of its t intervals (`statistics.confidence_of`)."""
 
     @property
     def imported(self) -> bool:
@@ -53,7 +56,8 @@ class Source:
         testbed = run.campaign.get("testbed")
         facts = testbed.get("facts") if isinstance(testbed, dict) else None
         rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
-        return cls(run.path.resolve().name, rows, facts if isinstance(facts, dict) else {})
+        facts = facts if isinstance(facts, dict) else {}
+        return cls(run.path.resolve().name, rows, facts, confidence_of(run.campaign))
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,18 @@ class PointData:
     counts: tuple[float, ...] = ()
     """The values of an exact quantity."""
     logs: dict[int, float] = field(default_factory=dict)
-    """Natural logarithm of the ratio, by repetition."""
+    """Natural logarithm of the ratio, by repetition; of several runs, by run."""
     rows: tuple[Row, ...] = ()
     rounding: float = 0.0
     """Standard deviation of the logarithms that rounding alone causes."""
+    confidence: float = CONFIDENCE
+    """Level of the t interval of these logarithms."""
+    runs: int = 1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an estimate or a count."""
+        return self.contrast is not None or bool(self.counts)
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,8 @@ class TestedPoint:
     """Whether its trials include a network that the lab models but does not run."""
     is_level: bool = False
     """Whether the claim is about a level instead of a ratio."""
+    runs: int = 1
+    """Number of run folders. With several, `contrast.n` is this number."""
 
 
 def points(part: Part, source: Source) -> dict[Variant, list[PointData]]:
@@ -101,7 +115,7 @@ def points(part: Part, source: Source) -> dict[Variant, list[PointData]]:
         rows[_variant(part, row)].append(row)
     return {
         variant: [
-            _point(part, values, point_selectors, variant_rows)
+            _point(part, values, point_selectors, variant_rows, source.confidence)
             for values, point_selectors in zip(part.points, selectors, strict=True)
         ]
         for variant, variant_rows in rows.items()
@@ -133,7 +147,9 @@ def _complete(selector: Selector) -> Selector:
     return {key: value for key, value in selector.items() if key not in named}
 
 
-def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[Row]) -> PointData:
+def _point(
+    part: Part, values: Selector, selectors: list[Selector], rows: list[Row], confidence: float
+) -> PointData:
     groups = [_matching(rows, selector) for selector in selectors]
     used = tuple(row for group in groups for row in group)
     if part.exact:
@@ -150,8 +166,41 @@ def _point(part: Part, values: Selector, selectors: list[Selector], rows: list[R
         for repetition in sorted(shared)
     }
     rounding = math.hypot(*(overhead.rounding(group, quantity) for group, quantity in terms))
-    contrast = one_sample(list(logs.values()), rounding) if logs else None
-    return PointData(values, contrast, (), logs, used, rounding)
+    contrast = one_sample(list(logs.values()), rounding, confidence) if logs else None
+    return PointData(values, contrast, (), logs, used, rounding, confidence)
+
+
+def pooled(part: Part, runs: Sequence[list[PointData]]) -> list[PointData]:
+    """Combine what several run folders have measured for the points of a part.
+
+    Each run counts as one value, as a repetition does within a run: runs differ in more than their trials do (days,
+    machines), so only several runs show how much. The t test on these values holds whatever the numbers of repetitions
+    and spreads of the runs and the difference between them, while Fisher's and Stouffer's combinations of p values
+    assume that runs do not differ, and Bonferroni's also loses the power of many runs.
+
+    Source: Ibragimov, Müller, "t-statistic based correlation and heterogeneity robust inference", J. Business &
+    Economic Statistics 28(4), 2010.
+    """
+    if part.over == "mean":
+        # The mean requires runs that have all of its points.
+        runs = [run for run in runs if all(point.is_known for point in run)] or runs[:1]
+    return [_pooled(points) for points in zip(*runs, strict=True)]
+
+
+def _pooled(points: Sequence[PointData]) -> PointData:
+    known = [point for point in points if point.is_known] or points[:1]
+    if len(known) == 1:
+        return known[0]
+    logs = {run: point.contrast.log for run, point in enumerate(known) if point.contrast}
+    return PointData(
+        known[0].values,
+        one_sample(list(logs.values()), rounding := max(point.rounding for point in known)) if logs else None,
+        tuple(count for point in known for count in point.counts),
+        logs,
+        tuple(row for point in known for row in point.rows),
+        rounding,
+        runs=len(known),
+    )
 
 
 def mean_of(points: list[PointData]) -> Contrast | None:
@@ -162,7 +211,7 @@ def mean_of(points: list[PointData]) -> Contrast | None:
             logs[repetition].append(value)
     complete = [math.fsum(values) / len(values) for values in logs.values() if len(values) == len(points)]
     rounding = math.hypot(*(point.rounding for point in points)) / len(points)
-    return one_sample(complete, rounding) if complete else None
+    return one_sample(complete, rounding, points[0].confidence) if complete else None
 
 
 def _matching(rows: list[Row], selector: Selector) -> list[Row]:

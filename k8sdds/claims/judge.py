@@ -5,13 +5,17 @@ contradicted   for at least one part, the test shows that the ratio lies outside
 consistent with the model   supported, but only by a model of the network, or true by construction
 not enough data             the tests are inconclusive, or trials are missing
 not testable here           this testbed, engine or link cannot test the claim
+
+Run folders with the same variant of the conditions are tested together (`evidence.pooled`), and several variants each
+at a part of the level, so that the rate of false verdicts does not grow with the number of either.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds.analysis import missing
@@ -43,18 +47,25 @@ _DECIDED = (SUPPORTED, CONTRADICTED, CONSISTENT)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of one variant of one run folder on a claim."""
+    """The verdict of one variant on a claim, from one run folder or from several together."""
 
     source: str
     imported: bool
     verdict: str
     reason: str
     points: list[TestedPoint] = field(default_factory=list)
+    alone: tuple[Verdict, ...] = ()
+    """The verdict of each run folder, if there are several."""
 
     @property
     def gaps(self) -> int:
         """Number of points without data."""
         return sum(1 for point in self.points if point.contrast is None and not point.counts)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the data suffices for a statistical test."""
+        return any(point.p_inside is not None for point in self.points)
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,13 @@ class ClaimResult:
     verdicts: list[Verdict]
     verdict: str
     reason: str
+    overall: Mapping[bool, str] = field(default_factory=dict)
+    """The verdict of all imported data (True) and of all measured data (False), if there is any."""
+
+    @property
+    def tested(self) -> bool:
+        """Whether the verdict comes from a statistical test, or would if it was decided."""
+        return self.verdict != NOT_TESTABLE and any(verdict.tested for verdict in self.verdicts)
 
     def best(self, imported: bool) -> Verdict | None:
         """Return the most decisive verdict of imported or measured data; of equal ones, the one with fewer gaps."""
@@ -93,7 +111,8 @@ def judge(
     Returns:
         The results, in the order of the claims file.
     """
-    sources = [Source.read(run) for run in runs]
+    # The same folder twice would count as two runs that do not differ.
+    sources = [Source.read(run) for run in {run.path.resolve(): run for run in runs}.values()]
     selected = [claim for claim in claims.claims if not only or claim.id in only]
     return [
         judge_claim(claim, sources, claims.level, (obstacles or {}).get(claim.id, "")) for claim in selected
@@ -111,16 +130,21 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float, obstacle:
     """
     if not claim.parts:
         return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
-    verdicts = [verdict for source in sources for verdict in _verdicts(claim, source, level)]
-    measured = [verdict for verdict in verdicts if not verdict.imported]
-    imported = [verdict for verdict in verdicts if verdict.imported]
-    for group in (measured, imported):
-        verdict, reason = _combine(group) if group else (NOT_TESTABLE, "")
+    variants = _variants(claim, sources)
+    verdicts: list[Verdict] = []
+    overall: dict[bool, tuple[str, str]] = {}
+    for imported in (False, True):
+        group = [variant for variant in variants if variant.imported == imported]
+        if group:
+            found = [_verdict(claim, variant, level) for variant in group]
+            verdicts += found
+            overall[imported] = _combine(claim, group, found, level)
+    if overall:
         # Imported data may decide what this testbed cannot.
-        if verdict != NOT_TESTABLE or (group and group is measured and not imported):
-            return ClaimResult(claim, verdicts, verdict, reason)
-    if verdicts:
-        return ClaimResult(claim, verdicts, *_combine(verdicts))
+        decisive = [result for result in overall.values() if result[0] != NOT_TESTABLE]
+        verdict, reason = (decisive or list(overall.values()))[0]
+        by_kind = {imported: found for imported, (found, _) in overall.items()}
+        return ClaimResult(claim, verdicts, verdict, reason, by_kind)
     if obstacle:
         return ClaimResult(claim, [], NOT_TESTABLE, obstacle)
     if claim.lab == "no" and sources:
@@ -129,54 +153,152 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float, obstacle:
     return ClaimResult(claim, [], NOT_ENOUGH, reason)
 
 
-def _combine(verdicts: list[Verdict]) -> tuple[str, str]:
-    """Combine verdicts into one verdict and its reason. The result is undecided if they disagree."""
+def _combine(
+    claim: Claim, variants: Sequence[_Variant], verdicts: Sequence[Verdict], level: float
+) -> tuple[str, str]:
+    """Combine the verdicts of variants into one and its reason. The result is undecided if they disagree.
+
+    One variant is enough to decide, so each is tested at level/n (Bonferroni). Variants with all points of the claim
+    decide it if there are any: otherwise, a run that happens to contain one of the points would cost the others power.
+    """
+    if reason := _disagreement(verdicts):
+        return NOT_ENOUGH, reason
+    pairs = zip(variants, verdicts, strict=True)
+    able = [(variant, verdict) for variant, verdict in pairs if verdict.tested and not variant.obstacle]
+    able = [pair for pair in able if pair[0].complete] or able
+    if len(able) < 2:
+        first = _most_decisive([verdict for _, verdict in able] or verdicts)
+        return first.verdict, first.reason
+    strict = level / len(able)
+    first = _most_decisive(
+        [
+            _verdict(claim, variant, strict) if verdict.verdict in _DECIDED else verdict
+            for variant, verdict in able
+        ]
+    )
+    note = f"one of {len(able)} variants, each tested at {100 * strict:.2g} %"
+    return first.verdict, f"{first.source}: {first.reason}; {note}"
+
+
+def _most_decisive(verdicts: Sequence[Verdict]) -> Verdict:
+    return min(verdicts, key=lambda verdict: VERDICTS.index(verdict.verdict))
+
+
+def _disagreement(verdicts: Sequence[Verdict]) -> str:
+    """Return which verdicts disagree; empty if none do."""
     decided = [verdict for verdict in verdicts if verdict.verdict in _DECIDED]
     kinds = {verdict.verdict for verdict in decided}
-    if CONTRADICTED in kinds and len(kinds) > 1:
-        summary = "; ".join(f"{verdict.source}: {verdict.verdict}" for verdict in decided)
-        return NOT_ENOUGH, f"the runs disagree: {summary}"
-    first = min(verdicts, key=lambda verdict: VERDICTS.index(verdict.verdict))
-    return first.verdict, first.reason
+    if CONTRADICTED not in kinds or len(kinds) == 1:
+        return ""
+    return "the runs disagree: " + "; ".join(f"{verdict.source}: {verdict.verdict}" for verdict in decided)
 
 
-# -- one variant of one run folder ---------------------------------------------------------------------------
+# -- the data of a variant -----------------------------------------------------------------------------------
+
+PartData = tuple[int, Part, list[PointData]]
+"""The number of a part, the part, and the data of its points."""
 
 
-def _verdicts(claim: Claim, source: Source, level: float) -> list[Verdict]:
-    by_part = [evidence.points(part, source) for part in claim.parts]
-    variants = list(dict.fromkeys(variant for points in by_part for variant in points))
-    verdicts = []
-    for variant in sorted(variants, key=lambda variant: json.dumps(variant, default=str)):
-        parts = [
-            (number, part, points[variant])
-            for number, (part, points) in enumerate(zip(claim.parts, by_part, strict=True))
-            if variant in points
+@dataclass(frozen=True)
+class _Run:
+    """The data of one variant of one run folder."""
+
+    name: str
+    parts: list[PartData]
+    versions: str
+    """A note if PerfTest's version changed within a repetition."""
+
+    def complete(self, claim: Claim) -> bool:
+        """Return whether all points of the claim have data."""
+        return len(self.parts) == len(claim.parts) and all(
+            p.is_known for _, _, points in self.parts for p in points
+        )
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """The run folders of one testbed that have the same variant of a claim, and as much of it."""
+
+    runs: list[_Run]
+    imported: bool
+    complete: bool
+    obstacle: str
+    description: str
+
+    @property
+    def name(self) -> str:
+        if len(self.runs) == 1:
+            return self.runs[0].name
+        return ", ".join(filter(None, [f"{len(self.runs)} runs", self.description]))
+
+    def parts(self) -> list[PartData]:
+        """Return the data of all runs together."""
+        if len(self.runs) == 1:
+            return self.runs[0].parts
+        by_part: dict[int, tuple[Part, list[list[PointData]]]] = {}
+        for run in self.runs:
+            for number, part, points in run.parts:
+                by_part.setdefault(number, (part, []))[1].append(points)
+        return [
+            (number, part, evidence.pooled(part, runs)) for number, (part, runs) in sorted(by_part.items())
         ]
-        known = any(point.contrast or point.counts for _, _, points in parts for point in points)
-        if not known and not _too_few_values(parts):
-            continue
-        name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
-        verdict, reason, tested = _verdict(claim, parts, source, level)
-        reason += mixed_versions([point for _, _, points in parts for point in points])
-        verdicts.append(Verdict(name, source.imported, verdict, reason, tested))
-    return verdicts
+
+    def alone(self) -> list[_Variant]:
+        """Return each run, if there are several."""
+        return [replace(self, runs=[run]) for run in self.runs] if len(self.runs) > 1 else []
 
 
-def _verdict(
-    claim: Claim, parts: list[tuple[int, Part, list[PointData]]], source: Source, level: float
-) -> tuple[str, str, list[TestedPoint]]:
+def _variants(claim: Claim, sources: Sequence[Source]) -> list[_Variant]:
+    groups: dict[tuple[Any, ...], list[_Run]] = defaultdict(list)
+    for source in sources:
+        by_part = [evidence.points(part, source) for part in claim.parts]
+        variants = list(dict.fromkeys(variant for points in by_part for variant in points))
+        for variant in sorted(variants, key=lambda variant: json.dumps(variant, default=str)):
+            parts = [
+                (number, part, points[variant])
+                for number, (part, points) in enumerate(zip(claim.parts, by_part, strict=True))
+                if variant in points
+            ]
+            data = [point for _, _, points in parts for point in points]
+            if not any(point.is_known for point in data) and not _too_few_values(parts):
+                continue
+            name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
+            run = _Run(name, parts, mixed_versions(data))
+            rows = [row for point in data for row in point.rows]
+            testbed = "imported" if source.imported else rows[0]["testbed"]
+            groups[testbed, run.complete(claim), _obstacle(claim, rows, source), variant].append(run)
+    known = list(dict.fromkeys(variant for *_, variant in groups))
+    return [
+        _Variant(runs, testbed == "imported", complete, obstacle, evidence.describe(variant, known))
+        for (testbed, complete, obstacle, variant), runs in groups.items()
+    ]
+
+
+# -- one variant ---------------------------------------------------------------------------------------------
+
+
+def _verdict(claim: Claim, variant: _Variant, level: float) -> Verdict:
+    """Judge a variant with all its runs together. The result is undecided if single runs disagree."""
+    alone = tuple(_verdict(claim, run, level) for run in variant.alone())
+    verdict, reason, tested = _judged(claim, variant, level)
+    if disagreement := _disagreement(alone):
+        verdict, reason = NOT_ENOUGH, disagreement
+    reason += "".join(dict.fromkeys(run.versions for run in variant.runs))
+    return Verdict(variant.name, variant.imported, verdict, reason, tested, alone)
+
+
+def _judged(claim: Claim, variant: _Variant, level: float) -> tuple[str, str, list[TestedPoint]]:
+    parts = variant.parts()
     tested = [point for number, part, points in parts for point in _test(number, part, points)]
     rows = [row for _, _, points in parts for point in points for row in point.rows]
-    obstacle = _obstacle(claim, rows, source)
-    if obstacle:
-        return NOT_TESTABLE, obstacle, tested
+    if variant.obstacle:
+        return NOT_TESTABLE, variant.obstacle, tested
     incomplete = len(parts) < len(claim.parts) or any(
         point.contrast is None and not point.counts for point in tested
     )
     outside = _outside(claim, tested, level, with_modeled=False)
     if outside is not None:
-        return (*_contradiction(claim, outside, source), tested)
+        return (*_contradiction(claim, outside, variant.imported), tested)
     outside = _outside(claim, tested, level, with_modeled=True)
     if outside is not None:
         disagrees = f"the lab's model of {modeled_networks(rows)} does not agree ({describe_point(outside)})"
@@ -188,17 +310,17 @@ def _verdict(
     if undecided is not None:
         return NOT_ENOUGH, undecided_reason(undecided), tested
     test = test_name(claim.parts[0])
-    if source.imported or not _only_a_model(claim, rows):
+    if variant.imported or not _only_a_model(claim, rows):
         return SUPPORTED, f"{test}, {sample_size(tested)}", tested
     because = claim.because if claim.lab == "model" else f"the lab models {modeled_networks(rows)}"
     return CONSISTENT, f"{test}, {sample_size(tested)}; {because}", tested
 
 
-def _too_few_values(parts: list[tuple[int, Part, list[PointData]]]) -> str:
+def _too_few_values(parts: Sequence[PartData]) -> str:
     """Return which percentile is unknown because trials have too few values or episodes; empty if all are known."""
     for _, part, points in parts:
         for point in points:
-            if point.contrast is not None or point.counts:
+            if point.is_known:
                 continue
             for quantity in part.quantities:
                 if reason := missing.reason(list(point.rows), quantity):
@@ -208,8 +330,8 @@ def _too_few_values(parts: list[tuple[int, Part, list[PointData]]]) -> str:
     return ""
 
 
-def _contradiction(claim: Claim, point: TestedPoint, source: Source) -> tuple[str, str]:
-    if claim.lab == "model" and not source.imported:
+def _contradiction(claim: Claim, point: TestedPoint, imported: bool) -> tuple[str, str]:
+    if claim.lab == "model" and not imported:
         return (
             NOT_TESTABLE,
             f"the lab does not agree ({describe_point(point)}), but cannot decide: {claim.because}",
@@ -250,7 +372,8 @@ def _test(number: int, part: Part, points: list[PointData]) -> list[TestedPoint]
     if part.over == "mean":
         modeled = any(_is_modeled(point) for point in points)
         values = {"mean of points": len(points)}
-        return [_tested(number, part, values, part.region(0), None, evidence.mean_of(points), modeled)]
+        mean = evidence.mean_of(points)
+        return [_tested(number, part, values, part.region(0), None, mean, modeled, points[0].runs)]
     tested = []
     for index, point in enumerate(points):
         region = part.region(index)
@@ -261,7 +384,9 @@ def _test(number: int, part: Part, points: list[PointData]) -> list[TestedPoint]
                 TestedPoint(number, point.values, region, published, None, point.counts, modeled=modeled)
             )
         else:
-            tested.append(_tested(number, part, point.values, region, published, point.contrast, modeled))
+            tested.append(
+                _tested(number, part, point.values, region, published, point.contrast, modeled, point.runs)
+            )
     return tested
 
 
@@ -273,11 +398,14 @@ def _tested(
     published: float | None,
     contrast: Contrast | None,
     modeled: bool,
+    runs: int,
 ) -> TestedPoint:
     inside = p_inside(contrast, *region) if contrast else None
     outside = p_outside(contrast, *region) if contrast else None
     is_level = part.to is None
-    return TestedPoint(number, values, region, published, contrast, (), inside, outside, modeled, is_level)
+    return TestedPoint(
+        number, values, region, published, contrast, (), inside, outside, modeled, is_level, runs
+    )
 
 
 def _is_modeled(point: PointData) -> bool:

@@ -32,9 +32,7 @@ def undecided_reason(point: TestedPoint) -> str:
         return f"{_values(point)}: one repetition gives no confidence interval"
     if not point.contrast.testable:
         return f"{_values(point)}: all repetitions have the same result, so their variance is unknown"
-    return (
-        f"{describe_point(point)}: not shown (p = {point.p_inside:.2g}), nor refuted; n = {point.contrast.n}"
-    )
+    return f"{describe_point(point)}: not shown (p = {point.p_inside:.2g}), nor refuted; {_sizes([point])}"
 
 
 def describe_point(point: TestedPoint) -> str:
@@ -75,11 +73,21 @@ def describe_value(key: str, value: Any) -> str:
 
 
 def sample_size(tested: Sequence[TestedPoint]) -> str:
-    """Return the number of points and repetitions as text: `5 points, n = 3`."""
-    ns = sorted({point.contrast.n if point.contrast else len(point.counts) for point in tested})
+    """Return the number of points, and of repetitions or runs, as text: `5 points, n = 3`."""
     points = "1 point" if len(tested) == 1 else f"{len(tested)} points"
-    span = "" if not ns else str(ns[0]) if len(ns) == 1 else f"{ns[0]} to {ns[-1]}"
-    return f"{points}, n = {span}"
+    return f"{points}, {_sizes(tested)}"
+
+
+def _sizes(tested: Sequence[TestedPoint]) -> str:
+    """Return the number of repetitions, or of runs, as text: `n = 3`, `n = 3 to 5`, `n = 2 runs`."""
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for point in tested:
+        n = point.contrast.n if point.contrast else len(point.counts)
+        sizes[" runs" if point.contrast and point.runs > 1 else ""].add(n)
+    spans = (
+        f"{min(ns)}{unit}" if len(ns) == 1 else f"{min(ns)} to {max(ns)}{unit}" for unit, ns in sizes.items()
+    )
+    return "n = " + " and ".join(spans)
 
 
 def modeled_networks(rows: Sequence[dict[str, Any]]) -> str:

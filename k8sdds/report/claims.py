@@ -23,7 +23,10 @@ COLUMNS = (
     "quantity", "point", "claimed_ratio_low", "claimed_ratio_high", "published", "ratio", "ratio_low",
     "ratio_high", "n", "p_inside", "p_outside", "counts",
 )  # fmt: skip
-"""Columns of claims.csv: one row per claim, source and point; ratios with their 95 % intervals."""
+"""Columns of claims.csv: one row per claim, source and point; ratios with their 95 % intervals.
+
+Several run folders together are a source, as is each of them. `n` is then the number of runs.
+"""
 
 
 def rows(judged: list[ClaimResult]) -> list[dict[str, Any]]:
@@ -32,7 +35,8 @@ def rows(judged: list[ClaimResult]) -> list[dict[str, Any]]:
     for claim in judged:
         base = {"claim": claim.claim.id, "paper": claim.claim.paper, "verdict": claim.verdict,
                 "reason": claim.reason}  # fmt: skip
-        points = [(verdict, tested) for verdict in claim.verdicts for tested in verdict.points]
+        sources = [source for verdict in claim.verdicts for source in (verdict, *verdict.alone)]
+        points = [(verdict, tested) for verdict in sources for tested in verdict.points]
         result += [base | _row(claim, verdict, tested) for verdict, tested in points] or [base]
     return [{name: row.get(name) for name in COLUMNS} for row in result]
 
@@ -61,13 +65,13 @@ def data(claims: Claims, judged: list[ClaimResult]) -> dict[str, Any]:
         "source": claims.source,
         "level": claims.level,
         "verdicts": {verdict: [j.claim.id for j in judged if j.verdict == verdict] for verdict in VERDICTS},
+        "tested": _tested(judged), "supported_by_chance": claims.level * _tested(judged),
         "judged": [
             {
                 "id": claim.claim.id, "claim": claim.claim.claim, "paper": claim.claim.paper,
                 "note": claim.claim.note, "verdict": claim.verdict, "reason": claim.reason,
                 "command": claim.claim.command, "minutes": claim.claim.minutes,
-                "imported": (imported := claim.best(True)) and imported.verdict,
-                "ours": (measured := claim.best(False)) and measured.verdict,
+                "imported": claim.overall.get(True), "ours": claim.overall.get(False),
             }
             for claim in judged
         ],
@@ -95,6 +99,7 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
         )  # fmt: skip
     console.print(table)
     console.print(summary(judged))
+    console.print(chance(claims, judged))
     console.print(
         f"Values are listed by payload, with 95 % intervals. Tests are at the {100 * claims.level:g} % level;"
         " see docs/reference/claims.md.",
@@ -106,6 +111,17 @@ def summary(judged: list[ClaimResult]) -> str:
     """Return the number of claims per verdict: `3 supported, 1 contradicted, …`."""
     counts = Counter(claim.verdict for claim in judged)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
+def chance(claims: Claims, judged: list[ClaimResult]) -> str:
+    """Return how many claims were tested, and how many of so many would be supported if none was true."""
+    tested = _tested(judged)
+    by_chance = claims.level * tested
+    return f"{formats.count(tested, 'claim')} tested; if none was true, chance would support {by_chance:.2g}"
+
+
+def _tested(judged: list[ClaimResult]) -> int:
+    return sum(claim.tested for claim in judged)
 
 
 def _published(judged: ClaimResult) -> str:
@@ -179,12 +195,14 @@ def write(claims: Claims, judged: list[ClaimResult], folder: Path) -> list[Path]
         "title": f"{claims.name}: judged claims",
         "heading": claims.title or claims.name,
         "sub": claims.source,
-        "lead": [summary(judged) + "."],
+        "lead": [summary(judged) + ".", chance(claims, judged) + "."],
         "tables": [table],
         "notes": [
             f"Every verdict is the result of tests at the {100 * claims.level:g} % level: one-sided t tests"
             " on log ratios, two for equivalence. A contradiction must remain significant after Holm's"
             " correction over all points.",
+            "Several runs are tested together: their estimates are the values of the t test. Of several variants of the"
+            " conditions, each must pass its test at the level divided by their number.",
             "Numbers are published overheads or ratios by payload, and the results with 95 % intervals.",
             "If the lab only models a network, the best possible verdict is “consistent with the model”.",
         ],

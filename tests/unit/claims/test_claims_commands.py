@@ -83,6 +83,52 @@ def test_claims_are_written_and_can_fail_a_pipeline(k8sdds: Command, runs: Path,
     assert failing.returncode == 6, failing.stderr
 
 
+def test_claims_state_how_many_were_tested(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
+    args = ("claims", str(runs / "one"), "--only", "flannel-vxlan-slower", "--only", "table-1-weavenet")
+    reported = json.loads(k8sdds(*args, "--output", "out", "--json").stdout)
+    assert (reported["tested"], reported["supported_by_chance"]) == (1, 0.05)
+    text = "1 claim tested; if none was true, chance would support 0.05"
+    assert text in k8sdds(*args).stdout
+    assert text in (tmp_path / "out" / "claims.html").read_text()
+
+
+def test_a_folder_given_twice_is_one_run(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(runs / "one")
+    args = ("--only", "flannel-vxlan-slower", "--json")
+    once = json.loads(k8sdds("claims", str(runs / "one"), *args).stdout)
+    twice = json.loads(k8sdds("claims", str(runs / "one"), "link", *args).stdout)
+    assert twice["judged"] == once["judged"]
+    both = json.loads(k8sdds("claims", str(runs / "one"), str(runs / "other"), *args).stdout)
+    assert {row["source"] for row in both["rows"]} == {"2 runs", "one", "other"}
+    assert {row["n"] for row in both["rows"] if row["source"] == "2 runs" and row["ratio"]} == {2}
+
+
+def test_folders_that_were_stopped_are_tested_as_strictly_as_their_intervals(
+    k8sdds: Command, runs: Path, tmp_path: Path
+) -> None:
+    stopped = tmp_path / "stopped"
+    shutil.copytree(runs / "one", stopped)
+    campaign = json.loads((stopped / "campaign.json").read_text())
+    (stopped / "campaign.json").write_text(json.dumps(campaign | {"precision_percent": 5}))
+    plain, strict = (
+        json.loads(k8sdds("compare", f"{folder}@host", f"{folder}@flannel-vxlan", "--json").stdout)["rows"]
+        for folder in (runs / "one", stopped)
+    )
+    assert len(plain) == len(strict) > 0
+    for before, after in zip(plain, strict, strict=True):
+        # The power that makes 2 % into 5 %, so that 98 % intervals and p values agree.
+        assert after["p"] > before["p"] and after["p"] == pytest.approx(before["p"] ** 0.76578, rel=1e-3)
+        assert after["ci_low"] < before["ci_low"] and after["ci_high"] > before["ci_high"]
+        assert (after["p"] <= 0.05) == (not after["ci_low"] < 1 < after["ci_high"])
+    args = ("--only", "flannel-vxlan-slower", "--json")
+    before, after = (
+        json.loads(k8sdds("claims", str(folder), *args).stdout)["rows"][0]
+        for folder in (runs / "one", stopped)
+    )
+    assert after["p_inside"] > before["p_inside"] and after["ratio_low"] < before["ratio_low"]
+    assert "computed at 98 %" in k8sdds("compare", f"{stopped}@host", f"{stopped}@flannel-vxlan").stdout
+
+
 def test_reasons_that_prevent_a_verdict(k8sdds: Command, runs: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("hello")
     (tmp_path / "empty").mkdir()
