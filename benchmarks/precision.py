@@ -7,12 +7,14 @@ coverage over all ratios must be at least 95 % at the level that k8sdds uses.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import common
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE
+from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE, t_interval
 from k8sdds.campaign.precision import MAX_REPETITIONS, MIN_REPETITIONS
 
 RATIOS = np.geomspace(0.15, 12, 30)
@@ -43,20 +45,27 @@ def coverage(
     random: np.random.Generator, ratio: float, confidence: float, campaigns: int
 ) -> tuple[float, float]:
     """Return the share of campaigns whose interval contains the truth, and the mean number of repetitions."""
+    covered, repetitions = [], []
+    for logs in ended(random, ratio, confidence, campaigns):
+        _, low, high, _ = t_interval(logs, 0, confidence)
+        covered.append(low is not None and high is not None and low <= 0 <= high)
+        repetitions.append(len(logs))
+    return float(np.mean(covered)), float(np.mean(repetitions))
+
+
+def ended(
+    random: np.random.Generator, ratio: float, confidence: float, campaigns: int
+) -> Iterator[list[float]]:
+    """Return the log ratios of each campaign, with a mean of 0 and a standard deviation of 1."""
     counts = np.arange(1, MAX_REPETITIONS + 1)
     quantiles = special.stdtrit(np.maximum(counts - 1, 1), 0.5 + confidence / 2)
-    covered, repetitions = [], []
     for first in range(0, campaigns, CHUNK):
         values = random.standard_normal((min(CHUNK, campaigns - first), MAX_REPETITIONS))
         mean = np.cumsum(values, 1) / counts
         half = quantiles * _spread(values, mean, counts) / np.sqrt(counts)
         narrow = (half <= ratio) & (counts >= MIN_REPETITIONS)
         narrow[:, -1] = True
-        stop = narrow.argmax(1)
-        campaign = np.arange(len(values))
-        covered.append(np.abs(mean[campaign, stop]) <= half[campaign, stop])
-        repetitions.append(counts[stop])
-    return float(np.concatenate(covered).mean()), float(np.concatenate(repetitions).mean())
+        yield from (row[: stop + 1].tolist() for row, stop in zip(values, narrow.argmax(1), strict=True))
 
 
 def _spread(
