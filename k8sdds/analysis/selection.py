@@ -19,6 +19,8 @@ from k8sdds.analysis.requirements import rows_of
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Application, Flow, Optimize
 
+OWN_SPREAD = 1.0
+"""Degrees of freedom from which a configuration has its own spread: those of three repetitions or more."""
 Scores = Mapping[Any, float]
 """Score of a configuration by block."""
 Trials = Mapping[str, Sequence[Row]]
@@ -63,8 +65,15 @@ class Fit:
     """Additive effects of configurations and blocks on scores, by least squares.
 
     Configurations that were never measured in the same block are compared through others, as in the analysis of
-    incomplete blocks: Yates, Annals of Eugenics 7(2), 1936. The spread of single trials is that of the residuals of all
-    configurations, so that a few repetitions of each suffice for a test. With one residual there is no test.
+    incomplete blocks: Yates, Annals of Eugenics 7(2), 1936. Each configuration has its own spread: with a common one, a
+    noisy configuration among quiet ones would be called worse or better too often. The variance of its trials is the
+    sum of their squared residuals divided by the sum of 1 - leverage, its degrees of freedom (Horn, Horn, Duncan,
+    "Estimating heteroscedastic variances in linear models", JASA 70(350), 1975). The degrees of freedom of a contrast
+    follow from those of its configurations (Satterthwaite, Biometrics Bulletin 2(6), 1946). For two configurations this
+    is Student's paired t test.
+
+    A configuration with fewer than OWN_SPREAD degrees of freedom is assumed to have the common spread of all. With one
+    residual there is no test.
     """
 
     def __init__(self, measured: Mapping[Any, Scores]) -> None:
@@ -80,16 +89,28 @@ class Fit:
         entries = [
             (self._index[key], blocks[b], score) for key, own in known.items() for b, score in own.items()
         ]
+        self._owner = np.array([index for index, _, _ in entries], dtype=int)
         design = np.zeros((len(entries), len(known) + len(blocks)))
         for row, (index, block, _) in enumerate(entries):
             design[row, index] = design[row, len(known) + block] = 1.0
         values = np.array([score for _, _, score in entries])
-        self._inverse = np.linalg.pinv(design.T @ design, hermitian=True)
-        self._projection = self._inverse @ (design.T @ design)
-        self._effects = self._inverse @ (design.T @ values)
+        inverse = np.linalg.pinv(design.T @ design, hermitian=True)
+        self._projection = inverse @ (design.T @ design)
+        # Row e has what the score of entry e adds to each effect.
+        self._shares = design @ inverse
+        self._effects = self._shares.T @ values
+        residuals, leverages = values - design @ self._effects, (self._shares * design).sum(1)
+        squares, self._dfs = self._sums(residuals**2), self._sums(1 - leverages)
         self._df = len(entries) - round(float(np.trace(self._projection)))
-        residual = float(((values - design @ self._effects) ** 2).sum())
-        self._variance = residual / self._df if self._df > 0 else None
+        self._own = self._dfs >= OWN_SPREAD
+        self._variances = np.full(len(known), squares.sum() / max(self._df, 1))
+        self._variances[self._own] = squares[self._own] / self._dfs[self._own]
+
+    def _sums(self, values: Any) -> Any:
+        """Return the sum of a value of each entry over the entries of each configuration."""
+        import numpy as np
+
+        return np.bincount(self._owner, values, len(self._index))
 
     def mean(self, key: Any) -> float | None:
         """Return the mean score of a configuration as if all had been measured in all blocks."""
@@ -123,11 +144,14 @@ class Fit:
 
     def _estimate(self, weights: Any, n: int) -> Contrast:
         log = float(weights @ self._effects)
-        if self._variance is None:
+        if self._df <= 0:
             return Contrast(log, None, None, n)
-        return Contrast(
-            log, math.sqrt(self._variance * float(weights @ self._inverse @ weights)), self._df, n
-        )
+        # The part of each configuration in the variance; those with the common spread share one estimate.
+        parts = self._variances * self._sums((self._shares @ weights) ** 2)
+        own, common = parts[self._own], float(parts[~self._own].sum())
+        variance = float(parts.sum())
+        uncertainty = float((own**2 / self._dfs[self._own]).sum()) + common**2 / self._df
+        return Contrast(log, math.sqrt(variance), variance**2 / uncertainty if uncertainty else self._df, n)
 
 
 def _cpu(application: Application, trials: Trials) -> dict[Any, float]:

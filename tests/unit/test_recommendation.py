@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from k8sdds.analysis.selection import Fit
+from k8sdds.analysis.tests import one_sample
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.deploy.tuning import load as load_tuning
@@ -101,6 +102,29 @@ def test_configurations_are_compared_through_others() -> None:
     assert fit.contrast(("d", "a")) is None
     alone = Fit({"a": {1: 0.0, 2: 0.1}, "b": {3: 0.0, 4: 0.1}})
     assert alone.contrast(("a", "b")) is None, "no block connects them"
+
+
+def test_two_configurations_are_compared_by_the_paired_t_test() -> None:
+    chance = random.Random(2)
+    own, other = ([chance.gauss(0, spread) for _ in range(6)] for spread in (1, 4))
+    found = Fit({"a": dict(enumerate(own)), "b": dict(enumerate(other))}).contrast(("a", "b"))
+    wanted = one_sample([x - y for x, y in zip(own, other, strict=True)])
+    assert found is not None
+    assert (found.log, found.error, found.df, found.n) == pytest.approx(
+        (wanted.log, wanted.error, wanted.df, wanted.n)
+    )
+
+
+def test_each_configuration_has_its_own_spread_if_it_was_measured_often() -> None:
+    chance = random.Random(4)
+    spreads = dict.fromkeys("abcdefgh", 1.0) | {"noisy": 10.0}
+    measured = {key: {b: chance.gauss(0, spread) for b in range(8)} for key, spread in spreads.items()}
+    measured["once"] = {0: 0.0}
+    fit = Fit(measured)
+    quiet, noisy, once = (fit.contrast((key, "a")) for key in ("b", "noisy", "once"))
+    assert quiet and noisy and once and quiet.error and noisy.error and once.df
+    assert noisy.error > 3 * quiet.error
+    assert once.df > 14, "it is assumed to have the spread of all trials"
 
 
 def test_intervals_in_incomplete_blocks_contain_the_truth() -> None:
