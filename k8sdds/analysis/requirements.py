@@ -3,6 +3,9 @@
 A requirement limits a metric of a flow. It is met if the whole confidence interval of the metric's mean is within the
 limit, not met if the whole interval is beyond it, and undecided otherwise. The mean is the geometric mean over
 repetitions, as in all tables, or the arithmetic mean of shares, which may be 0.
+
+A true mean is on one side of the limit, so only one verdict about it can be wrong. Each verdict is therefore a
+one-sided test at a level, and the interval is two-sided at 1 - 2 · level. `corrected_level` derives the level.
 """
 
 from __future__ import annotations
@@ -23,8 +26,27 @@ MET: Verdict = "met"
 NOT_MET: Verdict = "not met"
 UNDECIDED: Verdict = "undecided"
 
+LEVEL = 1 - CONFIDENCE
+"""Level of a judgement about a single configuration."""
 MAX_FURTHER = 1000
 """Most further repetitions that are worth naming."""
+
+
+def corrected_level(error: float, configurations: int, rounds: int = 1) -> float:
+    """Return the level of each judgement, so that a configuration that is named as meeting all requirements does.
+
+    If the named configuration is beyond a limit, one of the configurations that are truly beyond a limit was judged as
+    met. For each of them, this has at most the probability `level`, whatever the number of its requirements (see
+    `overall`). Which one is named depends on the same results, so that the probabilities of all add up: at most
+    configurations · level (Bonferroni's inequality). A search measures more or ends depending on the results of each
+    round, and could have ended after any of them, which gives configurations · rounds · level = error.
+
+    Args:
+        error: Largest probability that a configuration is named as meeting all requirements and is beyond a limit.
+        configurations: Number of configurations that could have been named.
+        rounds: How often the results were looked at.
+    """
+    return error / (max(configurations, 1) * rounds)
 
 
 @dataclass(frozen=True)
@@ -54,8 +76,8 @@ class Judgement:
         return self.value >= limit if self.requirement.at_least else self.value <= limit
 
 
-def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = CONFIDENCE) -> Judgement:
-    """Judge a requirement by the valid trials of its flow in one configuration."""
+def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL) -> Judgement:
+    """Judge a requirement by the valid trials of its flow in one configuration, with one-sided tests at a level."""
     metric = METRICS[requirement.metric]
     known = [(float(row[metric.name]), row) for row in trials if row.get(metric.name) is not None]
     values = [value for value, _ in known]
@@ -65,15 +87,15 @@ def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = C
     log = metric.log and min(values) > 0 and requirement.limit > 0
     scale = math.log if log else float
     points, limit = [scale(value) for value in values], scale(requirement.limit)
-    center, low, high, spread = t_interval(points, confidence=confidence)
-    floor = _resolution(requirement, [row for _, row in known])
+    center, low, high, spread = t_interval(points, confidence=1 - 2 * level)
+    floor = _resolution(requirement, [row for _, row in known], level)
     if high is not None and not log:
         low, high = max(low or 0.0, 0.0), max(high, floor)
     verdict = _verdict(requirement, limit, low, high)
     further: int | None = None
     why = ""
     if verdict == UNDECIDED:
-        further = _further(abs(limit - center), spread, len(points), confidence)
+        further = _further(abs(limit - center), spread, len(points), level)
         why = "one repetition has no interval" if spread is None else "the interval contains the limit"
         if floor > requirement.limit and not requirement.at_least and center <= limit:
             further = math.ceil(len(points) * floor / requirement.limit) - len(points)
@@ -93,10 +115,10 @@ def judge(requirement: Requirement, trials: Sequence[Row], confidence: float = C
 
 
 def judge_flows(
-    requirements: Iterable[Requirement], trials: Mapping[str, Sequence[Row]], confidence: float = CONFIDENCE
+    requirements: Iterable[Requirement], trials: Mapping[str, Sequence[Row]], level: float = LEVEL
 ) -> list[Judgement]:
     """Judge all requirements of a configuration by the valid trials of each flow, which have a BLOCK."""
-    return [judge(requirement, rows_of(requirement, trials), confidence) for requirement in requirements]
+    return [judge(requirement, rows_of(requirement, trials), level) for requirement in requirements]
 
 
 def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:
@@ -109,7 +131,8 @@ def overall(judgements: Iterable[Judgement]) -> Verdict:
 
     Each requirement is judged at the same level. The verdict that all are met needs no correction for their number,
     because it is wrong only if a judgement of a requirement that is not met is wrong (an intersection-union test:
-    Berger, Technometrics 24(4), 1982).
+    Berger, Technometrics 24(4), 1982). The verdict that one is not met is wrong with at most the level times the number
+    of requirements.
     """
     verdicts = {judgement.verdict for judgement in judgements}
     return NOT_MET if NOT_MET in verdicts else UNDECIDED if UNDECIDED in verdicts else MET
@@ -122,26 +145,26 @@ def _verdict(requirement: Requirement, limit: float, low: float | None, high: fl
     return MET if within else NOT_MET if beyond else UNDECIDED
 
 
-def _further(distance: float, spread: float | None, n: int, confidence: float) -> int | None:
+def _further(distance: float, spread: float | None, n: int, level: float) -> int | None:
     """Return how many further repetitions make half the interval shorter than the distance to the limit."""
     if spread is None:
-        return 1
+        return None
     for more in (*range(1, 50), *range(50, MAX_FURTHER + 1, 10)):
-        if t_quantile(n + more - 1, confidence) * spread / math.sqrt(n + more) < distance:
+        if t_quantile(n + more - 1, 1 - 2 * level) * spread / math.sqrt(n + more) < distance:
             return int(more)
     return None
 
 
-def _resolution(requirement: Requirement, trials: Sequence[Row]) -> float:
-    """Return the upper 95 % bound of a share in percent that was 0 in all these trials; 0 for other metrics.
+def _resolution(requirement: Requirement, trials: Sequence[Row], level: float) -> float:
+    """Return the upper bound of a share in percent that was 0 in all these trials; 0 for other metrics.
 
-    It is 3 / N of N samples, the rule of three (Hanley, Lippman-Hand, JAMA 249(13), 1983). Losses come in groups, so
-    the bound is optimistic.
+    It is -ln(level) / N of N samples, which is the rule of three at 5 %: 3 / N (Hanley, Lippman-Hand, JAMA 249(13),
+    1983). Losses come in groups, so the bound is optimistic.
     """
     if requirement.at_least or METRICS[requirement.metric].unit != "%":
         return 0.0
     samples = sum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
-    return 300 / samples if samples else 0.0
+    return -100 * math.log(level) / samples if samples else 0.0
 
 
 def _exp(value: float) -> float:

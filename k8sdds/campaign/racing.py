@@ -10,7 +10,7 @@ from k8sdds.analysis import race
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.race import Measured
-from k8sdds.analysis.requirements import NOT_MET, judge_flows, overall
+from k8sdds.analysis.requirements import NOT_MET, corrected_level, judge_flows, overall
 from k8sdds.analysis.selection import scores, violations
 from k8sdds.campaign import applications
 from k8sdds.campaign.applications import Candidates
@@ -109,6 +109,7 @@ class Racing(Planner):
             return Measured(failed=True)
         if not all(by_flow.values()):
             return Measured()
-        confidence = 1 - self._search.family_error / len(self._candidates.measurable)
-        verdict = overall(judge_flows(application.requirements, by_flow, confidence))
+        # Exclusion only saves trials, so it is not corrected for the rounds: the answer judges again.
+        level = corrected_level(self._search.family_error, len(self._candidates.measurable))
+        verdict = overall(judge_flows(application.requirements, by_flow, level))
         return Measured(scores(application, by_flow), violations(application, by_flow), verdict == NOT_MET)

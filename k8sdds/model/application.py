@@ -257,7 +257,8 @@ class Search(Strict):
         default=0.05,
         gt=0,
         lt=1,
-        description="largest probability that the search drops any configuration that is not worse, by its tests",
+        description="largest probability that the search drops any configuration that is not worse, by its tests,"
+        " and that it states of one beyond a limit that it meets all requirements",
     )
 
 

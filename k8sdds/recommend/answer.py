@@ -9,9 +9,17 @@ from typing import Any
 
 from k8sdds.analysis import race, selection
 from k8sdds.analysis.race import Measured, Standing
-from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict, judge_flows, overall
+from k8sdds.analysis.requirements import (
+    MET,
+    NOT_MET,
+    UNDECIDED,
+    Judgement,
+    Verdict,
+    corrected_level,
+    judge_flows,
+    overall,
+)
 from k8sdds.analysis.selection import TITLES, Fit
-from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Application, Optimize
 from k8sdds.recommend.evidence import Evidence, Option, describe_choice
@@ -85,7 +93,7 @@ class Answer:
     """All measured configurations, the best first."""
     worth: tuple[Worth, ...]
     confidence: float
-    """Confidence of each requirement's interval."""
+    """Confidence of each requirement's interval, whose bounds decide about the requirement."""
 
     @property
     def verdict(self) -> Verdict:
@@ -124,15 +132,17 @@ class Answer:
         ]
 
 
-def answer(evidence: Evidence, confidence: float = CONFIDENCE) -> Answer:
+def answer(evidence: Evidence) -> Answer:
     """Judge and rank all measured configurations, and estimate what each choice of the best one is worth."""
     application = evidence.application
+    level = corrected_level(evidence.family_error, evidence.competing, evidence.rounds)
+    confidence = 1 - 2 * level
     fit = Fit({option.key: selection.scores(application, option.trials) for option in evidence.options})
     judged: list[Ranked] = []
     for option in evidence.options:
-        judgements = tuple(judge_flows(application.requirements, option.trials, confidence))
-        level = fit.level(option.key)
-        score, interval = (level.log, level.interval()) if level else (None, (None, None))
+        judgements = tuple(judge_flows(application.requirements, option.trials, level))
+        cost = fit.level(option.key)
+        score, interval = (cost.log, cost.interval()) if cost else (None, (None, None))
         judged.append(Ranked(option, judgements, _verdict(option, judgements), score, interval))
     standings = _standings(evidence) if evidence.rounds > 1 else {}
     judged.sort(key=lambda each: _place(application, each, standings.get(each.option.key)))

@@ -95,7 +95,16 @@ class Evidence:
     rounds: int = 1
     """How often the search looked at the results; 1: the trials were planned beforehand."""
     family_error: float = 0.05
-    """Probability with which the best of the measured configurations is told apart from the recommended one."""
+    """Largest probability that the best of the measured configurations is told apart from the recommended one, and that
+    the recommended one is stated to meet all requirements and is beyond a limit."""
+
+    @property
+    def competing(self) -> int:
+        """Number of configurations of which every flow was measured: only these can meet all requirements."""
+        return sum(
+            all(rows or flow in option.failed for flow, rows in option.trials.items())
+            for option in self.options
+        )
 
     @property
     def varied(self) -> tuple[str, ...]:
@@ -170,7 +179,8 @@ def of_trials(
         ),
         folders=(source,),
         trials=len(best),
-        rounds=len({row["repetition"] for row in best}) if search else 1,
+        # A single configuration is measured a fixed number of times, whatever the results.
+        rounds=len({row["repetition"] for row in best}) if search and len(known.measurable) > 1 else 1,
         family_error=search.family_error if search else 0.05,
     )
 

@@ -137,13 +137,15 @@ def lead(answer: Answer) -> list[str]:
 def notes(answer: Answer) -> list[str]:
     """State how it was judged, and what is not decided or missing."""
     evidence, application = answer.evidence, answer.evidence.application
+    error, rounds = f"{100 * evidence.family_error:g} %", formats.count(evidence.rounds, "round")
     lines = [
-        f"Intervals have {100 * answer.confidence:.4g} % confidence, over repetitions. A requirement is met if the"
-        " whole interval is within its limit.",
-        "Configurations are compared within repetitions, directly or through others, with the spread of all trials; a"
-        " tie is a difference that a one-sided t test at"
-        f" {100 * evidence.family_error:g} % does not show after Bonferroni's correction over"
-        f" {formats.count(len(answer.ranked), 'configuration')} and {formats.count(evidence.rounds, 'round')}.",
+        f"A requirement is met if its whole {_confidence(answer)} interval over repetitions is within the limit: a"
+        f" one-sided test at {error} after Bonferroni's correction over"
+        f" {formats.count(evidence.competing, 'configuration')} and {rounds}. Other intervals have 95 % confidence.",
+        "Configurations are compared within repetitions, directly or through others, with the spread of the trials of"
+        " each, or that of all trials if it was measured once or twice; a tie is a difference that a one-sided t test"
+        f" at {error} does not show after Bonferroni's correction over"
+        f" {formats.count(len(answer.ranked), 'configuration')} and {rounds}.",
     ]
     if len(application.flows) > 1:
         together = (
@@ -178,7 +180,7 @@ def _tables(answer: Answer) -> list[tuple[str, list[str], list[list[dict[str, st
     tables = [
         (
             "Requirements of the recommended configuration",
-            ["flow", "requirement", "measured", "interval", "n", "verdict"],
+            ["flow", "requirement", "measured", f"{_confidence(answer)} interval", "n", "verdict"],
             [_requirement_row(judgement) for judgement in best.judgements],
         ),
         (
@@ -197,6 +199,10 @@ def _tables(answer: Answer) -> list[tuple[str, list[str], list[list[dict[str, st
         rows = [[{"text": worth.describe()}] for worth in answer.worth]
         tables.append(("What each choice is worth", ["recommended instead of another"], rows))
     return tables
+
+
+def _confidence(answer: Answer) -> str:
+    return f"{100 * answer.confidence:.5g} %"
 
 
 def _requirement_row(judgement: Judgement) -> list[dict[str, str]]:

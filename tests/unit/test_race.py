@@ -16,6 +16,8 @@ from k8sdds.campaign import applications, planners
 from k8sdds.campaign.racing import Racing
 from k8sdds.model.application import ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
+from k8sdds.recommend import evidence, results
+from k8sdds.recommend.answer import Answer, answer
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
 from tests.applications import Truth, application, best_of, trials_of
@@ -45,6 +47,10 @@ def run(experiment: ApplicationExperiment, truth: Truth, seed: int) -> list[Tria
         attempts += [truth.record(trial, chance) for trial in trials]
         trials = plan.more(attempts)
     return attempts
+
+
+def concluded(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> Answer:
+    return answer(evidence.of_trials(experiment, [vars(record) for record in attempts], {}, "search"))
 
 
 def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> dict[str, Any]:
@@ -95,8 +101,21 @@ def test_a_single_configuration_is_measured_as_often_as_without_a_search() -> No
         "receive_mode": "listener",
         "message_bytes": "auto",
     }
-    attempts = run(applications.search(application(choices=one)), Truth(), 1)
+    search = applications.search(application(choices=one))
+    attempts = run(search, Truth(), 1)
     assert [record.repetition for record in attempts] == list(range(5))
+    assert concluded(search, attempts).confidence == pytest.approx(0.9), "one-sided tests at 5 %"
+
+
+def test_requirements_are_judged_at_a_level_for_all_configurations_and_rounds() -> None:
+    search = experiment()
+    attempts = run(search, Truth(), 1)
+    found = concluded(search, attempts)
+    rounds = len({record.repetition for record in attempts})
+    assert found.verdict == "met" and rounds > 3
+    assert found.confidence == pytest.approx(1 - 0.1 / (len(found.ranked) * rounds))
+    note = next(note for note in results.notes(found) if "requirement is met if" in note)
+    assert f"over {len(found.ranked)} configurations and {rounds} rounds" in note
 
 
 def test_a_search_needs_trials_of_two_configurations() -> None:

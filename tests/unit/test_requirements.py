@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from k8sdds.analysis.requirements import judge, overall
+from k8sdds.analysis.requirements import corrected_level, judge, overall
 from k8sdds.model.application import Requirement
 
 LIMIT = Requirement("camera", "delay_p90_us", 1000.0, text="p90 delay <= 1 ms")
@@ -30,12 +30,13 @@ def test_an_interval_on_one_side_of_the_limit_decides() -> None:
 
 
 def test_very_different_values_have_a_wide_interval() -> None:
-    found = judge(LIMIT, rows("delay_p90_us", [1, 1e6]), confidence=0.9999)
+    found = judge(LIMIT, rows("delay_p90_us", [1, 1e6]), level=0.00005)
     assert found.verdict == "undecided" and found.high is not None and math.isfinite(found.high)
 
 
 def test_one_repetition_and_missing_values_are_undecided() -> None:
-    assert judge(LIMIT, rows("delay_p90_us", [500])).verdict == "undecided"
+    once = judge(LIMIT, rows("delay_p90_us", [500]))
+    assert once.verdict == "undecided" and once.further is None, "its spread is unknown"
     assert judge(LIMIT, []).why == "no valid trial"
     missing = [{"delay_p90_us": None, "missing": '{"delay_p90_us": "84 values, 100 are needed"}'}]
     assert judge(LIMIT, missing).why == "84 values, 100 are needed"
@@ -55,11 +56,25 @@ def test_no_loss_in_few_samples_is_no_proof() -> None:
     assert judge(LOSS, rows("lost_percent", [5, 5.1, 4.9])).verdict == "not met"
 
 
+def test_no_loss_is_less_certain_at_a_stricter_level() -> None:
+    """The upper bound is 3 / N samples at 5 %, and 6.5 / N at 0.05 / 32: 0.999 % and 2.2 % of 300."""
+    trials = rows("lost_percent", [0, 0, 0], sent=100)
+    assert judge(LOSS, trials).verdict == "met"
+    assert judge(LOSS, trials, level=0.05 / 32).why == "too few samples for so small a share"
+
+
+def test_the_level_is_divided_among_configurations_and_rounds() -> None:
+    assert corrected_level(0.05, 1) == 0.05
+    assert corrected_level(0.05, 10, 4) == pytest.approx(0.05 / 40)
+
+
 def test_further_repetitions_decide_if_nothing_changes() -> None:
     chance = random.Random(3)
     values = [900 * math.exp(chance.gauss(0, 0.15)) for _ in range(4)]
     found = judge(LIMIT, rows("delay_p90_us", values))
     assert found.verdict == "undecided" and found.further is not None
+    stricter = judge(LIMIT, rows("delay_p90_us", values), level=0.05 / 32)
+    assert stricter.further is not None and stricter.further > found.further
     # The same values repeated have the same mean and nearly the same spread.
     copies = math.ceil((4 + found.further) / 4) + 1
     assert judge(LIMIT, rows("delay_p90_us", values * copies)).verdict == "met"
@@ -67,13 +82,13 @@ def test_further_repetitions_decide_if_nothing_changes() -> None:
 
 @pytest.mark.parametrize("verdict", ["met", "not met"])
 def test_a_wrong_verdict_is_rare(verdict: str) -> None:
-    """At the limit itself, each verdict is wrong, and has a probability of 2.5 %."""
+    """At the limit itself, each verdict is wrong, and has the probability of its level."""
     chance = random.Random(11)
     wrong = 0
     for _ in range(2000):
         values = [1000 * math.exp(chance.gauss(0, 0.2)) for _ in range(5)]
         wrong += judge(LIMIT, rows("delay_p90_us", values)).verdict == verdict
-    assert 25 <= wrong <= 78, "four standard deviations around 50"
+    assert 61 <= wrong <= 139, "four standard deviations around 100"
 
 
 def test_one_failure_decides_about_a_configuration() -> None:
