@@ -133,6 +133,7 @@ KEYS = [
     "pongs_timed_out",
     "subscribers",
     "cpu_s",
+    "pacer_spin_s",
 ]
 
 
@@ -150,6 +151,7 @@ def test_json(perftest, test, middleware):
         assert k["transport"]["interface"] == "lo" and k["transport"]["address"] == "127.0.0.1"
         assert k["transport"]["socket_receive_buffer_bytes"] > 0
         assert 0 < k["cpu_s"] < 10 and k["measured_s"] > 1
+        assert k["pacer_spin_s"] == 0  # no rate
         assert k["first_sample_monotonic_ns"] < k["last_sample_monotonic_ns"]
         assert len(table["intervals"]) >= 1
         assert {"CPU"} <= set(table["summary"])

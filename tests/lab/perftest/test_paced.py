@@ -48,6 +48,7 @@ def test_every_sample_of_the_schedule_is_timed(perftest, tmp_path, middleware, m
     assert s["arrivals"]["clock"] == "shared" and s["arrivals"]["deadline_ns"] == 2_500_000
     assert s["one_way_ns"]["count"] == s["received"] and s["one_way_ns"]["min"] > 0
     assert p["pings_sent"] == 0
+    assert 0 < p["pacer_spin_s"] <= p["measured_s"] and s["pacer_spin_s"] == 0
     # 20 values are above the 90th percentile, 2 above the 99th.
     if s["received"] == 200:
         known = s["one_way_ns"]["p90"] is not None

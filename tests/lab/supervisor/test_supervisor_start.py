@@ -39,7 +39,7 @@ def test_version_and_help(supervisor):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "pause, run, attend, fetch, facts, capture, answer or ask"),
+        ([], "pause, run, attend, fetch, facts, processes, capture, answer or ask"),
         (["--frob"], "--frob"),
         (["walk"], "walk"),
         (["pause", "--frob"], "--frob"),
