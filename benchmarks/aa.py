@@ -32,7 +32,7 @@ from typing import Any
 import common
 from scipy import stats
 
-from k8sdds.analysis import comparison, overhead
+from k8sdds.analysis import capacities, comparison, overhead
 from k8sdds.analysis.comparison import Side
 from k8sdds.analysis.history import MIN_RUNS, Run, history
 from k8sdds.analysis.requirements import MET, judge
@@ -43,6 +43,7 @@ from k8sdds.claims import load
 from k8sdds.claims.evidence import Source
 from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, judge_claim
 from k8sdds.model.application import Requirement
+from k8sdds.report import summarize
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 
@@ -207,6 +208,13 @@ def main() -> int:
     parser.add_argument("--run", type=Path, action="append", help="use this A/A run folder (repeatable)")
     parser.add_argument("--resamples", type=int, help="resampled campaigns per number of repetitions [10000]")
     parser.add_argument("--repeat", type=int, default=10, help="repetitions of a campaign [10]")
+    parser.add_argument(
+        "--capacity",
+        type=Path,
+        action="append",
+        default=[],
+        help="use this capacity search of A and B (repeatable)",
+    )
     parser.add_argument("--keep", type=Path, help="measure into this folder, and keep the run folders")
     options = common.parse(parser)
     times = options.resamples or (500 if options.quick else 10_000)
@@ -219,6 +227,7 @@ def main() -> int:
         report.data["pairs"] = len(runs)
         pool = Pool(runs)
     _campaigns(pool, report)
+    _brackets(options.capacity, report)
     if len(pool.whole) < max(REPETITIONS):
         raise SystemExit(
             f"benchmark: {len(pool.whole)} complete blocks; at least {max(REPETITIONS)} are required"
@@ -428,6 +437,22 @@ def _campaigns(pool: Pool, report: common.Report) -> None:
         changes = _history(pool.campaigns)
         report.data["history"] = changes
         report.text(f"Changes in the history of these campaigns: {'; '.join(changes) or 'none'}")
+
+
+def _brackets(runs: list[Path], report: common.Report) -> None:
+    """Report how often the brackets of two equal networks do not overlap."""
+    apart = []
+    for path in runs:
+        by_label = {
+            row["network_label"]: capacities.bounds_of(row)
+            for row in summarize(RunFolder.open(path))["capacities"]
+        }
+        a, b = (by_label[label] for label in "AB")
+        if None not in (a.low, a.high, b.low, b.high):
+            apart.append(a.high < b.low or b.high < a.low)
+    if apart:
+        report.data["brackets"] = {"apart": sum(apart), "pairs": len(apart)}
+        report.text(f"Brackets of capacity that do not overlap: {sum(apart)} of {len(apart)}")
 
 
 if __name__ == "__main__":

@@ -75,6 +75,8 @@ def test_a_campaign_ends_with_a_report(
         assert record["lost"] == 0
         assert record["publisher_cpu_percent"] > 0
         assert record["publisher_rss_bytes"] > 10**6
+        assert record["total_cpu_percent"] >= record["node_cpu_percent"] > 0
+        assert record["network_cpu_percent"] == 0  # no daemons
         delivered = record["received"] * 1024
         assert record["link_bytes"]["received"]["sub0"] > delivered
         observed = (record["fingerprint"]["outer_protocol"], record["fingerprint"]["added_bytes"])
@@ -86,6 +88,19 @@ def test_a_campaign_ends_with_a_report(
     assert campaign["seed"] == 7
     assert campaign["testbed"]["facts"]["privileged"] == (user is None)
     assert campaign["testbed"]["facts"]["boot_id"]
+    assert campaign["testbed"]["facts"]["separate_interrupts"] in (True, False)
+
+
+def test_work_of_another_program_in_the_kernel_disturbs(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    busy = subprocess.Popen(["dd", "if=/dev/zero", "of=/dev/null", "bs=64k"], stderr=subprocess.DEVNULL)
+    try:
+        done = k8sdds("run", str(small), "-o", "out", *ONE_TRIAL)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert done.returncode == 0, done.stderr
+    (record,) = attempts(tmp_path / "out")
+    assert any(warning.startswith("disturbed: other processes used") for warning in record["warnings"])
 
 
 @pytest.mark.long
