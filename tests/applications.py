@@ -58,6 +58,7 @@ class Truth:
         sent = int(cell.rate * trial.duration_s * cell.publishers)
         used = noisy(self.cpu_percent(cell))
         metrics: dict[str, Any] = {
+            "total_cpu_percent": 1.1 * used * cell.node_count,
             "nodes_cpu": {
                 f"node{number}": {"participants": used, "shared": 0.1 * used} for number in range(cell.node_count)
             },

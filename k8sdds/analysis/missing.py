@@ -1,4 +1,4 @@
-"""Tell which percentiles are null in a trial because too few values are above them, why, and what to do about it."""
+"""Explain which percentiles of a trial are null, and what to do about it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def remedy(trials: list[Row], metric: str) -> str:
     """
     factors = [_missing_factor(trial, metric) for trial in trials if metric in reasons(trial)]
     factor = max(factors, default=0)
+    if 0 < factor <= 1:
+        return "lower the rate, so that fewer values are missing"
     return (
         f"measure at least {math.ceil(factor)} times as long" if 1 < factor < math.inf else "measure longer"
     )

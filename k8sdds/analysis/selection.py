@@ -102,7 +102,7 @@ class Fit:
         residuals, leverages = values - design @ self._effects, (self._shares * design).sum(1)
         squares, self._dfs = self._sums(residuals**2), self._sums(1 - leverages)
         self._df = len(entries) - round(float(np.trace(self._projection)))
-        self._own = self._dfs >= OWN_SPREAD
+        self._own = self._dfs >= OWN_SPREAD - 1e-9  # a sum of rounded numbers
         self._variances = np.full(len(known), squares.sum() / max(self._df, 1))
         self._variances[self._own] = squares[self._own] / self._dfs[self._own]
 
@@ -164,9 +164,9 @@ def _cpu(application: Application, trials: Trials) -> dict[Any, float]:
 
 
 def _with_nodes(flow: Flow, row: Row) -> Row:
-    """Return a trial; one whose record has no CPU time by node gets that of its participants alone."""
+    """Return a trial; one whose record does not have its cost (before schema 4) gets that of its participants alone."""
     publisher, subscriber = row.get("publisher_cpu_percent"), row.get("subscriber_cpu_percent")
-    if row.get("nodes_cpu") or publisher is None or subscriber is None:
+    if row.get("total_cpu_percent") is not None or publisher is None or subscriber is None:
         return row
     used = flow.publishers * publisher + flow.subscribers * subscriber
     return row | {"nodes_cpu": {"": {"participants": used, "shared": 0.0}}}

@@ -57,7 +57,7 @@ def total(nodes: NodesCpu | None) -> float | None:
 
 
 def spin_percent(summary: Summary | None) -> float | None:
-    """Return how long a publisher spun until samples were due, in percent of its interval; None: it reports none."""
+    """Return how long a publisher spun until samples were due, in percent of its interval; None if it is unknown."""
     if summary is None or summary["pacer_spin_s"] is None or not summary["measured_s"]:
         return None
     return float(summary["pacer_spin_s"] / summary["measured_s"] * 100)

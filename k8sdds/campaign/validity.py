@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 from k8sdds import middleware, workloads
 from k8sdds.campaign import background, execution
-from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
+from k8sdds.model.ip_families import ETHERNET_HEADER_BYTES, IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.measurement import OutsideCpu
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Participant
 from k8sdds.perftest import output
@@ -21,8 +21,6 @@ MULTICAST_COPIES = 1.5
 
 MULTICAST_SLACK_BYTES = 100_000
 """Multicast of discovery and heartbeats that is not counted as samples."""
-
-ETHERNET_HEADER_BYTES = 14
 
 LOCAL_SLACK_BYTES = 100_000
 """What a pod may receive from each subscriber on its node, itself included, without the network: discovery."""
@@ -230,8 +228,8 @@ def _delivered_bytes(outputs: TrialOutputs, participant: Participant) -> int | N
 def _arrived_bytes(outputs: TrialOutputs) -> dict[tuple[str, ...], int]:
     """Return the fewest bytes that crossed the links of each node for its receivers, by their names.
 
-    Unicast packets cross them once for each receiver on the node, multicast packets once. Of packets, only what is
-    in UDP counts: offloads change how often headers are counted, and tunnels do not count those of Ethernet.
+    Unicast packets cross them once for each receiver on the node, multicast packets once. Ethernet, IP and UDP headers
+    of each packet do not count: offloads change how often headers are counted, and tunnels do not count Ethernet's.
     """
     cell, measurement = outputs.trial.cell, outputs.measurement
     headers = ETHERNET_HEADER_BYTES + IP_AND_UDP_HEADERS_BYTES[cell.ip_family]

@@ -84,7 +84,7 @@ class ClaimResult:
 
     @property
     def tested(self) -> bool:
-        """Whether the verdict comes from a statistical test, or would if it was decided."""
+        """Whether the data suffices for a statistical test of the claim, whether it decided or not."""
         return self.verdict != NOT_TESTABLE and any(verdict.tested for verdict in self.verdicts)
 
     def best(self, imported: bool) -> Verdict | None:

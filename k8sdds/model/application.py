@@ -200,7 +200,7 @@ class Application(Strict):
     optimize: Optimize = Field(
         default="cpu",
         description="what is best among the configurations that meet all requirements: the least CPU time of all"
-        " participants, or the smallest `delay` relative to its limits",
+        " nodes, or the smallest `delay` relative to its limits",
     )
     together: bool = Field(
         default=True,
@@ -256,7 +256,7 @@ class Search(Strict):
     family_error: float = Field(
         default=0.05,
         gt=0,
-        lt=1,
+        lt=0.5,
         description="largest probability that the search drops any configuration that is not worse, by its tests,"
         " and that it states of one beyond a limit that it meets all requirements",
     )

@@ -36,6 +36,7 @@ def describe(families: str) -> str:
     return next((title for family, title in TITLES.items() if family == families), f"dual stack, {families}")
 
 
+ETHERNET_HEADER_BYTES = 14
 IP_AND_UDP_HEADERS_BYTES: dict[IpFamily, int] = {"ipv4": 28, "ipv6": 48}
 """What the MTU of an interface holds in addition to a message."""
 

@@ -131,9 +131,9 @@ class OutsideCpu:
     others: float = 0.0
     """Of all programs that do not belong to the campaign."""
     kernel_threads: float | None = None
-    """Of the kernel's threads, such as the workers that encrypt for WireGuard, without softirqs; None: unknown."""
+    """Of the kernel's threads, such as those that encrypt for WireGuard, without softirqs; None if it is unknown."""
     separate_interrupts: bool | None = None
-    """Whether the kernel leaves the time of interrupts out of that of processes; None: unknown."""
+    """Whether the kernel leaves the time of interrupts out of that of processes; None if it is unknown."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from k8sdds.model.trial import AXES
 from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
 from k8sdds.results.machine import has_old_switch, machine_identity
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 
@@ -33,13 +34,16 @@ MACHINE = "machine"
 """Column with the identity of the machine or cluster that measured a trial."""
 SWITCH = "switch"
 """Column that states whether its nodes were connected as by earlier versions of k8sdds."""
+CPU_TIME = "CPU time"
+"""Column that states whether its CPU time is defined as by earlier versions of k8sdds."""
 ENVIRONMENT = tuple(
     name
-    for name in (*CONDITION, MACHINE, SWITCH)
+    for name in (*CONDITION, MACHINE, SWITCH, CPU_TIME)
     if name not in (*Flow.model_fields, *CHOSEN, "test", "background")
 )
 """Columns that neither a choice nor a flow sets. Trials that differ in them are never compared. The background
 differs by flow: each is measured next to the others."""
+EARLIER = "of an earlier version"
 DEFINITIONS = {"network_label": "network_options", "security": "security_options"}
 """Columns with labels, and those with what a label stands for, which can differ between run folders."""
 MAX_COMBINATIONS = 20_000
@@ -180,7 +184,9 @@ def of_trials(
         folders=(source,),
         trials=len(best),
         # A single configuration is measured a fixed number of times, whatever the results.
-        rounds=len({row["repetition"] for row in best}) if search and len(known.measurable) > 1 else 1,
+        rounds=max(1, len({row["repetition"] for row in best}))
+        if search and len(known.measurable) > 1
+        else 1,
         family_error=search.family_error if search else 0.05,
     )
 
@@ -196,14 +202,16 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
         run = RunFolder.open(folder)
         machine = {
             MACHINE: machine_identity(run) or f"unknown machine of {folder}",
-            SWITCH: "of an earlier version" if has_old_switch(run) else "",
+            SWITCH: EARLIER if has_old_switch(run) else "",
         }
         for row in overhead.plain_rows(tidy.best(tidy.frame(run))):
+            is_current = (row["schema"] or 1) >= METRICS["total_cpu_percent"].since
+            definition = {CPU_TIME: "" if is_current else EARLIER}
             rows += [
                 (
                     flow,
                     tuple(str(row[COLUMNS.get(axis, axis)]) for axis in CHOSEN),
-                    row | {BLOCK: f"{index}:{row['repetition']}"} | machine,
+                    row | {BLOCK: f"{index}:{row['repetition']}"} | machine | definition,
                 )
                 for flow in application.flows
                 if _is_of(flow, row)

@@ -116,8 +116,8 @@ def summary(judged: list[ClaimResult]) -> str:
 def chance(claims: Claims, judged: list[ClaimResult]) -> str:
     """Return how many claims were tested, and how many of so many would be supported if none was true."""
     tested = _tested(judged)
-    by_chance = claims.level * tested
-    return f"{formats.count(tested, 'claim')} tested; if none was true, chance would support {by_chance:.2g}"
+    by_chance = f"about {claims.level * tested:.2g} would be supported by chance"
+    return f"{formats.count(tested, 'claim')} tested; if all were false, {by_chance}"
 
 
 def _tested(judged: list[ClaimResult]) -> int:
@@ -146,7 +146,9 @@ def _results(judged: ClaimResult, imported: bool) -> str:
     lines = []
     for number, part in enumerate(judged.claim.parts):
         lines += _by_network([(t.values, _number(part, t)) for t in verdict.points if t.part == number])
-    return "\n".join([*filter(None, lines), f"({verdict.source}: {verdict.verdict})"])
+    # With several variants, the verdict about all of them is stricter than that of each.
+    several = sum(each.imported == imported for each in judged.verdicts) > 1
+    return "\n".join([*filter(None, lines), f"({verdict.source}{'' if several else f': {verdict.verdict}'})"])
 
 
 def _by_network(points: list[tuple[dict[str, Any], str]]) -> list[str]:

@@ -25,7 +25,7 @@ VALUES_BEYOND = 10
 otherwise it would be the value of a few stalls or outliers. k8sdds-perftest uses the same number."""
 
 EPISODES = "_episodes"
-"""What the tag of a line ends with whose count of a value is the number of episodes of values above it."""
+"""Suffix of the tag of a line with episodes: the count of a value is the number of episodes above it."""
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 """Percentiles in the record, by the part of the key that names them."""

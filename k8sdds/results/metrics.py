@@ -146,12 +146,11 @@ class Metrics(BaseModel):
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
     missing: dict[str, str] | None = column("validity", "derived",
-        "Percentiles that are null because fewer than 10 episodes of values are above them, each with the reason, such as"
-        ' `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
+        'Percentiles that are null, each with the reason, such as `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
     tail_episodes: dict[str, Any] | None = column("validity", "participants",
         "Number of episodes of values above each percentile, such as `{\"delay_p99_us\": 14}`: a stall that delays many"
-        " consecutive samples counts once (docs/explanation/latency.md). Of several subscribers, the one with the most"
-        " counts. Null if a program does not keep the order of values, and in records of earlier versions, where 10 values"
+        " consecutive samples counts once (docs/explanation/latency.md). With several subscribers, the largest number."
+        " Null if a program does not keep the order of values, and in records of earlier versions, where 10 values"
         " above a percentile were enough")
     pings: int | None = column("samples", "publisher", "Number of pings that were sent to time round trips")
     pings_unanswered: int | None = column("samples", "publisher", "Number of pings that were not answered")
@@ -233,7 +232,7 @@ class Metrics(BaseModel):
         " over publishers. A deviation of more than 2 % from the interval of the samples is a warning")
     node_cpu_percent: float | None = metric("CPU of the busiest node", "% of one core", "CPU", "derived",
         "CPU time of the node that used most, in the measured interval: the sum of the parts in `nodes_cpu`, in percent of one"
-        " core")
+        " core", since=4)
     nodes_cpu: dict[str, Any] | None = column("CPU", "supervisor",
         "CPU time by node, in percent of one core: `participants` (the sum over its publishers and subscribers, without"
         " `pacer_cpu_percent`) and `shared` (softirqs and threads of the kernel on its machine, and the network's daemons; nodes"
@@ -241,7 +240,7 @@ class Metrics(BaseModel):
         " participant count once. Missing if a participant has no meters")
     total_cpu_percent: float | None = metric("CPU of all nodes", "% of one core", "CPU", "derived",
         "What the trial cost in the measured interval: the sum of `nodes_cpu` over all nodes, in percent of one core. The"
-        " threads of the kernel and the network's daemons are metered over the whole attempt")
+        " threads of the kernel and the network's daemons are metered over the whole attempt", since=4)
     pacer_cpu_percent: float | None = column("CPU", "publishers",
         "Time that a publisher with a rate spun until samples were due, in percent of its measured interval; mean over"
         " publishers. It is a part of `publisher_cpu_percent`, but not of `nodes_cpu`")

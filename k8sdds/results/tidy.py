@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.model.axis import compact
@@ -83,25 +84,27 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
     one would not.
     """
     trials = _last_valid(table[~table["test"].isin(SEARCHES)])
-    for (cell, metric), why in _few_episodes(trials).items():
-        others = (trials["cell_id"] == cell) & trials[metric].notna()
+    for metric, reasons in _few_episodes(trials).items():
+        others = trials["cell_id"].isin(reasons) & trials[metric].notna()
+        if not others.any():
+            continue
         trials.loc[others, metric] = None
         trials.loc[others, "missing"] = [
-            compact({**json.loads(missing or "{}"), metric: f"in another repetition, {why}"})
-            for missing in trials.loc[others, "missing"]
+            compact({**json.loads(missing or "{}"), metric: f"in another repetition, {reasons[cell]}"})
+            for cell, missing in trials.loc[others, ["cell_id", "missing"]].itertuples(index=False)
         ]
     return trials
 
 
-def _few_episodes(trials: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return the cells and percentiles that a trial with too few episodes has, and the first reason."""
-    found: dict[tuple[str, str], str] = {}
+def _few_episodes(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Return the percentiles that trials with too few episodes have: by metric and cell, the first reason."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     counted = trials.loc[trials["tail_episodes"].notna(), ["cell_id", "tail_episodes", "missing"]]
     for cell, episodes, missing in counted.itertuples(index=False):
         reasons = json.loads(missing or "{}")
         for metric, number in json.loads(episodes).items():
             if number < VALUES_BEYOND and metric in METRICS:
-                found.setdefault((cell, metric), reasons.get(metric, f"{number} episodes above it"))
+                found[metric].setdefault(cell, reasons.get(metric, f"{number} episodes above it"))
     return found
 
 

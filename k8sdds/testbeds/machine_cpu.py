@@ -33,7 +33,7 @@ class Processes(Shape):
 
     monotonic_ns: Integer
     kernel_threads_s: Number
-    """CPU time of the kernel's threads so far, without ksoftirqd; None: they are not visible."""
+    """CPU time of the kernel's threads so far, without ksoftirqd; None if they are not visible."""
     processes: list[Process]
 
     def tree(self, roots: Collection[int]) -> set[int]:
@@ -98,7 +98,8 @@ def read_here() -> Processes | None:
 def between(before: Usage, after: Usage) -> OutsideCpu | None:
     """Return the CPU time between two moments, in percent of one core; None if they are the same.
 
-    Sums are compared rather than single processes: what a process used that has ended is in its parent's time.
+    Sums are compared rather than single processes: what a process used that has ended is in the time of its parent,
+    which must have the same owner.
     """
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:

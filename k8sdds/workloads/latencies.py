@@ -34,9 +34,6 @@ def set_percentiles(
             values is unknown, so that only their number decides.
     """
     setattr(record, f"{kind}_count", count)
-    if episodes is not None:
-        own = [quantity for quantity in histograms.PERCENTILES if quantity in values]
-        record.tail_episodes = {f"{kind}_{quantity}_us": episodes[quantity] for quantity in own}
     for quantity, value in values.items():
         key = f"{kind}_{quantity}_us"
         needed = histograms.needed(quantity)
@@ -45,10 +42,13 @@ def set_percentiles(
             if quantity in histograms.PERCENTILES
             else MISSING_PERCENT
         )
+        above = (episodes or {}).get(quantity) if quantity in histograms.PERCENTILES else None
+        if above is not None:
+            record.tail_episodes = (record.tail_episodes or {}) | {key: above}
         reason = None
         if count is not None and count < needed:
             reason = f"{count} values, {needed} are needed"
-        elif (above := (record.tail_episodes or {}).get(key, VALUES_BEYOND)) < VALUES_BEYOND:
+        elif above is not None and above < VALUES_BEYOND:
             reason = f"{above} episodes above it, {VALUES_BEYOND} are needed ({count} values)"
         if missing_percent > most:
             reason = f"{missing_percent:.3g} % of the values are missing, at most {most:.3g} % may be"

@@ -139,13 +139,9 @@ class Paced(Workload):
 
     def describe(self, record: Metrics) -> str:
         """Return the tail of the delay and the missed deadlines."""
-        p99 = (
-            "unknown (too few values or episodes)"
-            if record.delay_p99_us is None
-            else f"{record.delay_p99_us:.1f} µs"
-        )
+        p99 = latencies.describe(**{"p99 delay": record.delay_p99_us})
         missed = record.deadline_missed_percent
-        return f"p99 delay {p99}" + (f", {missed:.2f} % missed the deadline" if missed else "")
+        return p99 + (f", {missed:.2f} % missed the deadline" if missed else "")
 
 
 def _missing_percent(outputs: TrialOutputs, method: str) -> float:

@@ -38,8 +38,10 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
         # One stream per participant, at most two commands for the node probe, two on each node for the CPU time outside
         # of pods, and a renewed watch.
         assert 2 <= row["api_calls"] <= 2 + 2 + 4 + 2
-        # What each node spent outside of pods was read, and the trial's cost contains it.
+        # What each node spent outside of pods was read, and the trial's cost contains it. Most of what the participants used
+        # is not that of other programs: the shim of their pods, which waits for them, has their time.
         assert row["network_cpu_percent"] is not None
+        assert not any(warning.startswith("cpu:") for warning in row["warnings"])
         assert row["total_cpu_percent"] >= row["node_cpu_percent"] > 0
         observed = row["fingerprint"]
         assert observed["not_observed"] == {}

@@ -35,7 +35,7 @@ def test_the_installed_applications_have_configurations_and_enough_samples(name:
     assert applications.candidates(experiment).measurable
     for flow in loaded.flows:
         assert flow.delay, f"{flow.name} has no limit of its delay"
-    assert experiment.duration_s <= 15
+    assert experiment.duration_s <= 16
 
 
 @pytest.mark.parametrize(

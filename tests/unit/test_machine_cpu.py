@@ -11,6 +11,7 @@ from k8sdds.analysis import components
 from k8sdds.model.measurement import OutsideCpu
 from k8sdds.system.reading import UnreadableError
 from k8sdds.testbeds import machine_cpu
+from k8sdds.testbeds.cluster import profiled_pods
 from k8sdds.testbeds.machine_cpu import Process, Processes, Usage
 
 OWNERS = {10: components.NETWORK, 20: components.PARTICIPANT}
@@ -67,6 +68,25 @@ def test_descendants_belong_to_a_tree() -> None:
     document = {"monotonic_ns": 1, "kernel_threads_s": None, "processes": processes}
     found = machine_cpu.parse(json.dumps(document).encode(), "the list")
     assert found.tree([2]) == {2, 3, 4} and found.tree([3, 6]) == {3, 4, 6}
+
+
+def test_the_shim_of_a_pod_has_its_owner() -> None:
+    """A participant is executed in a pod: the shim of its runtime, in another cgroup, waits for it."""
+    pod = "12345678-1234-1234-1234-123456789abc"
+
+    def at(moment_s: float, shim_s: float, *others: dict[str, Any]) -> Usage:
+        processes = [
+            {"pid": 1, "parent": 0, "cgroup": "/init.scope", "cpu_s": 3.0},
+            {"pid": 50, "parent": 1, "cgroup": "/system.slice/containerd.service", "cpu_s": shim_s},
+            {"pid": 51, "parent": 50, "cgroup": f"/kubepods/pod{pod}/1", "cpu_s": 0.1},
+            *others,
+        ]
+        document = {"monotonic_ns": round(moment_s * 1e9), "kernel_threads_s": 0.0, "processes": processes}
+        return profiled_pods.usage(Processes.model_validate(document), {pod: components.PARTICIPANT})
+
+    running = {"pid": 60, "parent": 50, "cgroup": f"/kubepods/pod{pod}/1", "cpu_s": 0.2}
+    spent = machine_cpu.between(at(0.0, 1.0, running), at(4.0, 3.5))
+    assert spent is not None and spent.others == 0
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from k8sdds.analysis import race
 from k8sdds.analysis.race import Measured
+from k8sdds.analysis.requirements import NOT_MET
 from k8sdds.campaign import applications, planners
 from k8sdds.campaign.racing import Racing
 from k8sdds.model.application import ApplicationExperiment, Search
@@ -59,6 +60,13 @@ def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> 
     known = applications.candidates(experiment)
     leader = race.next_round(known.designs, plan.measured(attempts))[0][0]
     return dict(known.measurable[leader].choices)
+
+
+def test_a_search_without_a_valid_trial_has_an_answer() -> None:
+    search = experiment()
+    reasons = {trial.cell.cell_id: "no-match: pub0" for trial in trials_of(search)}
+    found = answer(evidence.of_trials(search, [], reasons, "search"))
+    assert found.verdict == NOT_MET and found.ranked
 
 
 def test_the_first_round_has_every_value_of_every_choice() -> None:

@@ -11,7 +11,7 @@ trial records why.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from k8sdds import workloads
 from k8sdds.kubernetes.client import KubernetesClient
@@ -57,7 +57,9 @@ class NodeProbes:
         self._pods: PodPool | None = None
         self._own_namespace: CampaignNamespace | None = None
         self._has_worked = False
-        self._may_see_processes = True
+        self._has_seen_processes = False
+        self.processes_unavailable = ""
+        """Why the processes of the nodes could not be read; empty if they could."""
         self.unavailable = ""
         """Why the last reading failed; empty if it succeeded."""
 
@@ -79,27 +81,40 @@ class NodeProbes:
         self.unavailable, self._has_worked = "", True
         return counters
 
-    def processes(self, nodes: Iterable[str]) -> dict[str, Processes]:
-        """Return the processes of these nodes, by node; without nodes whose processes cannot be read.
+    def prepare_processes(self, nodes: Iterable[str]) -> None:
+        """Create the missing pods that read the processes of these nodes.
 
-        Pods of their own read them: a cluster may allow the nodes' network to pods, but not the nodes' processes.
+        They are pods of their own: a cluster may allow the nodes' network to pods, but not the nodes' processes.
         """
-        if not self._may_see_processes:
-            return {}
-        slots = [Slot(PROCESSES, ROLE, node, True, None, sees_processes=True) for node in sorted(set(nodes))]
+        if self.processes_unavailable and not self._has_seen_processes:
+            return  # no need to try again
         try:
-            pool = self._pool()
-            pool.ensure(slots)
-            results = pool.run_all([(slot, [pods.SUPERVISOR, machine_cpu.COMMAND]) for slot in slots])
-        except PrerequisiteError:
-            self._may_see_processes = False
+            self._pool().ensure(_process_slots(nodes))
+            self.processes_unavailable = ""
+        except PrerequisiteError as error:
+            self.processes_unavailable = error.message
+
+    def processes(self, nodes: Iterable[str]) -> dict[str, Processes]:
+        """Return the processes of these nodes, whose pods must be prepared.
+
+        Returns:
+            Processes by node; empty if they cannot be read, with the reason in `processes_unavailable`.
+        """
+        if self.processes_unavailable:
             return {}
-        found = {}
-        for slot, result in zip(slots, results, strict=True):
-            with suppress(reading.UnreadableError):
-                found[str(slot.node)] = machine_cpu.parse(
-                    result.stdout, f"the list of processes of {slot.node}"
-                )
+        slots = _process_slots(nodes)
+        pool = self._pool()
+        try:
+            results = pool.run_all([(slot, [pods.SUPERVISOR, machine_cpu.COMMAND]) for slot in slots])
+            found = {
+                slot.node: machine_cpu.parse(result.stdout, f"the list of processes of {slot.node}")
+                for slot, result in zip(slots, results, strict=True)
+            }
+        except (PrerequisiteError, reading.UnreadableError) as error:
+            self.processes_unavailable = error.message
+            pool.invalidate()
+            return {}
+        self._has_seen_processes = True
         return found
 
     def tracked_connections(self, cell: Cell, node: str) -> int | None:
@@ -181,3 +196,7 @@ class NodeProbes:
         if self._own_namespace is not None:
             own_namespace, self._own_namespace = self._own_namespace, None
             own_namespace.delete()
+
+
+def _process_slots(nodes: Iterable[str]) -> list[Slot]:
+    return [Slot(PROCESSES, ROLE, node, True, None, sees_processes=True) for node in sorted(set(nodes))]

@@ -9,6 +9,7 @@ from pathlib import Path
 from k8sdds.system import perf
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds.cluster.nodes import NodeInfo
+from k8sdds.testbeds.machine_cpu import Processes, Usage
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
@@ -45,6 +46,22 @@ def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
             return None
 
     return find
+
+
+def usage(seen: Processes, pods: Mapping[str, str]) -> Usage:
+    """Return the CPU time of a node's processes by their owner.
+
+    The shim of a container runtime waits for the processes of its pod, which adds their time to its own: it has the
+    owner of the pod.
+
+    Args:
+        seen: The processes.
+        pods: Id of a pod to the owner of its processes.
+    """
+    owners = {process.pid: pods.get(pod_of(process.cgroup)) for process in seen.processes}
+    shims = {process.parent: owners[process.pid] for process in seen.processes if owners[process.pid]}
+    shims.pop(1, None)
+    return Usage(seen, lambda process: owners[process.pid] or shims.get(process.pid))
 
 
 def pod_of(cgroup: str) -> str:

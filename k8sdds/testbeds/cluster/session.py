@@ -201,6 +201,7 @@ class ClusterSession:
             self._observe(cell)
         if self._metrics is not None:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
+        self._probes.prepare_processes({pod.node for cell in cells for pod in self._cell_pods(cell).values()})
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
         self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
         self._services.provide(cells[0], self._slots(cells[0]))
@@ -398,6 +399,7 @@ class ClusterSession:
         counted = self._services.counters(trial.cell, slots)
         sender = pods[FIRST_PUBLISHER.name].node
         tracked = self._probes.tracked_connections(trial.cell, sender)
+        self._probes.prepare_processes({pod.node for pod in pods.values()})
         profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
         with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
             usage: list[dict[str, Usage]] = []
@@ -431,7 +433,18 @@ class ClusterSession:
         no_profile = (
             profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
         )
-        notes = filter(None, (f"{UNPROVEN}: {unproven}" if unproven else "", no_profile, not_steered))
+        unseen = self._probes.processes_unavailable
+        notes = filter(
+            None,
+            (
+                f"{UNPROVEN}: {unproven}" if unproven else "",
+                f"cpu: what the nodes spend outside of the participants' pods is unknown: {unseen}"
+                if unseen
+                else "",
+                no_profile,
+                not_steered,
+            ),
+        )
         warnings = (*measurement.warnings, *notes)
         return replace(measurement, **counters, warnings=warnings)
 
@@ -445,7 +458,7 @@ class ClusterSession:
         return Profiler(folder, profiled_pods.owner(self._owners(pods)))
 
     def _owners(self, pods: dict[str, ReadyPod]) -> dict[str, str]:
-        """Return whose processes run in a pod, by its id: in pods of these participants and of the network's agents."""
+        """Return the owner of the processes of each pod, by pod id: these participants, or the network's agents."""
         running = filter(None, (self._pods.watch.pod(pod.name) for pod in pods.values()))
         participants = [pod["metadata"]["uid"] for pod in running]
         owners = dict.fromkeys(self._needed_pods.pod_ids(), components.NETWORK)
@@ -455,10 +468,7 @@ class ClusterSession:
         """Return the CPU time so far of each node with a participant, as far as its processes can be read."""
         owners = self._owners(pods)
         seen = self._probes.processes({pod.node for pod in pods.values()})
-        return {
-            node: Usage(its, lambda process: owners.get(profiled_pods.pod_of(process.cgroup)))
-            for node, its in seen.items()
-        }
+        return {node: profiled_pods.usage(its, owners) for node, its in seen.items()}
 
     def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -60,8 +61,9 @@ def machine() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def separate_interrupts() -> bool | None:
-    """Return whether the kernel leaves the time of interrupts out of that of processes; None: unknown."""
+    """Return whether the kernel leaves the time of interrupts out of that of processes; None if it is unknown."""
     try:
         program = native_program("k8sdds-supervisor")
         done = subprocess.run([program, "facts"], capture_output=True, timeout=10, check=True)

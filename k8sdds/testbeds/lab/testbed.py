@@ -12,7 +12,6 @@ import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +88,6 @@ class Lab:
             experiment=experiment,
             created_at=utc_now(),
         )
-
-    @cached_property
-    def _separate_interrupts(self) -> bool | None:
-        """Whether the kernel leaves the time of interrupts out of that of processes; None: unknown."""
-        return facts.separate_interrupts()
 
     def __enter__(self) -> Lab:
         return self
@@ -411,7 +405,7 @@ class Lab:
         if len(usage) < 2 or usage[0] is None or usage[1] is None:
             return {}
         spent = between(usage[0], usage[1])
-        return {NAME: replace(spent, separate_interrupts=self._separate_interrupts)} if spent else {}
+        return {NAME: replace(spent, separate_interrupts=facts.separate_interrupts())} if spent else {}
 
     # -- provenance and cleanup -------------------------------------------------------------------------
 
@@ -419,7 +413,7 @@ class Lab:
         """Return the provenance of this machine and what the lab uses of it."""
         return {
             **facts.machine(),
-            SEPARATE_INTERRUPTS: self._separate_interrupts,
+            SEPARATE_INTERRUPTS: facts.separate_interrupts(),
             "privileged": os.geteuid() == 0,
             "features": sorted(self.capabilities.features),
             "lacking_features": self.capabilities.missing,

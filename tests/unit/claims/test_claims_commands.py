@@ -87,7 +87,7 @@ def test_claims_state_how_many_were_tested(k8sdds: Command, runs: Path, tmp_path
     args = ("claims", str(runs / "one"), "--only", "flannel-vxlan-slower", "--only", "table-1-weavenet")
     reported = json.loads(k8sdds(*args, "--output", "out", "--json").stdout)
     assert (reported["tested"], reported["supported_by_chance"]) == (1, 0.05)
-    text = "1 claim tested; if none was true, chance would support 0.05"
+    text = "1 claim tested; if all were false, about 0.05 would be supported by chance"
     assert text in k8sdds(*args).stdout
     assert text in (tmp_path / "out" / "claims.html").read_text()
 

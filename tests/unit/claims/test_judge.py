@@ -203,6 +203,8 @@ def test_a_percentile_of_too_few_values_is_the_reason_of_an_undecided_claim():
     assert "; measure at least 2 times as long: " in reason(tail, counted, one[1])
     stalls = [row | {"tail_episodes": '{"latency_p999_us": 3}'} for row in counted]
     assert "; measure at least 4 times as long: " in reason(tail, stalls, one[1])
+    lost = [row | {"latency_count": 20000} for row in one[0]]
+    assert "; lower the rate, so that fewer values are missing: " in reason(tail, lost, one[1])
 
 
 def test_variants_are_never_combined():

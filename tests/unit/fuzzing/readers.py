@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from k8sdds.analysis import background_cost, kubectl_top, profile
+from k8sdds.analysis import background_cost, components, kubectl_top, profile
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import expand
 from k8sdds.claims import files as claims
@@ -38,7 +38,8 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import perf, reading, xml_text
 from k8sdds.system.ssh import ScriptResult
-from k8sdds.testbeds import packet_handling, read_meters, selection
+from k8sdds.testbeds import machine_cpu, packet_handling, read_meters, selection
+from k8sdds.testbeds.cluster import profiled_pods
 from tests import run_folders
 from tests.unit.fuzzing import damage
 from tests.unit.test_attempt import Recording
@@ -293,6 +294,13 @@ def _metrics(data: bytes, _: Path) -> None:
     metrics_api.parse(data)
 
 
+def _processes(data: bytes, _: Path) -> None:
+    seen = machine_cpu.parse(data, "the list of processes")
+    seen.tree([1])
+    usage = profiled_pods.usage(seen, {"12345678-1234-1234-1234-123456789abc": components.PARTICIPANT})
+    assert machine_cpu.between(usage, usage) is None
+
+
 def _meter(data: bytes, _: Path) -> None:
     try:
         node_meter.parse(data.decode("utf-8", "replace"))
@@ -372,6 +380,7 @@ READERS = [
     Reader("kubeconfig", corpus("kubeconfigs"), _file(lambda path: kubeconfig.load(path, None), "k"), damage.bytes_of),
     Reader("kubernetes", corpus("kubernetes"), _answer, damage.json_of),
     Reader("metrics", corpus("metrics"), _metrics, damage.json_of),
+    Reader("processes", corpus("processes"), _processes, damage.json_of),
     Reader("meter", corpus("meters"), _meter, damage.json_of),
     Reader("packets", _recorded("packets/*.pcap"), _packets, damage.bytes_of),
     Reader("perf", _recorded("perf/short.txt"), _perf, damage.bytes_of),

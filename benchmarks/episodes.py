@@ -32,7 +32,7 @@ RULES = ("values", "runs", "episodes")
 
 def main() -> int:
     options = common.parse(common.parser(__doc__ or "", common.Defaults(2000, 200, what="trials")))
-    report = common.Report("tails", options)
+    report = common.Report("episodes", options)
     random = np.random.default_rng(options.seed)
     for publishers, what in (
         (1, "A stall delays consecutive samples"),
