@@ -153,9 +153,8 @@ def used(found):
 
 
 def test_every_setting_that_nothing_chooses_has_an_example_here():
-    assert {*evidence.ENVIRONMENT, "background"} - {*workloads.OPTIONS, "machine", "switch"} == set(
-        OTHER_VALUE
-    )
+    of_run = {evidence.MACHINE, evidence.SWITCH, evidence.CPU_TIME}
+    assert {*evidence.ENVIRONMENT, "background"} - {*workloads.OPTIONS, *of_run} == set(OTHER_VALUE)
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_VALUE))
@@ -200,6 +199,15 @@ def test_trials_over_the_earlier_switch_are_not_pooled(tmp_path):
     assert (used(found), found.notes) == (
         [3],
         ("1 trial left out, with other switch (of an earlier version, not usual)",),
+    )
+
+
+def test_trials_with_another_definition_of_cpu_time_are_not_pooled(tmp_path):
+    folders = [folder(tmp_path / "a", 1, schema=3), folder(tmp_path / "b", 3, schema=4)]
+    found = evidence.of_folders(APPLICATION, folders)
+    assert (used(found), found.notes) == (
+        [3],
+        ("1 trial left out, with other CPU time (of an earlier version, not usual)",),
     )
 
 
