@@ -34,7 +34,7 @@ MACHINE = "machine"
 """Column with the identity of the machine or cluster that measured a trial."""
 SWITCH = "switch"
 """Column that states whether its nodes were connected as by earlier versions of k8sdds."""
-CPU_TIME = "CPU time"
+TOTAL, CPU_TIME = "total_cpu_percent", "CPU time"
 """Column that states whether its CPU time is defined as by earlier versions of k8sdds."""
 ENVIRONMENT = tuple(
     name
@@ -203,15 +203,14 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
         machine = {
             MACHINE: machine_identity(run) or f"unknown machine of {folder}",
             SWITCH: EARLIER if has_old_switch(run) else "",
+            CPU_TIME: EARLIER if int(run.campaign.get("schema") or 1) < METRICS[TOTAL].since else "",
         }
         for row in overhead.plain_rows(tidy.best(tidy.frame(run))):
-            is_current = (row["schema"] or 1) >= METRICS["total_cpu_percent"].since
-            definition = {CPU_TIME: "" if is_current else EARLIER}
             rows += [
                 (
                     flow,
                     tuple(str(row[COLUMNS.get(axis, axis)]) for axis in CHOSEN),
-                    row | {BLOCK: f"{index}:{row['repetition']}"} | machine | definition,
+                    row | {BLOCK: f"{index}:{row['repetition']}"} | machine,
                 )
                 for flow in application.flows
                 if _is_of(flow, row)

@@ -95,11 +95,16 @@ def read_here() -> Processes | None:
         return None
 
 
-def between(before: Usage, after: Usage) -> OutsideCpu | None:
+def between(before: Usage, after: Usage, reading_s: float = 0.0) -> OutsideCpu | None:
     """Return the CPU time between two moments, in percent of one core; None if they are the same.
 
     Sums are compared rather than single processes: what a process used that has ended is in the time of its parent,
     which must have the same owner.
+
+    Args:
+        before: The first moment.
+        after: The last moment.
+        reading_s: What a reading costs other programs, such as a container runtime that starts a command in a pod.
     """
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:
@@ -111,7 +116,7 @@ def between(before: Usage, after: Usage) -> OutsideCpu | None:
     threads = before.kernel_threads_s, after.kernel_threads_s
     return OutsideCpu(
         network=percent(before.of(components.NETWORK), after.of(components.NETWORK)),
-        others=percent(before.of(None), after.of(None)),
+        others=percent(before.of(None) + reading_s, after.of(None)),
         kernel_threads=(
             None if threads[0] is None or threads[1] is None else percent(threads[0], threads[1])
         ),

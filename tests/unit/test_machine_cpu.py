@@ -41,6 +41,8 @@ def test_cpu_time_is_divided_by_owner() -> None:
     assert spent is not None
     assert (spent.network, spent.others) == (pytest.approx(10.0), pytest.approx(10.0))
     assert spent.kernel_threads == pytest.approx(5.0)
+    without_reading = machine_cpu.between(before, after, reading_s=0.3)
+    assert without_reading is not None and without_reading.others == pytest.approx(2.5)
 
 
 def test_an_ended_process_counts_by_its_parent() -> None:

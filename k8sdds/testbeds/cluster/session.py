@@ -124,6 +124,8 @@ class ClusterSession:
         self._network = InstalledNetwork(client, nodes or (), switch, network)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
+        self._reading_s: dict[str, float] = {}
+        """CPU time that reading the processes of a node costs it."""
         self._files_to_delete: dict[tuple[str, str], str] = {}
         """Pod and participant to the output folder of an attempt whose files were fetched."""
         self._calls = 0
@@ -201,9 +203,9 @@ class ClusterSession:
             self._observe(cell)
         if self._metrics is not None:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
-        self._probes.prepare_processes({pod.node for cell in cells for pod in self._cell_pods(cell).values()})
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
         self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
+        self._measure_reading({name: pod for cell in cells for name, pod in self._cell_pods(cell).items()})
         self._services.provide(cells[0], self._slots(cells[0]))
         self._calls = self._number_of_calls()
 
@@ -424,7 +426,7 @@ class ClusterSession:
             readings = [before, self._read_clocks(pods)]
             error = clocks.clock_error(trial.cell.participants, pods, readings)
             measurement = replace(measurement, clock_error=error)
-        measurement = replace(measurement, outside=_outside(pods, *usage) if len(usage) == 2 else {})
+        measurement = replace(measurement, outside=self._outside(pods, *usage) if len(usage) == 2 else {})
         counters, unproven = self._verifier.counters(trial.cell, slots)
         counters |= self._services.evidence(trial.cell, slots, counted)
         entries = self._probes.tracked_connections(trial.cell, sender)
@@ -464,11 +466,39 @@ class ClusterSession:
         owners = dict.fromkeys(self._needed_pods.pod_ids(), components.NETWORK)
         return owners | dict.fromkeys(participants, components.PARTICIPANT)
 
+    def _measure_reading(self, pods: dict[str, ReadyPod]) -> None:
+        """Measure what reading the processes of each node costs the node, by two readings that follow each other."""
+        self._probes.prepare_processes({pod.node for pod in pods.values()})
+        before, after = self._usage(pods), self._usage(pods)
+        self._reading_s |= {
+            node: max(0.0, after[node].of(None) - its.of(None))
+            for node, its in before.items()
+            if node in after
+        }
+
     def _usage(self, pods: dict[str, ReadyPod]) -> dict[str, Usage]:
         """Return the CPU time so far of each node with a participant, as far as its processes can be read."""
         owners = self._owners(pods)
         seen = self._probes.processes({pod.node for pod in pods.values()})
         return {node: profiled_pods.usage(its, owners) for node, its in seen.items()}
+
+    def _outside(
+        self, pods: Mapping[str, ReadyPod], before: Mapping[str, Usage], after: Mapping[str, Usage]
+    ) -> dict[str, OutsideCpu]:
+        """Return what each machine spent outside of the participants' pods, if all its nodes could be read."""
+        machines: dict[str, dict[str, OutsideCpu | None]] = {}
+        separate: dict[str, bool | None] = {}
+        for pod in pods.values():
+            known = pod.node in before and pod.node in after
+            reading_s = self._reading_s.get(pod.node, 0.0)
+            spent = between(before[pod.node], after[pod.node], reading_s) if known else None
+            machines.setdefault(pod.machine, {})[pod.node] = spent
+            separate[pod.machine] = pod.facts.get(SEPARATE_INTERRUPTS)
+        return {
+            machine: replace(total(parts), separate_interrupts=separate[machine])
+            for machine, nodes in machines.items()
+            if len(parts := [part for part in nodes.values() if part is not None]) == len(nodes)
+        }
 
     def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""
@@ -497,24 +527,6 @@ class ClusterSession:
             steps.callback(self._policies.remove)
             if not self._namespace.owned:
                 steps.callback(self._services.remove)
-
-
-def _outside(
-    pods: Mapping[str, ReadyPod], before: Mapping[str, Usage], after: Mapping[str, Usage]
-) -> dict[str, OutsideCpu]:
-    """Return what each machine spent outside of the participants' pods, if the processes of all its nodes were read."""
-    machines: dict[str, dict[str, OutsideCpu | None]] = {}
-    separate: dict[str, bool | None] = {}
-    for pod in pods.values():
-        known = pod.node in before and pod.node in after
-        spent = between(before[pod.node], after[pod.node]) if known else None
-        machines.setdefault(pod.machine, {})[pod.node] = spent
-        separate[pod.machine] = pod.facts.get(SEPARATE_INTERRUPTS)
-    return {
-        machine: replace(total(parts), separate_interrupts=separate[machine])
-        for machine, nodes in machines.items()
-        if len(parts := [part for part in nodes.values() if part is not None]) == len(nodes)
-    }
 
 
 def _observed(cell: Cell) -> tuple[str, str, IpFamily]:
