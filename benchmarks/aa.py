@@ -45,6 +45,7 @@ from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, judge_claim
 from k8sdds.model.application import Requirement
 from k8sdds.report import summarize
 from k8sdds.results import tidy
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 
 REPETITIONS = (3, 5, 10)
@@ -320,7 +321,10 @@ def as_measured(campaigns: list[list[Row]]) -> list[Count]:
         "report: an interval excludes 0": intervals,
         "claims: a false claim is supported": _claims(campaigns, 1),
         f"claims: the same by {RUNS} runs together": _claims(campaigns, RUNS),
-        "requirement at the mean of all campaigns: met": _requirements(sides),
+        **{
+            f"requirement met, mean of all {100 * beyond:g} % beyond": _requirements(sides, beyond)
+            for beyond in (0, 0.025, 0.05, 0.075)
+        },
         "recommend: A is called worse": _rankings(sides),
         "--precision: an interval excludes 0": _stopped(logs),
     }
@@ -360,13 +364,20 @@ def _excludes_0(logs: list[float], confidence: float = CONFIDENCE) -> bool:
     return low is not None and high is not None and not low <= 0 <= high
 
 
-def _requirements(sides: list[list[list[Row]]]) -> list[bool]:
-    """Return whether a limit at the mean of all campaigns is met, for each campaign and cell of A."""
+def _requirements(sides: list[list[list[Row]]], beyond: float) -> list[bool]:
+    """Return whether a limit is judged as met that the mean of all campaigns misses, for each campaign and cell of A.
+
+    Args:
+        sides: The rows of A and B of each campaign.
+        beyond: By which share the mean of all campaigns is beyond the limit.
+    """
     found = []
     for name, size in itertools.product(VALUES, sorted({row["payload_bytes"] for row in sides[0][0]})):
         cells = [[row for row in a if row["payload_bytes"] == size and row[name]] for a, _ in sides]
-        logs = [math.log(row[name]) for rows in cells for row in rows]
-        requirement = Requirement("", name, math.exp(fmean(logs)), at_least=name == "throughput_mbps")
+        mean = math.exp(fmean(math.log(row[name]) for rows in cells for row in rows))
+        at_least = METRICS[name].gain
+        limit = mean * (1 + beyond) if at_least else mean / (1 + beyond)
+        requirement = Requirement("", name, limit, at_least)
         found += [judge(requirement, rows).verdict == MET for rows in cells if rows]
     return found
 

@@ -142,6 +142,7 @@ def notes(answer: Answer) -> list[str]:
         f"A requirement is met if its whole {_confidence(answer)} interval over repetitions is within the limit: a"
         f" one-sided test at {error} after Bonferroni's correction over"
         f" {formats.count(evidence.competing, 'configuration')} and {rounds}. Other intervals have 95 % confidence.",
+        "This holds for machines as they were during these repetitions. If their speed changes, repeat at other times.",
         "Configurations are compared within repetitions, directly or through others, with the spread of the trials of"
         " each, or that of all trials if it was measured once or twice; a tie is a difference that a one-sided t test"
         f" at {error} does not show after Bonferroni's correction over"
