@@ -31,6 +31,12 @@ def test_every_generated_part_is_on_a_page() -> None:
         assert text.count(f"<!-- generated: {part} -->") == 1
 
 
+def test_every_result_is_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *PAGES))
+    parts = runpy.run_path(str(ROOT / "scripts" / "results.py"))["PARTS"]
+    assert set(re.findall(r"<!-- result: (.+) -->", text)) == set(parts)
+
+
 @pytest.mark.parametrize(
     "schema", [experiments.json_schema(), profiles.schema()], ids=["experiment", "profile"]
 )
