@@ -383,7 +383,7 @@ def _requirements(sides: list[list[list[Row]]], beyond: float) -> list[bool]:
 
 
 def _rankings(sides: list[list[list[Row]]]) -> list[bool]:
-    """Return whether A, as good as B, is told apart from a leading B by a one-sided test, by latency and payload."""
+    """Return whether A, as good as B, is called worse than a leading B by a one-sided test, by latency and payload."""
     found = []
     for a, b in sides:
         for size in sorted({row["payload_bytes"] for row in a}):

@@ -154,7 +154,7 @@ def beyond_a_limit_in_a_search() -> Verdict:
 
 
 def not_the_best(noisy_is_best: bool, ratio: float, share: float = 1.0) -> Verdict:
-    """One of 20 configurations with equal costs has a larger spread; the best one is told apart.
+    """One of 20 configurations with equal costs has a larger spread; the best one is called worse.
 
     Args:
         noisy_is_best: Whether the noisy configuration is the best one, or one of the others.

@@ -99,8 +99,8 @@ class Evidence:
     rounds: int = 1
     """How often the search looked at the results; 1: the trials were planned beforehand."""
     family_error: float = 0.05
-    """Largest probability that the best of the measured configurations is told apart from the recommended one, and that
-    the recommended one is stated to meet all requirements and is beyond a limit."""
+    """Largest probability that the best of the measured configurations is called worse than the recommended one, and
+    that the recommended one is stated to meet all requirements and is beyond a limit."""
 
     @property
     def competing(self) -> int:
