@@ -11,6 +11,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +131,30 @@ def compare(
     """
     (compared,) = compare_all((a, b), quantities, relative, level)
     return compared
+
+
+def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE, level: float = 0.05) -> list[Row]:
+    """Compare all pairs of networks of one campaign in their headline metrics, with one correction over all rows.
+
+    Args:
+        trials: Valid trials, as rows from `overhead.plain_rows`.
+        confidence: Level of the t intervals (`statistics.confidence_of`).
+        level: Significance level after Holm's correction.
+
+    Returns:
+        Rows as of `Comparison`, with the labels of both networks as `side_a` and `side_b`.
+    """
+    labels = dict.fromkeys(row[UNIT] for row in trials)
+    sides = [
+        Side(label, "", [row for row in trials if row[UNIT] == label], label=label, confidence=confidence)
+        for label in labels
+    ]
+    rows = []
+    for a, b in itertools.combinations(sides, 2):
+        with suppress(InputError):  # they have no value in common
+            rows += [{"side_a": a.name, "side_b": b.name} | row for row in _compare(a, b, (), False).rows]
+    _adjust(rows, level)
+    return rows
 
 
 def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Comparison:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds import workloads
 from k8sdds.analysis.capacities import searched_by
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.comparison import COLUMNS, Comparison, Side
-from k8sdds.analysis.conditions import CONDITION, describe
+from k8sdds.analysis.conditions import describe
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE
-from k8sdds.report import export, formats
+from k8sdds.report import export, formats, winner
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 
@@ -87,31 +86,23 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
         tables += _capacity_tables(pair, which)
         sentences += [which + " ".join(lead(pair))] if which else lead(pair)
         notes |= dict.fromkeys(_notes(pair))
-    short = _short(names)
+    short = winner.short_names(names)
     against_first = {name: pair.rows for name, pair in zip(short[1:], pairs, strict=False)}
     shown = {row["quantity"]: None for rows in against_first.values() for row in rows}
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = [changes.draw(short[0], against_first, name, cell_name, folder) for name in shown]
+        figures = [changes.draw(short[0], against_first, name, folder) for name in shown]
     page = {
         "title": f"{', '.join(names[1:])} compared with {names[0]}",
         "heading": "Comparison",
         "sub": f"A: {names[0]} · B: {names[1]}" if len(names) == 2 else " · ".join(names),
-        "lead": sentences,
+        "lead": ([] if relative else winner.of_comparison(sides, pairs)) + sentences,
         "figures": figures,
         "tables": tables,
         "notes": list(notes),
     }
     columns = COLUMNS if len(pairs) == 1 else ("side_a", "side_b", *COLUMNS)
     return export.write(folder, "compare", result, result["rows"], columns, page)
-
-
-def _short(names: Sequence[str]) -> list[str]:
-    """Return the names without the folders, and without the run folder, that all of them have in common."""
-    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    common = "".join(letters[0] for letters in same)
-    length = max(common.rfind("/"), common.rfind("@")) + 1
-    return [name[length:] for name in names]
 
 
 def _table(comparison: Comparison, relative: bool, which: str) -> dict[str, Any]:
@@ -181,7 +172,7 @@ def _heads(relative: bool) -> list[str]:
 
 def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
     metric = METRICS[row["quantity"]]
-    cell = cell_name(row, comparison.rows)
+    cell = formats.cell_name(row, comparison.rows)
     unit = "" if relative else f" {metric.unit}"
     low, high = (None if row[key] is None else 100 * (row[key] - 1) for key in ("ci_low", "ci_high"))
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
@@ -194,21 +185,6 @@ def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:
         formats.percent(row["change_percent"], low, high), p,
         formats.detectable(row["detectable_percent"]) or "–", n, verdict,
     ]  # fmt: skip
-
-
-def cell_name(row: Row, rows: Sequence[Row]) -> str:
-    """Return the text of a row's cell: its network, its metric, its payload, and what differs among the rows."""
-    shown = {
-        name: row[name]
-        for name in CONDITION
-        if name in row
-        and (name == "payload_bytes" or (name != "test" and len({other.get(name) for other in rows}) > 1))
-    }
-    metric = METRICS[row["quantity"]]
-    # Several tests, such as tcp-stream and udp-stream, have the same main metric.
-    usual = workloads.of_metric(metric.name)
-    test = row["test"] if row["test"] in workloads.WORKLOADS and row["test"] != usual else ""
-    return ", ".join(part for part in (row["network"], test, metric.title, describe(shown)) if part)
 
 
 def _software(comparison: Comparison) -> list[str]:

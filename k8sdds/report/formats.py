@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
+from k8sdds import workloads
 from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import UNITS
+from k8sdds.analysis.conditions import CONDITION, describe
+from k8sdds.results.metrics import METRICS
 from k8sdds.workloads.capacity import SUBSCRIBERS
 
 
@@ -125,6 +129,21 @@ def range_of(values: list[int]) -> str:
     if not ordered:
         return "0"
     return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
+
+
+def cell_name(row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """Return the text of a row's cell: its network, its metric, its payload, and what differs among the rows."""
+    shown = {
+        name: row[name]
+        for name in CONDITION
+        if name in row
+        and (name == "payload_bytes" or (name != "test" and len({other.get(name) for other in rows}) > 1))
+    }
+    metric = METRICS[row["quantity"]]
+    # Several tests, such as tcp-stream and udp-stream, have the same main metric.
+    usual = workloads.of_metric(metric.name)
+    test = row["test"] if row["test"] in workloads.WORKLOADS and row["test"] != usual else ""
+    return ", ".join(part for part in (row["network"], test, metric.title, describe(shown)) if part)
 
 
 def join(items: list[str]) -> str:

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
-from k8sdds.report.comparison import cell_name
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
@@ -65,7 +64,7 @@ def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: 
         cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, every, relative)]
         cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
         table.append(cells)
-    names = [cell_name(row, every) for row in every]
+    names = [formats.cell_name(row, every) for row in every]
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
         figures = history.draw(runs, found, names, relative, folder)
@@ -98,7 +97,7 @@ def _notes() -> list[str]:
 
 
 def _cells(row: Row, every: Sequence[Row], relative: bool) -> list[str]:
-    name, runs = cell_name(row, every), str(row["runs"])
+    name, runs = formats.cell_name(row, every), str(row["runs"])
     if not row["changed"]:
         return [name, runs, "–", "–", "–", "–", "–", "no change shown"]
     unit = "x baseline" if relative else METRICS[row["quantity"]].unit

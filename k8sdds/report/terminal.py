@@ -19,6 +19,7 @@ from k8sdds.model.axis import payload
 from k8sdds.report import formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, Setting
+from k8sdds.report.winner import winner_sentences
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
@@ -33,6 +34,8 @@ QUANTITIES = (*HEADLINES, "delay_p99_us", "deadline_missed_percent")
 def show(content: Content, console: Console, files: list[Path]) -> None:
     """Print the summary, the main tables, the invalid attempts and the paths of the files."""
     console.print(Text(_title(content), style="bold"))
+    for sentence in winner_sentences(content):
+        _print_paragraph(console, sentence, "", "bold green")
     console.print()
     for statement in summary.answer(content):
         console.print(Text(statement.lead, style="bold cyan"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from k8sdds.analysis.overhead import Row
@@ -22,7 +22,6 @@ def draw(
     first: str,
     others: Mapping[str, Sequence[Row]],
     quantity: str,
-    cell_name: Callable[[Row, Sequence[Row]], str],
     folder: Path,
 ) -> Figure:
     """Draw the changes of a metric with their 95 % intervals.
@@ -31,7 +30,6 @@ def draw(
         first: Name of the side that changes are relative to.
         others: Rows of the comparison with the first side, by the name of the other side.
         quantity: Name of the metric.
-        cell_name: Returns the text of a row's cell among all rows.
         folder: Folder for the PNG and SVG files.
     """
     every = [row for rows in others.values() for row in rows]
@@ -40,7 +38,7 @@ def draw(
     for name, rows in others.items():
         for row in (row for row in rows if row["quantity"] == quantity):
             # The metric is in the title of the figure.
-            parts = [part for part in cell_name(row, every).split(", ") if part != title]
+            parts = [part for part in formats.cell_name(row, every).split(", ") if part != title]
             named[", ".join((*parts, name) if len(others) > 1 else parts) or name] = (name, row)
     order = sorted(named, key=lambda label: label.rpartition(", ")[0]) if len(others) > 1 else list(named)
     labels = order[:_MAX_ROWS]

@@ -141,8 +141,10 @@ def test_terminal_output_fits_80_columns_without_color(reports, kind):
 def test_terminal_output_starts_with_the_summary(reports):
     lines = reports("paper").printed.splitlines()
     assert lines[0].startswith("paper · 2026-11-21 10:15 UTC · 150 valid trials")
-    assert lines[2] == "Unicast, reliable, 1 subscriber"
-    assert lines[3].startswith("- 64 B: throughput falls least with")
+    assert lines[1].startswith("Throughput, 1 KiB: kube-router is 1.")
+    lines = lines[lines.index("") :]
+    assert lines[1] == "Unicast, reliable, 1 subscriber"
+    assert lines[2].startswith("- 64 B: throughput falls least with")
 
 
 def test_results_so_far(reports):
