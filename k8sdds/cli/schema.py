@@ -27,6 +27,7 @@ def schema(
     from k8sdds.campaign import applications, experiments
     from k8sdds.deploy import profiles
     from k8sdds.results.record import TrialRecord
+    from k8sdds.system import units
 
     schemas = {
         Kind.EXPERIMENT: experiments.json_schema,
@@ -34,4 +35,6 @@ def schema(
         Kind.PROFILE: profiles.schema,
         Kind.RECORD: TrialRecord.model_json_schema,
     }
-    print_result(form, schemas[kind]())
+    found = schemas[kind]()
+    # k8sdds itself writes records, always in the units of their keys.
+    print_result(form, found if kind == Kind.RECORD else units.allow(found))

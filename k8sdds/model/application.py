@@ -16,6 +16,7 @@ from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MIN_SAMPLE_BYTES, Layout
 from k8sdds.model.sweep import Sweep
 from k8sdds.model.trial import AXES, Cell
+from k8sdds.system import units
 from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
 
 MAX_FLOWS = 16
@@ -26,10 +27,7 @@ QUANTITIES = {
     "jitter": "jitter",
 }  # fmt: skip
 """Quantities of the delay, by the name that users write, with that in the record."""
-_UNITS_US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
-_BOUND = re.compile(
-    r"\s*(?P<name>[a-z0-9.]+)\s*<=\s*(?P<number>\d{1,9}(\.\d{1,9})?)\s*(?P<unit>us|µs|ms|s)\s*"
-)
+_BOUND = re.compile(r"\s*(?P<name>[a-z0-9.]+)\s*<=\s*(?P<limit>\d{1,9}(\.\d{1,9})?\s*(us|µs|ms|s))\s*")
 
 Optimize = Literal["cpu", "delay"]
 Need = Literal["none", "signed", "encrypted"]
@@ -69,7 +67,7 @@ def parse_bound(text: str) -> tuple[str, float]:
         )
     if found["name"] not in QUANTITIES:
         raise ValueError(f"{text!r}: unknown quantity {found['name']!r} (known: {', '.join(QUANTITIES)})")
-    limit_us = float(found["number"]) * _UNITS_US[found["unit"]]
+    limit_us = float(units.number("limit_us", found["limit"]))
     if limit_us <= 0:
         raise ValueError(f"{text!r}: the limit must be above 0")
     return QUANTITIES[found["name"]], limit_us

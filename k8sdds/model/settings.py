@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from k8sdds.model import rate_profile
+from k8sdds.system import units
 from k8sdds.system.strict import MAX_LABEL, Strict, mistake
 from k8sdds.system.yaml_text import nearest
 
@@ -123,7 +124,9 @@ class TestChoice(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+        if not isinstance(value, dict):
+            return {"name": value} if isinstance(value, str) else value
+        return {key: units.number(key, option) for key, option in value.items()}
 
     @model_validator(mode="after")
     def _is_known(self, info: ValidationInfo) -> TestChoice:

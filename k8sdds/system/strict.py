@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from k8sdds.system import units
 
 MAX_NAME, MAX_LABEL, MAX_TITLE, MAX_REMARKS = 80, 40, 200, 10_000
 """Most characters of a name, of a label in tables and figures, of a title, and of remarks."""
@@ -14,12 +16,17 @@ MAX_RATE_MBIT = 400_000
 
 
 class Strict(BaseModel):
-    """A model that rejects unknown keys and whose values are immutable."""
+    """A model that rejects unknown keys, reads numbers with units, and whose values are immutable."""
 
     page: ClassVar[str] = ""
     """The documentation page that explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _in_its_unit(cls, value: Any, info: ValidationInfo) -> Any:
+        return units.number(info.field_name or "", value)
 
 
 def as_list(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
 from k8sdds.networks import NETWORKS
-from k8sdds.system import yaml_text
+from k8sdds.system import units, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.kernel_features import CLANG, IPIP
 
@@ -84,6 +85,29 @@ def test_settings_of_experiment_sweep_and_part() -> None:
     assert changed("placement={pub0: 1, sub0: 0}").placement == {"pub0": 1, "sub0": 0}
 
 
+def test_numbers_have_units_as_in_reports(tmp_path: Path) -> None:
+    written = changed(
+        "payload_bytes=[64 B, 1.5KiB]", "rate=15 Hz", "message_bytes=[mtu, 1 KiB]", "flow_period_ms=1 s",
+        "duration_s=33.3 ms", "link={rate_mbit: 1 Gbit/s, delay_us: 33.3 ms, loss_percent: 1 %}",
+        "test={name: paced, deadline_ms: 0.5 s}", "publish_mode=asynchronous", "flow_bytes=1 MiB",
+    )  # fmt: skip
+    plain = changed(
+        "payload_bytes=[64, 1536]", "rate=15", "message_bytes=[mtu, 1024]", "flow_period_ms=1000",
+        "duration_s=0.0333", "link={rate_mbit: 1000, delay_us: 33300, loss_percent: 1}",
+        "test={name: paced, deadline_ms: 500}", "publish_mode=asynchronous", "flow_bytes=1048576",
+    )  # fmt: skip
+    assert written == plain
+    assert expand(written).cells[0].cell_id == expand(plain).cells[0].cell_id
+
+
+def test_the_schema_for_editors_accepts_units_where_a_key_has_one() -> None:
+    keys = units.allow(experiments.json_schema())["$defs"]["Sweep"]["properties"]
+    payload = keys["payload_bytes"]["items"]
+    assert payload["type"] == ["integer", "string"]
+    assert [bool(re.search(payload["pattern"], text)) for text in ("1.5 KiB", "64B", "1 KB")] == [1, 1, 0]
+    assert keys["publishers"]["items"]["type"] == "integer"
+
+
 def test_durations() -> None:
     assert changed().duration_s == 3
     assert changed(paper=True).duration_s == 120
@@ -119,6 +143,9 @@ def test_networks_can_be_set_and_selected_at_once(written: str) -> None:
         ("payload_bytse=3", "did you mean 'payload_bytes'"),
         ("payload_bytes=[", "not valid YAML"),
         ("payload_bytes=many", "valid integer"),
+        ("payload_bytes=1 KB", "'1 KB': unknown unit 'KB' (units: B, KiB, MiB)"),
+        ("test={name: paced, deadline_ms: 3 Hz}", "(units: us, µs, ms, s, min)"),
+        ("payload_bytes=1.2 B", "valid integer"),
         ("name=x", "no such key"),
         ("repetitions.x=1", "has no parts"),
         ("rate=.inf", "finite number"),
