@@ -2,7 +2,7 @@
 
 First measure all configurations of the flows in recommend.yaml, each as often:
 
-  k8sdds run --application benchmarks/recommend.yaml --output FOLDER
+  k8sdds run benchmarks/recommend.yaml --output FOLDER
   recommend.py FOLDER
 
 The benchmark makes applications of these flows: one to three of them, each with a limit of its delay, and CPU time or

@@ -209,7 +209,7 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
             f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
             " measured them, or delays have another delay_method",
             "measure both with this version and equally synchronized clocks,"
-            " or compare another --quantity; see: docs/reference/run-folder.md",
+            " or compare another --quantity; see: k8sdds docs run-folder",
         )
     if unknown and not rows:
         raise InputError(

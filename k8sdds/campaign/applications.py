@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from k8sdds.campaign import contradictions, experiments
 from k8sdds.campaign.cells import cell_of
 from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.background import MAX_FLOWS, Background
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
@@ -32,7 +34,10 @@ from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
 
-APPLICATIONS = ShippedFiles("experiments/applications", "application", "k8sdds list --applications")
+APPLICATIONS = ShippedFiles(("experiments/applications",), "application", "k8sdds list applications")
+EITHER = ShippedFiles(
+    (*experiments.EXPERIMENTS.folders, *APPLICATIONS.folders), "experiment or application", "k8sdds list"
+)
 
 DEFAULT_NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
 """Networks that an application may have unless it names others."""
@@ -110,7 +115,9 @@ def load(name: str) -> Application:
     Raises:
         InputError: There is no such application or it is not valid; names file, line and key.
     """
-    path, text = APPLICATIONS.read(name)
+    path, text = (EITHER if name in experiments.names() else APPLICATIONS).read(name)
+    if _has(text, "sweeps"):
+        raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     return yaml_text.parse(text, Application, str(path), experiments.KNOWN)
 
 
@@ -149,7 +156,47 @@ def changed(
         lines = [
             f"{' '.join(settings) or application.name}: {mistake.key}: {mistake.message}" for mistake in found
         ]
-        raise InputError("\n".join(dict.fromkeys(lines)), f"see: {Application.page}") from error
+        raise InputError("\n".join(dict.fromkeys(lines)), f"see: k8sdds docs {Application.page}") from error
+
+
+def measurable(
+    name: str,
+    networks: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    repetitions: int | None = None,
+    duration_s: float | None = None,
+    **of_experiments: Any,
+) -> Experiment:
+    """Return an experiment, or the one that measures all configurations of an application.
+
+    Args:
+        name: The name of an installed experiment or application, or the path of a YAML file.
+        networks: As in `experiments.changed` and `changed`.
+        settings: The same.
+        repetitions: The same.
+        duration_s: The same.
+        of_experiments: Changes that only experiments have.
+
+    Raises:
+        InputError: There is no such file, or it or a change is not valid.
+    """
+    if not _has(EITHER.read(name)[1], "flows"):
+        loaded = experiments.load(name)
+        return experiments.changed(loaded, networks, settings, repetitions, duration_s, **of_experiments)
+    if any(of_experiments.values()):
+        given = [
+            key.removesuffix("_percent").removesuffix("_min")
+            for key, value in of_experiments.items()
+            if value
+        ]
+        options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+        raise InputError(f"{name} is an application, which has no {options}", "leave it out")
+    return experiment(changed(load(name), networks, settings, repetitions, duration_s))
+
+
+def _has(text: str, key: str) -> bool:
+    """Return whether YAML text has a top-level key."""
+    return bool(re.search(f"^{key}:", text, re.MULTILINE))
 
 
 def experiment(application: Application, search: Search | None = None) -> ApplicationExperiment:
@@ -202,7 +249,7 @@ def experiment(application: Application, search: Search | None = None) -> Applic
     except ValidationError as error:
         reasons = [f"{each['loc'][0]}: {each['msg']}" for each in error.errors()]
         raise InputError(
-            f"{application.name}: {'; '.join(dict.fromkeys(reasons))}", f"see: {Application.page}"
+            f"{application.name}: {'; '.join(dict.fromkeys(reasons))}", f"see: k8sdds docs {Application.page}"
         ) from error
 
 
@@ -287,7 +334,8 @@ def cells(experiment: ApplicationExperiment) -> tuple[tuple[Cell, ...], tuple[Ce
     if not known.measurable:
         reasons = "; ".join(why for _, why in known.excluded)
         raise InputError(
-            f"{experiment.name}: none of the choices can be measured: {reasons}", f"see: {Application.page}"
+            f"{experiment.name}: none of the choices can be measured: {reasons}",
+            f"see: k8sdds docs {Application.page}",
         )
     if experiment.search is None:
         return known.cells, ()

@@ -31,7 +31,7 @@ KNOWN = {
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
 PER_SWEEP = list(Sweep.model_fields)
 
-EXPERIMENTS = ShippedFiles("experiments", "experiment", "k8sdds list")
+EXPERIMENTS = ShippedFiles(("experiments",), "experiment", "k8sdds list")
 
 
 def json_schema() -> dict[str, Any]:
@@ -130,7 +130,7 @@ def changed(
                 if option
                 else f"{' '.join(options.values())}: {mistake.key}: {mistake.message}"
             )
-        raise InputError("\n".join(dict.fromkeys(lines)), f"see: {Experiment.page}") from error
+        raise InputError("\n".join(dict.fromkeys(lines)), f"see: k8sdds docs {Experiment.page}") from error
     sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
     if networks:
         sweeps = _only(sweeps, networks, result.baseline)
@@ -149,7 +149,9 @@ def put_setting(data: dict[str, Any], setting: str, keys: list[str], page: str) 
     key, value = _parsed(setting)
     top, *below = key.split(".")
     if top not in keys:
-        raise InputError(f"--set {key}: there is no such key{yaml_text.nearest(top, keys)}", f"see: {page}")
+        raise InputError(
+            f"--set {key}: there is no such key{yaml_text.nearest(top, keys)}", f"see: k8sdds docs {page}"
+        )
     _put(data, [top, *below], value, key)
 
 
@@ -174,7 +176,7 @@ def _set(data: dict[str, Any], setting: str) -> str:
         targets = data["sweeps"]
     else:
         hint = yaml_text.nearest(top, PER_EXPERIMENT + PER_SWEEP)
-        raise InputError(f"--set {key}: there is no such key{hint}", "see: docs/reference/experiments.md")
+        raise InputError(f"--set {key}: there is no such key{hint}", f"see: k8sdds docs {Experiment.page}")
     for target in targets:
         _put(target, [top, *below], value, key)
     return key

@@ -1,4 +1,4 @@
-"""Write the text of a new experiment or application: a commented template, or a copy of an experiment."""
+"""Write the text of a new experiment or application: a commented template."""
 
 from __future__ import annotations
 
@@ -68,12 +68,3 @@ def application(name: str) -> str:
     }
     body = yaml_template.render(applications.json_schema(), values, notes)
     return "\n".join(yaml_template.comment(APPLICATION_HEADER)) + "\n\n" + body
-
-
-def copy(like: str, name: str) -> str:
-    """Return the text of an installed experiment, or of a file, with another name.
-
-    Raises:
-        InputError: There is no such experiment.
-    """
-    return experiments.EXPERIMENTS.copy(like, name)

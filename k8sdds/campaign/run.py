@@ -57,13 +57,13 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     """
     expansion = _fit_to_testbed(request, testbed, display)
     preflight.refuse(preflight.check(expansion, testbed))
+    _require_free_folder(request.folder)
     _announce(expansion, testbed, request.seed, display)
     if request.dry_run:
         display.line(
             f"Dry run: all checks passed, nothing was measured. The run folder would be {request.folder}"
         )
         return None
-    _require_free_folder(request.folder)
     with display.progress(expansion.experiment.baseline, preflight.trial_s(expansion)) as observer:
         campaign = start.start(expansion, testbed, request.folder, request.name, request.seed, observer)
         return _execute(campaign)

@@ -12,7 +12,7 @@ from k8sdds.system.shipped import ShippedFiles
 PAPER = "k8sdds-paper"
 """The claims of the study that k8sdds follows."""
 
-CLAIMS = ShippedFiles("experiments/claims", "set of claims", "k8sdds list --studies")
+CLAIMS = ShippedFiles(("experiments/claims",), "set of claims", "k8sdds list studies")
 
 
 def names() -> list[str]:
@@ -49,5 +49,5 @@ def find(claims: Claims, claim_id: str) -> Claim:
     hint = yaml_text.nearest(claim_id, [claim.id for claim in claims.claims])
     raise InputError(
         f"{claims.name} has no claim {claim_id!r}{hint}",
-        "list the claims: k8sdds claims --list; list the studies: k8sdds list --studies",
+        "list the claims: k8sdds claims --list; list the studies: k8sdds list studies",
     )

@@ -231,7 +231,7 @@ def run_command(experiment: str, settings: Sequence[str]) -> str:
 class Claims(Strict):
     """A claims file."""
 
-    page: ClassVar[str] = "docs/reference/claims.md"
+    page: ClassVar[str] = "claims"
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME)
     title: str = Field(default="", max_length=MAX_TITLE)

@@ -45,7 +45,7 @@ class PlannedCampaign(Strict):
 class Plan(Strict):
     """What one execution of a study measures and judges."""
 
-    page: ClassVar[str] = "docs/how-to/reproduce.md"
+    page: ClassVar[str] = "reproduce"
 
     only: list[str] = Field(default_factory=list, description="ids of the claims to judge; empty: all")
     campaigns: list[PlannedCampaign]
@@ -84,6 +84,15 @@ def _folder_name(claim: Claim) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")
 
 
+def require_empty(path: Path) -> None:
+    """Raise InputError if the folder of a study has files already, or cannot be read."""
+    with explained(f"cannot write {path}", "use another --output"):
+        if path.exists() and any(path.iterdir()):
+            raise InputError(
+                f"{path} is not empty", "continue a study with --resume, or use another --output"
+            )
+
+
 @dataclass(frozen=True)
 class StudyFolder:
     """A folder with the plan, the claims, the run folders and the verdicts of one execution of a study."""
@@ -95,11 +104,8 @@ class StudyFolder:
     @classmethod
     def create(cls, path: Path, study: str, plan: Plan) -> StudyFolder:
         """Create the folder of a study. Raises InputError if it is not empty or cannot be written."""
+        require_empty(path)
         with explained(f"cannot write {path}", "use another --output"):
-            if path.exists() and any(path.iterdir()):
-                raise InputError(
-                    f"{path} is not empty", "continue a study with --resume, or use another --output"
-                )
             path.mkdir(parents=True, exist_ok=True)
             write_atomically(path / CLAIMS, files.read(study))
             # The plan is written last, because a folder with a plan can be resumed.

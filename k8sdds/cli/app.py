@@ -16,6 +16,7 @@ from k8sdds.cli import (
     compare,
     deploy,
     destroy,
+    docs,
     doctor,
     history,
     images,
@@ -38,13 +39,13 @@ from k8sdds.cli import (
 )
 from k8sdds.cli import list as list_
 from k8sdds.cli import run as run_
-from k8sdds.cli.help import ANALYZE, CLUSTER, LAB, MEASURE, PACKAGE, examples, exit_codes
+from k8sdds.cli.help import ANALYZE, CLUSTER, LAB, MEASURE, PACKAGE, START, examples, overview
 from k8sdds.cli.terminal import Verbosity, set_verbosity
 
 app = typer.Typer(
     name="k8sdds",
     help="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications at the edge.",
-    epilog=exit_codes(),
+    epilog=overview(),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -112,23 +113,29 @@ def _add_group(panel: str, name: str, group: typer.Typer) -> None:
 
 # In the order of --help, which is the order in which a newcomer needs them.
 _add(
-    MEASURE, "run", run_.run,
-    "k8sdds run quickstart",
-    "k8sdds run ./my-camera.yaml --set payload_bytes=4096 --dry-run",
-    "k8sdds run --application teleoperation --network flannel-hostgw",
+    START, "recommend", recommend.recommend,
+    "k8sdds recommend camera-4-viewers",
+    "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
+    "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )  # fmt: skip
-_add_group(MEASURE, "init", init.app)
-_add(MEASURE, "list", list_.list_, "k8sdds list", "k8sdds list --networks", "k8sdds list --studies")
+_add(
+    START, "run", run_.run,
+    "k8sdds run quickstart",
+    "k8sdds run ./my-camera.yaml --set 'payload_bytes=4 KiB' --dry-run",
+    "k8sdds run teleoperation --network flannel-hostgw",
+)  # fmt: skip
+_add(START, "list", list_.list_, "k8sdds list", "k8sdds list applications", "k8sdds list networks")
+_add(
+    START, "init", init.init,
+    "k8sdds init application my-robot --like teleoperation",
+    "k8sdds init profile lab --node pi@192.0.2.10 --node pi@192.0.2.11",
+    "k8sdds init rights --like namespace",
+)  # fmt: skip
+_add(START, "docs", docs.docs, "k8sdds docs", "k8sdds docs experiments")
 _add(
     MEASURE, "show", show.show,
     "k8sdds show quickstart",
     "k8sdds show multicast-12sub --commands --set payload_bytes=[64,1024]",
-)  # fmt: skip
-_add(
-    MEASURE, "recommend", recommend.recommend,
-    "k8sdds recommend teleoperation",
-    "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
-    "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )  # fmt: skip
 _add(
     MEASURE, "testbed", testbed.testbed,

@@ -130,11 +130,11 @@ def create(
 
 def _required(profile: str | None, experiments: Sequence[str] | None) -> list[RenderedNetwork]:
     """Return the networks that a profile and experiments name."""
-    from k8sdds.campaign import experiments as campaign_experiments
+    from k8sdds.campaign import applications
     from k8sdds.deploy import bundled_networks, profiles
 
     loaded = profiles.load(profile) if profile is not None else None
-    return bundled_networks.required(loaded, map(campaign_experiments.load, experiments or ()))
+    return bundled_networks.required(loaded, map(applications.measurable, experiments or ()))
 
 
 def _naming(required: Sequence[RenderedNetwork]) -> str:

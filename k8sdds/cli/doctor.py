@@ -13,7 +13,6 @@ from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
-from k8sdds.system.paths import locate_documents
 
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
@@ -59,8 +58,7 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
         line = f"{status} {diagnosis.subject}: {diagnosis.message}"
         console().print(line)
         if not diagnosis.ok and diagnosis.remedy:
-            remedy = locate_documents(diagnosis.remedy)
-            console().print(f"       → {remedy}")
+            console().print(f"       → {diagnosis.remedy}")
 
 
 def _diagnose() -> Iterator[Diagnosis]:

@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from k8sdds.system.errors import EXIT_CODES
 
 # Panels of commands, in the order of `k8sdds --help`.
-MEASURE, ANALYZE, CLUSTER, LAB, PACKAGE = "Measure", "Analyze", "Cluster", "Lab", "Package"
+START, MEASURE, ANALYZE = "Start here", "Measure", "Analyze"
+CLUSTER, LAB, PACKAGE = "Cluster", "Lab", "Package"
 
 # Panels of options.
 SELECTION, TESTBED, MACHINES, OUTPUT = "Selection", "Testbed", "Machines", "Output"
+
+
+FIRST_COMMANDS = (
+    "k8sdds recommend camera-4-viewers   # which network and DDS settings, and why",
+    "k8sdds run quickstart               # what each network costs, in 2 minutes",
+    "k8sdds init application my-robot    # describe what your application sends",
+)
 
 
 def examples(*lines: str) -> str:
@@ -18,9 +26,10 @@ def examples(*lines: str) -> str:
     return _list("Examples:" if len(lines) > 1 else "Example:", lines)
 
 
-def exit_codes() -> str:
-    """Return the end of `k8sdds --help`."""
-    return _list("Exit codes:", [f"{code:>3}  {meaning}" for code, meaning in EXIT_CODES.items()])
+def overview() -> str:
+    """Return the end of `k8sdds --help`: the first commands, and the exit codes."""
+    codes = _list("Exit codes:", [f"{code:>3}  {meaning}" for code, meaning in EXIT_CODES.items()])
+    return f"{examples(*FIRST_COMMANDS)}\n\n{codes}"
 
 
 def _list(title: str, lines: Sequence[str]) -> str:

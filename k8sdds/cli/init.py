@@ -1,119 +1,102 @@
-"""`k8sdds init`: write an experiment, an application or a profile to start from."""
+"""`k8sdds init`: write an experiment, an application, a profile, QoS or rights to start from."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from k8sdds.cli.help import MACHINES, OUTPUT, examples
-from k8sdds.cli.options import (
-    AcceptKeys,
-    Concurrency,
-    complete_applications,
-    complete_experiments,
-    complete_profiles,
-)
+from k8sdds.cli.help import MACHINES, OUTPUT
+from k8sdds.cli.options import AcceptKeys, Concurrency
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
-
-app = typer.Typer(
-    help="Write a commented experiment, application or profile to start from.", no_args_is_help=True
-)
+from k8sdds.system.shipped import ShippedFiles
 
 STDOUT = "-"
 STATUS = "k8sdds status {}"
 """The command that follows a profile."""
 _NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="File to write; -: stdout. Default: NAME.yaml.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite the file if it exists.", rich_help_panel=OUTPUT)
-]
+
+class Kind(StrEnum):
+    """Kinds of files that users write."""
+
+    EXPERIMENT = "experiment"
+    APPLICATION = "application"
+    PROFILE = "profile"
+    QOS = "qos"
+    RIGHTS = "rights"
 
 
-@app.command(
-    epilog=examples(
-        "k8sdds init experiment camera", "k8sdds init experiment camera --like quickstart -o camera.yaml"
-    )
-)
-def experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experiment.")] = "my-experiment",
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="EXPERIMENT",
-            help="Copy this experiment, with its comments. Default: a template with every key.",
-            autocompletion=complete_experiments,
+@dataclass(frozen=True)
+class _Template:
+    files: ShippedFiles
+    """The installed files of this kind, which `--like` names."""
+    name: str
+    """Name of the new file by default."""
+    next_step: str
+    """What to do with it; `{}` is its path."""
+    like: str | None = None
+    """The file to copy by default; None: a template with every key, or a description of machines."""
+
+
+def _templates() -> dict[Kind, _Template]:
+    from k8sdds.campaign.applications import APPLICATIONS
+    from k8sdds.campaign.experiments import EXPERIMENTS
+    from k8sdds.deploy.profiles import PROFILES
+
+    return {
+        Kind.EXPERIMENT: _Template(EXPERIMENTS, "my-experiment", "k8sdds run {}"),
+        Kind.APPLICATION: _Template(APPLICATIONS, "my-application", "k8sdds recommend {} --dry-run"),
+        Kind.PROFILE: _Template(PROFILES, "my-lab", STATUS),
+        Kind.QOS: _Template(
+            ShippedFiles(("qos",), "QoS profile", suffix="xml"), "my-qos",
+            "k8sdds run quickstart --set qos={} (its policies: k8sdds docs qos)", "strict-reliable",
         ),
-    ] = None,
-    output: Output = None,
-    force: Force = False,
-) -> None:
-    """Write an experiment that runs unchanged, with a comment for every key."""
-    from k8sdds.campaign import new_experiment
-
-    path = _target(name, output, force)
-    text = new_experiment.template(name) if like is None else new_experiment.copy(like, name)
-    _write(path, text, "k8sdds run {}")
-
-
-@app.command(
-    epilog=examples(
-        "k8sdds init application my-robot", "k8sdds init application my-robot --like teleoperation"
-    )
-)
-def application(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the application.")] = "my-application",
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="APPLICATION",
-            help="Copy this application, with its comments. Default: a template with every key.",
-            autocompletion=complete_applications,
+        Kind.RIGHTS: _Template(
+            ShippedFiles(("deploy/rights",), "manifest of rights"), "rights",
+            "replace the subject at its end, then run: kubectl apply -f {}", "cluster",
         ),
-    ] = None,
-    output: Output = None,
-    force: Force = False,
-) -> None:
-    """Write an application: what it sends and what it requires, with a comment for every key."""
-    from k8sdds.campaign import applications, new_experiment
-
-    path = _target(name, output, force)
-    text = new_experiment.application(name) if like is None else applications.APPLICATIONS.copy(like, name)
-    _write(path, text, "k8sdds recommend {} --dry-run")
+    }  # fmt: skip
 
 
-@app.command(
-    epilog=examples(
-        "k8sdds init profile lab --node pi@192.0.2.10 --node pi@192.0.2.11",
-        "k8sdds init profile lab --like edge-lab",
-    )
-)
-def profile(
+def _complete_like(context: typer.Context, incomplete: str) -> list[str]:
+    names = _templates()[Kind(context.params["kind"])].files.names()
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def init(
+    kind: Annotated[
+        Kind, typer.Argument(metavar="KIND", help="experiment, application, profile, qos or rights.")
+    ],
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the profile and of its cluster.")
-    ] = "my-lab",
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Name of the new file and of what it describes. Default: my-KIND, …"
+        ),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="NAME",
+            help="Copy this installed file, with its comments. Default: a template with every key; for qos"
+            " strict-reliable; for rights cluster (or namespace: rights in one namespace alone).",
+            autocompletion=_complete_like,
+        ),
+    ] = None,
     node: Annotated[
         list[str] | None,
         typer.Option(
             "--node",
             metavar="[USER@]ADDRESS[:PORT]",
-            help="A machine of the cluster (repeatable).",
+            help="A machine of the profile (repeatable).",
             rich_help_panel=MACHINES,
         ),
     ] = None,
@@ -140,44 +123,80 @@ def profile(
     ] = None,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
-    like: Annotated[
+    output: Annotated[
         str | None,
         typer.Option(
-            "--like",
-            metavar="PROFILE",
-            help="Copy this profile, with its comments, instead of describing machines.",
-            autocompletion=complete_profiles,
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write; -: stdout. Default: NAME.yaml, or NAME.xml.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    output: Output = None,
-    force: Force = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the file if it exists.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
-    """Write a profile of your machines, with a comment for every key. Makes no changes on them."""
-    from k8sdds.deploy import new_profile, profiles
+    """Write a commented experiment, application, profile of machines, QoS profile or manifest of rights.
 
-    path = _target(name, output, force)
-    if like is not None and node:
-        raise InputError("--like and --node exclude each other", "leave out one of them")
-    if like is None and not node:
+    An experiment and an application can be measured unchanged. A profile describes machines, without changes on them.
+    """
+    template = _templates()[kind]
+    name = name or template.name
+    if kind != Kind.PROFILE and (node or key or ssh_config):
+        raise InputError("--node, --key and --ssh-config describe machines", "use: k8sdds init profile")
+    path = _target(name, output, force, template.files.suffix)
+    like = like or template.like
+    next_step = template.next_step
+    if like is not None:
+        if node:
+            raise InputError("--like and --node exclude each other", "leave out one of them")
+        text = template.files.copy(like, name).replace(f'name="{like}"', f'name="{name}"')
+        if kind == Kind.PROFILE and _is_example(text, like):
+            next_step = f"replace the addresses, then run: {STATUS}"
+    elif kind == Kind.PROFILE:
+        text = _described(name, node or (), key, ssh_config, look, accept_new_host_keys, concurrency)
+    else:
+        from k8sdds.campaign import new_experiment
+
+        text = (new_experiment.template if kind == Kind.EXPERIMENT else new_experiment.application)(name)
+    _write(path, text, next_step)
+
+
+def _is_example(text: str, source: str) -> bool:
+    """Return whether a profile has addresses that are reserved for documentation."""
+    from k8sdds.deploy import profiles
+
+    return any(node.is_example for node in profiles.parse(text, source).nodes)
+
+
+def _described(
+    name: str,
+    nodes: Sequence[str],
+    key: Path | None,
+    ssh_config: Path | None,
+    look: bool,
+    accept_new_host_keys: bool,
+    concurrency: int,
+) -> str:
+    """Return a profile of these machines."""
+    from k8sdds.deploy import new_profile
+
+    if not nodes:
         raise InputError(
             "name the machines of the profile, or a profile to copy",
             "for example: --node pi@192.0.2.10 --node pi@192.0.2.11; or: --like edge-lab",
         )
-    if like is not None:
-        text = profiles.PROFILES.copy(like, name)
-        is_example = any(node.is_example for node in profiles.parse(text, like).nodes)
-        _write(path, text, "replace the addresses, then run: k8sdds status {}" if is_example else STATUS)
-        return
-    machines = new_profile.logins(node or ())
+    machines = new_profile.logins(nodes)
     for file, option in ((key, "--key"), (ssh_config, "--ssh-config")):
         if file is not None and not file.expanduser().is_file():
             raise InputError(f"{option}: the file {file} does not exist", "correct the path")
     paths = [file.expanduser().absolute() if file else None for file in (key, ssh_config)]
     found = new_profile.gather(machines, *paths, accept_new_host_keys, concurrency) if look else {}
-    _write(path, new_profile.text(name, machines, found, *paths), STATUS)
+    return new_profile.text(name, machines, found, *paths)
 
 
-def _target(name: str, output: str | None, force: bool) -> Path | None:
+def _target(name: str, output: str | None, force: bool, suffix: str) -> Path | None:
     """Return the file to write, or None for stdout, before anything else happens.
 
     Raises:
@@ -187,12 +206,12 @@ def _target(name: str, output: str | None, force: bool) -> Path | None:
         raise InputError(f"{name!r} is not a valid name", "use lowercase letters, digits and hyphens")
     if output == STDOUT:
         return None
-    path = Path(output or f"{name}.yaml")
+    path = Path(output or f"{name}.{suffix}")
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise InputError(f"{path} {what}", "choose another file: -o FILE")
-    if path.suffix not in (".yaml", ".yml"):
-        raise InputError(f"{path} is not a YAML file", f"name it {path.name}.yaml")
+    if path.suffix not in (f".{suffix}", ".yml" if suffix == "yaml" else ""):
+        raise InputError(f"{path} does not end in .{suffix}", f"name it {path.name}.{suffix}")
     if path.exists() and not force:
         raise InputError(f"{path} exists", "choose another file (-o FILE), or overwrite it: --force")
     return path

@@ -34,13 +34,13 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the l
 
 def _cells(experiment: str, networks: list[str] | None, settings: list[str] | None) -> list[Any]:
     """Return one cell per lab network of the experiment; with `networks`, only cells of these networks."""
-    from k8sdds.campaign import experiments, preflight
+    from k8sdds.campaign import applications, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import label_without_engine, with_engines
     from k8sdds.system.kernel_features import available
     from k8sdds.testbeds.lab.topology import LabNetworkKey
 
-    changed = experiments.changed(experiments.load(experiment), networks or (), settings or ())
+    changed = applications.measurable(experiment, networks or (), settings or ())
     expansion = expand(with_engines(changed, available))
     preflight.refuse(preflight.contradictions(expansion))
     cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}

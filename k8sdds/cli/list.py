@@ -1,61 +1,72 @@
-"""`k8sdds list`: list the experiments, the networks, the studies or the applications."""
+"""`k8sdds list`: list the experiments, applications, networks or studies."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import format_duration, print_step
-from k8sdds.system.errors import InputError
+
+FIRST = "quickstart"
+"""The experiment to run first."""
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    EXPERIMENTS = "experiments"
+    APPLICATIONS = "applications"
+    NETWORKS = "networks"
+    STUDIES = "studies"
+
+
+_NEXT = {
+    Kind.EXPERIMENTS: "k8sdds show NAME, k8sdds run NAME; for your application: k8sdds list applications",
+    Kind.APPLICATIONS: "k8sdds recommend NAME",
+    Kind.STUDIES: "k8sdds reproduce NAME",
+}
 
 
 def list_(
-    networks: Annotated[
-        bool, typer.Option("--networks", help="List the networks instead of the experiments.")
-    ] = False,
-    studies: Annotated[
-        bool, typer.Option("--studies", help="List the studies whose claims k8sdds can test.")
-    ] = False,
-    applications: Annotated[
-        bool, typer.Option("--applications", help="List the example applications.")
-    ] = False,
+    kind: Annotated[
+        Kind, typer.Argument(metavar="KIND", help="experiments, applications, networks or studies.")
+    ] = Kind.EXPERIMENTS,
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
-    """List the installed experiments, the networks, the studies or the applications."""
+    """List the installed experiments (the shortest first), the applications, the networks or the studies."""
     form = choose(form, as_json)
-    if sum((networks, studies, applications)) > 1:
-        raise InputError(
-            "--networks, --studies and --applications exclude each other", "leave out all but one of them"
-        )
-    kinds = ((networks, _networks), (studies, _studies), (applications, _applications), (True, _experiments))
-    rows = next(function for requested, function in kinds if requested)()
+    rows = {
+        Kind.EXPERIMENTS: _experiments,
+        Kind.APPLICATIONS: _applications,
+        Kind.NETWORKS: _networks,
+        Kind.STUDIES: _studies,
+    }[kind]()
     print_result(form, rows, lambda: print_table(rows))
-    if form == TABLE and not networks:
-        commands = "k8sdds reproduce NAME" if studies else "k8sdds show NAME, k8sdds run NAME"
-        commands = "k8sdds run --application NAME" if applications else commands
-        print_step(f"\nTry: {commands}. NAME can also be the path of a YAML file.")
+    if form == TABLE and kind in _NEXT:
+        print_step(f"\nTry: {_NEXT[kind]}. NAME can also be a YAML file.")
 
 
 def _experiments() -> list[dict[str, Any]]:
     from k8sdds.campaign import experiments, preflight
     from k8sdds.campaign.expansion import expand
 
-    rows = []
-    for name in experiments.names():
-        expansion = expand(experiments.load(name))
-        rows.append(
-            {
-                "name": name,
-                "trials": len(expansion.trials("lab")),
-                "takes": format_duration(preflight.estimate_s(expansion)),
-                "question": expansion.experiment.title,
-                "paper": expansion.experiment.paper,
-            }
-        )
-    return rows
+    expansions = [expand(experiments.load(name)) for name in experiments.names()]
+    # The first one to run, then those that answer soonest.
+    expansions.sort(key=lambda each: (each.experiment.name != FIRST, preflight.estimate_s(each)))
+    return [
+        {
+            "name": expansion.experiment.name,
+            "trials": len(expansion.trials("lab")),
+            "takes": format_duration(preflight.estimate_s(expansion)),
+            "question": expansion.experiment.title,
+            "paper": expansion.experiment.paper,
+        }
+        for expansion in expansions
+    ]
 
 
 def _networks() -> list[dict[str, Any]]:

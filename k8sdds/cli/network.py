@@ -65,8 +65,8 @@ Engine = Annotated[
 
 @app.command("list", epilog=examples("k8sdds network list"))
 def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
-    """List the networks and their properties, like `k8sdds list --networks`."""
-    list_command.list_(networks=True, as_json=as_json, form=form)
+    """List the networks and their properties, like `k8sdds list networks`."""
+    list_command.list_(list_command.Kind.NETWORKS, as_json, form)
 
 
 @app.command(

@@ -32,10 +32,10 @@ def load_profile(name: str, limit: list[str] | None = None) -> ProfileModel:
 
 
 def complete_experiments(incomplete: str) -> list[str]:
-    """Complete the names of installed experiments."""
-    from k8sdds.campaign import experiments
+    """Complete the names of installed experiments and applications."""
+    from k8sdds.campaign import applications
 
-    return [name for name in experiments.names() if name.startswith(incomplete)]
+    return [name for name in applications.EITHER.names() if name.startswith(incomplete)]
 
 
 def complete_applications(incomplete: str) -> list[str]:
@@ -96,25 +96,12 @@ DryRun = Annotated[
 ]
 
 # Experiments
-Experiment = Annotated[
-    str,
-    typer.Argument(
-        metavar="EXPERIMENT",
-        help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
-        autocompletion=complete_experiments,
-    ),
-]
-Application = Annotated[
-    str | None,
-    typer.Option(
-        "--application",
-        metavar="NAME",
-        help="Measure the configurations of this application (a name, or a YAML file) and judge its requirements,"
-        " instead of an experiment.",
-        autocompletion=complete_applications,
-        rich_help_panel=SELECTION,
-    ),
-]
+ExperimentArgument = typer.Argument(
+    metavar="EXPERIMENT",
+    help="Name of an experiment or application (see: k8sdds list), or path of a YAML file.",
+    autocompletion=complete_experiments,
+)
+Experiment = Annotated[str, ExperimentArgument]
 Networks = Annotated[
     list[str] | None,
     typer.Option(

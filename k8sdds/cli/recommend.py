@@ -38,7 +38,7 @@ def recommend(
         str,
         typer.Argument(
             metavar="APPLICATION",
-            help="Name of an application (see: k8sdds list --applications), or path of a YAML file.",
+            help="Name of an application (see: k8sdds list applications), or path of a YAML file.",
             autocompletion=complete_applications,
         ),
     ],

@@ -27,7 +27,7 @@ def reproduce(
         typer.Argument(
             metavar="STUDY [CLAIM]",
             help="Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
-            " Without STUDY: that of --claims. See: k8sdds list --studies.",
+            " Without STUDY: that of --claims. See: k8sdds list studies.",
             autocompletion=complete_studies,
             show_default=False,
         ),
@@ -80,7 +80,7 @@ def reproduce(
     if retry_failed:
         raise InputError("--retry-failed continues a study", "name its folder: --resume FOLDER")
     if not names:
-        raise InputError("no study given", "see: k8sdds list --studies")
+        raise InputError("no study given", "see: k8sdds list studies")
     _start(names, file, with_ or (), (repeat, duration, seed), on, output, dry_run)
 
 
@@ -114,13 +114,14 @@ def _start(
             "judge published data instead: k8sdds import, then --with RUN",
         )
     _announce(campaigns, claims)
+    folder = output or Path("runs") / campaign_name(loaded.name)
+    study.require_empty(folder)
     if dry_run:
         return
     plan = study.Plan(
         only=ids, campaigns=campaigns, repetitions=changes[0], duration_s=changes[1], seed=changes[2],
         testbed=dataclasses.asdict(selected), also=also,
     )  # fmt: skip
-    folder = output or Path("runs") / campaign_name(loaded.name)
     _measure(study.StudyFolder.create(folder, file, plan))
 
 

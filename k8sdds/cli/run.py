@@ -17,10 +17,10 @@ import typer
 
 from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.options import (
-    Application,
     Context,
     DryRun,
     Duration,
+    ExperimentArgument,
     Image,
     Kubeconfig,
     MaxTime,
@@ -36,7 +36,6 @@ from k8sdds.cli.options import (
     Seed,
     Settings,
     TestbedName,
-    complete_experiments,
 )
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.cli.testbed import open_testbed, select
@@ -52,15 +51,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(
-    experiment: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="EXPERIMENT",
-            help="Name of an experiment (see: k8sdds list), or path of a YAML file.",
-            autocompletion=complete_experiments,
-        ),
-    ] = None,
-    application: Application = None,
+    experiment: Annotated[str | None, ExperimentArgument] = None,
     network: Networks = None,
     repeat: Repeat = None,
     precision: Precision = None,
@@ -103,6 +94,7 @@ def run(
 ) -> None:
     """Measure an experiment on the current testbed and write its report.
 
+    Of an application, all configurations are measured; `k8sdds recommend` finds the best one with fewer trials.
     Press Ctrl-C once to stop cleanly and keep the results (continue with --resume).
     Press it twice to stop at once.
     """
@@ -110,7 +102,6 @@ def run(
     if resume is not None:
         if (
             experiment is not None
-            or application is not None
             or paper
             or profile
             or dry_run
@@ -129,36 +120,22 @@ def run(
     if retry_failed:
         raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
-    if application is not None:
-        if experiment is not None or paper or profile or precision or max_time:
-            raise InputError(
-                "--application replaces the experiment",
-                "give no experiment, --paper, --profile, --precision or --max-time",
-            )
-        chosen = _configurations(application, network or (), settings or (), repeat, duration)
-        measure(chosen, seed, output, dry_run, selected, psk_file, network or ())
-        return
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
-    from k8sdds.campaign import experiments
+    from k8sdds.campaign import applications
+    from k8sdds.model.application import ApplicationExperiment
 
-    loaded = experiments.load(experiment)
-    changed = experiments.changed(
-        loaded, network or (), settings or (), repeat, duration, paper, profile, precision, max_time
-    )
-    if network and changed.baseline not in network:
+    changed = applications.measurable(
+        experiment, network or (), settings or (), repeat, duration,
+        paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time,
+    )  # fmt: skip
+    if isinstance(changed, ApplicationExperiment):
+        print_step(
+            f"All configurations are measured. To find the best with fewer: k8sdds recommend {experiment}"
+        )
+    elif network and changed.baseline not in network:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
     measure(changed, seed, output, dry_run, selected, psk_file, network or ())
-
-
-def _configurations(
-    name: str, networks: Sequence[str], settings: Sequence[str], repeat: int | None, duration: float | None
-) -> Any:
-    """Return the experiment that measures all configurations of an application."""
-    from k8sdds.campaign import applications
-
-    application = applications.changed(applications.load(name), networks, settings, repeat, duration)
-    return applications.experiment(application)
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""`k8sdds show`: show an experiment with its cells resolved."""
+"""`k8sdds show`: show an experiment or application with its cells resolved."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def show(
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
-    """Show the cells of an experiment, its estimated duration and, on request, the command lines."""
+    """Show the cells of an experiment or application, its estimated duration and, on request, the command lines."""
     form = choose(form, as_json)
-    from k8sdds.campaign import experiments, preflight
+    from k8sdds.campaign import applications, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
     from k8sdds.system.kernel_features import available
 
-    changed = experiments.changed(
-        experiments.load(experiment), network or (), settings or (), repeat, duration, paper
+    changed = applications.measurable(
+        experiment, network or (), settings or (), repeat, duration, paper=paper
     )
     changed = with_engines(changed, available)
     expansion = expand(changed)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.system import reading
 from k8sdds.system.errors import InputError
-from k8sdds.system.paths import locate_documents
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,7 +112,7 @@ def print_note(text: str) -> None:
 
 def print_error(error: BaseException) -> None:
     """Print an error to stderr; with `--verbose`, also the errors that caused it."""
-    print(f"k8sdds: {reading.printable(locate_documents(str(error)))}", file=sys.stderr)
+    print(f"k8sdds: {reading.printable(str(error))}", file=sys.stderr)
     cause = error.__cause__
     while cause is not None and _verbosity == Verbosity.VERBOSE:
         print(f"  caused by {type(cause).__name__}: {reading.printable(str(cause))}", file=sys.stderr)

@@ -14,7 +14,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.ssh import Target
 
-PROFILES = ShippedFiles("profiles", "profile")
+PROFILES = ShippedFiles(("profiles",), "profile")
 
 
 def names() -> list[str]:

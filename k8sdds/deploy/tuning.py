@@ -26,7 +26,7 @@ SHORT_NAMES = {
     "generic-receive-offload": "gro", "generic-segmentation-offload": "gso", "tcp-segmentation-offload": "tso",
 }  # fmt: skip
 """ethtool's short names of features."""
-SETS = ShippedFiles("deploy/tuning", "tuning set")
+SETS = ShippedFiles(("deploy/tuning",), "tuning set")
 
 
 class Interface(Strict):

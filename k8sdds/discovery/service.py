@@ -53,7 +53,7 @@ class Service:
         if image is None:
             raise InputError(
                 f"{self.title} has no free image",
-                f"provide an image: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE} (docs/how-to/connext.md)",
+                f"provide an image: {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE} (k8sdds docs connext)",
             )
         if not 1 <= replicas <= MAX_REPLICAS:
             raise InputError(f"{replicas} discovery servers", f"give 1 to {MAX_REPLICAS}")

@@ -26,7 +26,7 @@ def checksum(path: str) -> str:
         raise InputError(
             f"middleware_config: {why}", "name an XML file, relative to the experiment"
         ) from error
-    xml_text.parse(content, f"middleware_config: {path}", "see: docs/reference/middleware-config.md")
+    xml_text.parse(content, f"middleware_config: {path}", "see: k8sdds docs middleware-config")
     return hashlib.sha256(content).hexdigest()
 
 

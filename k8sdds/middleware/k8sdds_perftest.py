@@ -47,7 +47,7 @@ class K8sddsPerftest(Middleware):
         if recorded.startswith("not built"):
             return [Problem(f"middleware {self.backend!r} is {recorded}", "run: k8sdds setup")]
         what = f"middleware {self.backend!r} is not built here (built: {', '.join(built)})"
-        return [Problem(what, "see: docs/reference/perftest.md")]
+        return [Problem(what, "see: k8sdds docs perftest")]
 
     def refused_files(self, cell: Cell) -> str | None:
         """Return why the backend rejects the cell's QoS profile or configuration file, or None."""

@@ -176,7 +176,7 @@ class Choices(_Chosen):
 class Application(Strict):
     """An application file."""
 
-    page: ClassVar[str] = "docs/reference/applications.md"
+    page: ClassVar[str] = "applications"
 
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the application"
@@ -273,7 +273,7 @@ class LeftOut(Strict):
 
 
 class ApplicationExperiment(Experiment):
-    """An experiment that measures the configurations of an application; `k8sdds run --application` writes it."""
+    """An experiment that measures the configurations of an application; `k8sdds run APPLICATION` writes it."""
 
     application: Application = Field(description="the application whose requirements are judged")
     search: Search | None = Field(

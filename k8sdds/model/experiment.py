@@ -21,7 +21,7 @@ MAX_CELLS, MAX_TRIALS = 10_000, 100_000
 class Experiment(Strict):
     """An experiment file."""
 
-    page: ClassVar[str] = "docs/reference/experiments.md"
+    page: ClassVar[str] = "experiments"
 
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the experiment"

@@ -273,7 +273,7 @@ class Software(Strict):
 class Profile(Strict):
     """A profile file."""
 
-    page: ClassVar[str] = "docs/reference/profiles.md"
+    page: ClassVar[str] = "profiles"
 
     name: str = Field(
         pattern=HOST_NAME, description="name of the cluster, which deploy writes on its machines"

@@ -21,7 +21,7 @@ NONE = "none"
 class Protection(Strict):
     """The protection of a DDS domain: the parts of a governance document, and the length of AES keys."""
 
-    page: ClassVar[str] = "docs/reference/security.md"
+    page: ClassVar[str] = "security"
 
     rtps: OriginKind = Field(default="NONE", description="whole RTPS messages")
     submessage: OriginKind = Field(

@@ -68,7 +68,7 @@ NETWORK_NAMES = "network_names"
 class NetworkChoice(Strict):
     """A network of a sweep: its name alone, or a mapping with options."""
 
-    name: str = Field(description="name of the network; `k8sdds list --networks` lists them")
+    name: str = Field(description="name of the network; `k8sdds list networks` lists them")
     label: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+()-]*$",

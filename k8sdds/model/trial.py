@@ -282,7 +282,7 @@ class Cell(Strict):
     ] = Field(
         default="",
         description="XML file with settings of the middleware's own (`cyclonedds`, `fastdds`), relative to the"
-        " experiment; docs/reference/middleware-config.md",
+        " experiment; `k8sdds docs middleware-config`",
     )
     """The file as the user named it. Its content, not its place, is part of the ids."""
     middleware_config_sha256: Annotated[

@@ -44,7 +44,7 @@ def find(name: str) -> Network:
     network = NETWORKS.get(name) or detection.foreign(name)
     if network is None:
         hint = nearest(name, known_names())
-        raise InputError(f"unknown network {name!r}{hint}", "see: k8sdds list --networks")
+        raise InputError(f"unknown network {name!r}{hint}", "see: k8sdds list networks")
     return network
 
 

@@ -219,7 +219,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
         wanted = "; ".join(f"{flow.name}: {flow.describe()}" for flow in application.flows)
         raise InputError(
             f"no trial in {', '.join(folders)} is one of {application.name} ({wanted})",
-            f"measure it: k8sdds run --application {application.name}",
+            f"measure it: k8sdds run {application.name}",
         )
     rows, notes = _allowed(application, rows)
     rows, left_out = _of_one_definition(rows)
@@ -253,7 +253,7 @@ def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_En
     if not kept:
         raise InputError(
             f"{application.name} does not allow any measured configuration: {', '.join(sorted(refused))}",
-            f"allow them in `choices`, see: {Application.page}",
+            f"allow them in `choices`, see: k8sdds docs {Application.page}",
         )
     left_out = len(rows) - len(kept)
     note = (

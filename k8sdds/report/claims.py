@@ -102,7 +102,7 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
     console.print(chance(claims, judged))
     console.print(
         f"Values are listed by payload, with 95 % intervals. Tests are at the {100 * claims.level:g} % level;"
-        " see docs/reference/claims.md.",
+        " see `k8sdds docs claims`.",
         style="dim",
     )
 

@@ -149,14 +149,14 @@ class Metrics(BaseModel):
         'Percentiles that are null, each with the reason, such as `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
     tail_episodes: dict[str, Any] | None = column("validity", "participants",
         "Number of episodes of values above each percentile, such as `{\"delay_p99_us\": 14}`: a stall that delays many"
-        " consecutive samples counts once (docs/explanation/latency.md). With several subscribers, the largest number."
+        " consecutive samples counts once (`k8sdds docs latency`). With several subscribers, the largest number."
         " Null if a program does not keep the order of values, and in records of earlier versions, where 10 values"
         " above a percentile were enough")
     pings: int | None = column("samples", "publisher", "Number of pings that were sent to time round trips")
     pings_unanswered: int | None = column("samples", "publisher", "Number of pings that were not answered")
     pings_unanswered_percent: float | None = metric("unanswered pings", "%", "samples", "publisher",
         "Share of the pings that were not answered. A percentile that the missing latencies could move is null"
-        " (docs/explanation/latency.md)", scale="linear")
+        " (`k8sdds docs latency`)", scale="linear")
     latency_count: int | None = column("latency", "publisher", "Number of timed round trips")
     latency_mean_us: float | None = metric("mean latency", "µs", "latency", "publisher",
         "Mean one-way latency (round trip / 2). With a `rate`, a ping that waited for the previous answer counts from"

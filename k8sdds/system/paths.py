@@ -7,7 +7,6 @@ import hashlib
 import os
 import platform
 import pwd
-import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -34,11 +33,6 @@ def shared(kind: str) -> Path:
     if not folder.is_dir():
         raise PrerequisiteError(f"the folder {folder} is missing from this installation", "reinstall k8sdds")
     return folder
-
-
-def locate_documents(text: str) -> str:
-    """Return a message in which the pages that it names (docs/….md) have the paths that they have here."""
-    return re.sub(r"\bdocs/[\w/-]+\.md", lambda page: os.path.relpath(_ROOT / page[0]), text)
 
 
 def private_folder(participant: str) -> Path:

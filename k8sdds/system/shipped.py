@@ -1,4 +1,4 @@
-"""Read YAML files that are installed with k8sdds, by name, or the user's own, by path."""
+"""Read files that are installed with k8sdds, by name, or the user's own, by path or name."""
 
 from __future__ import annotations
 
@@ -16,50 +16,53 @@ from k8sdds.system.yaml_text import nearest
 class ShippedFiles:
     """The installed files of one kind."""
 
-    folder: str
-    """Below the folders that are installed with k8sdds, such as `experiments`."""
+    folders: tuple[str, ...]
+    """The folders with them, such as `experiments`."""
     kind: str
     """What messages call such a file, such as `experiment`."""
     list_command: str = ""
     """The command that lists the names."""
+    suffix: str = "yaml"
 
-    @property
-    def _path(self) -> Path:
-        top, *below = self.folder.split("/")
-        return shared(top).joinpath(*below)
+    def _installed(self) -> dict[str, Path]:
+        """Return the installed files by name."""
+        return {
+            path.stem: path
+            for folder in self.folders
+            for path in sorted(shared(folder).glob(f"*.{self.suffix}"))
+        }
 
     def names(self) -> list[str]:
         """Return the names of the installed files."""
-        return sorted(path.stem for path in self._path.glob("*.yaml"))
+        return list(self._installed())
 
     def read(self, name: str) -> tuple[Path, str]:
-        """Return the path and text of an installed file (by name) or of any YAML file (by path).
+        """Return the path and text of an installed file (by name), or of the user's own file.
+
+        The user's file is named by its path, or by its name without suffix if it is in the current folder.
 
         Raises:
             InputError: There is no such file, or it cannot be read.
         """
-        if self.is_path(name):
-            path = Path(name)
-        else:
-            path = self._path / f"{name}.yaml"
-            if name not in self.names():
-                listed = f"list the names: {self.list_command}; or " if self.list_command else ""
-                raise InputError(
-                    f"there is no {self.kind} {name!r}{nearest(name, self.names())}",
-                    f"{listed}give the path of a YAML file",
-                )
+        own = Path(name if self.is_path(name) else f"{name}.{self.suffix}")
+        path = own if self.is_path(name) else self._installed().get(name, own)
+        if not self.is_path(name) and not path.is_file():
+            listed = f"list the names: {self.list_command}; or " if self.list_command else ""
+            raise InputError(
+                f"there is no {self.kind} {name!r}{nearest(name, self.names())}",
+                f"{listed}give the path of your file",
+            )
         try:
-            return path, reading.text(path, yaml_text.MAX_BYTES, "give a YAML file")
+            return path, reading.text(path, yaml_text.MAX_BYTES, f"give a {self.suffix} file")
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cannot read {reading.printable(name)}: {getattr(error, 'strerror', None) or error}",
-                f"give the name of an installed {self.kind}, or the path of a YAML file",
+                f"give the name of an installed {self.kind}, or the path of your file",
             ) from error
 
-    @staticmethod
-    def is_path(name: str) -> bool:
-        """Return whether a name is the path of a YAML file instead of the name of an installed file."""
-        return name.endswith((".yaml", ".yml")) or "/" in name
+    def is_path(self, name: str) -> bool:
+        """Return whether a name is the path of a file instead of the name of an installed file."""
+        return name.endswith((f".{self.suffix}", ".yml")) or "/" in name
 
     def copy(self, like: str, name: str) -> str:
         """Return the text of a file, which `read` finds, with another value of its key `name`.

@@ -19,7 +19,7 @@ class Strict(BaseModel):
     """A model that rejects unknown keys, reads numbers with units, and whose values are immutable."""
 
     page: ClassVar[str] = ""
-    """The documentation page that explains the keys."""
+    """The topic of `k8sdds docs` that explains the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -46,7 +46,7 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
     Raises:
         InputError: The text is invalid; names every mistake with its line.
     """
-    see = f"see: {model.page}" if model.page else ""
+    see = f"see: k8sdds docs {model.page}" if model.page else ""
     data = load(text, source)
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: expected a mapping of keys to values", see)

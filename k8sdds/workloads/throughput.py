@@ -39,7 +39,7 @@ class ThroughputOptions(Strict):
     loaded_latency: Annotated[bool | None, Axis(WORKLOAD, lambda v: "timed samples" if v else "")] = Field(
         default=None,
         description="whether to time about 200 samples, for the delay in full buffers; the answers are samples too"
-        " and lower the rate, in the lab by up to 19 % (docs/explanation/benchmarks.md)",
+        " and lower the rate, in the lab by up to 19 % (`k8sdds docs benchmarks`)",
     )
 
     @field_validator("loaded_latency")

@@ -41,9 +41,7 @@ def valid_rows(folder: Path) -> list[dict[str, Any]]:
 def test_all_configurations_are_measured_and_judged(one_machine: Deployed, tmp_path: Path) -> None:
     path, folder = tmp_path / "robot.yaml", tmp_path / "run"
     path.write_text(APPLICATION)
-    done = one_machine.k8sdds(
-        "run", "--application", str(path), "--testbed", one_machine.name, "-o", str(folder)
-    )
+    done = one_machine.k8sdds("run", str(path), "--testbed", one_machine.name, "-o", str(folder))
     assert done.returncode in (0, 8), done.stdout + done.stderr
     assert "Left out because the testbed does not have them: baremetal" in done.stdout
     rows = valid_rows(folder)
@@ -61,14 +59,7 @@ def test_all_configurations_are_measured_and_judged(one_machine: Deployed, tmp_p
     (budget,) = [each for each in answer["configurations"][0]["requirements"] if each["flow"] is None]
     assert (budget["metric"], budget["n"]) == ("node_cpu_percent", 2)
     refused = one_machine.k8sdds(
-        "run",
-        "--application",
-        str(path),
-        "--testbed",
-        one_machine.name,
-        "--network",
-        "baremetal",
-        "--dry-run",
+        "run", str(path), "--testbed", one_machine.name, "--network", "baremetal", "--dry-run"
     )
     assert refused.returncode == 2 and "baremetal" in refused.stderr
 

@@ -105,11 +105,11 @@ def test_logs_are_imported(k8sdds: Run, tmp_path: Path) -> None:
     assert "flannel-vxlan" in (tmp_path / "imported" / "trials.jsonl").read_text()
 
 
-def test_messages_name_the_fix_and_files_that_exist(k8sdds: Run, tmp_path: Path) -> None:
+def test_messages_name_the_fix_and_pages_that_exist(k8sdds: Run) -> None:
     assert "k8sdds setup" in k8sdds("run", "quickstart", code=3).stderr
     assert "k8sdds setup" in k8sdds("doctor", code=3).stdout
-    named = k8sdds("show", "quickstart", "--set", "payload=1", code=2).stderr.split("see: ")[1].strip()
-    assert (tmp_path / named).is_file()
+    named = k8sdds("show", "quickstart", "--set", "payload=1", code=2).stderr.split("see: k8sdds ")[1].split()
+    assert k8sdds(*named).stdout.startswith("# Experiment files")
 
 
 @pytest.mark.long

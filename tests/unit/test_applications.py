@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from k8sdds.recommend.answer import answer
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, RequirementsNotMet, RequirementsUndecided
 from tests.applications import Truth, application, best_of, folder
+from tests.conftest import Command
 from tests.unit.test_init import all_keys_enabled, keys
 
 
@@ -310,3 +312,22 @@ def test_options_that_need_a_measurement_are_refused_with_run_folders(tmp_path: 
         result = CliRunner().invoke(app, ["recommend", "commands", "--from", str(tmp_path), *options])
         assert isinstance(result.exception, InputError), options
         assert result.exception.message == "--from measures nothing"
+
+
+def test_run_and_show_take_an_experiment_or_an_application(k8sdds: Command, tmp_path: Path) -> None:
+    text = new_experiment.application("b2").replace(
+        "flows:", "choices: {networks: [host], middleware: fastdds}\nflows:"
+    )
+    (tmp_path / "b2.yaml").write_text(text)
+    shown = k8sdds("show", "b2", "--json")
+    assert {cell["network"] for cell in json.loads(shown.stdout)["cells"]} == {"host"}
+    assert k8sdds("show", "./b2.yaml", "--json").stdout == shown.stdout
+    for args, message in (
+        (("run", "b2", "--paper"), "b2 is an application, which has no --paper"),
+        (("recommend", "quickstart"), "measure it: k8sdds run quickstart"),
+        (("run", "camera-4-viewer"), "did you mean 'camera-4-viewers'?"),
+        (("run", "b3.yaml"), "No such file"),
+        (("list", "network"), "'applications', 'networks'"),
+    ):
+        done = k8sdds(*args)
+        assert (done.returncode, done.stdout) == (2, "") and message in done.stderr

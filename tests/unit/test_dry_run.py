@@ -11,21 +11,24 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import cache, cached_bundle, native, official, packages
+from k8sdds.campaign import experiments
+from k8sdds.campaign import run as steps
+from k8sdds.campaign.expansion import expand
 from k8sdds.cli import deploy as command
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import deploy as flow
 from k8sdds.system import debian_release
+from k8sdds.system.errors import InputError
 from tests.conftest import Command
 from tests.unit.test_help import LEAVES, leaves
 
 READ_ONLY = {
-    "list", "show", "schema", "compare", "history", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
+    "list", "show", "docs", "schema", "compare", "history", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
     "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
     "security check", "security levels",
 }  # fmt: skip
 RUNS_OR_WRITES_WHAT_THE_USER_NAMES = {
-    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect", "init experiment",
-    "init application", "init profile",
+    "report", "logs", "lab graph", "lab exec", "nodes exec", "nodes connect", "init",
 }  # fmt: skip
 
 
@@ -83,6 +86,7 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
     for args, message in (
         (("security", "init", "credentials"), "already exists"),
         (("deploy", "no-such-profile"), "there is no profile"),
+        (("reproduce", "flannel-vxlan-slower", "-o", "credentials"), "credentials is not empty"),
         (
             ("network", "switch", "one-machine", "host", "--interface", "e;x"),
             "--interface e;x: String should match",
@@ -91,6 +95,16 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
         done = k8sdds(*args, "--dry-run")
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_a_dry_run_refuses_a_run_folder_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quickstart = experiments.load("quickstart")
+    monkeypatch.setattr(steps, "_fit_to_testbed", lambda *_: expand(quickstart))
+    monkeypatch.setattr(steps.preflight, "check", lambda *_: [])
+    (tmp_path / "mine").touch()
+    with pytest.raises(InputError, match="already exists") as refused:
+        steps.run(steps.Request(quickstart, "name", tmp_path, 1, dry_run=True), None, None)
+    assert f"--resume {tmp_path}" in refused.value.remedy
 
 
 @pytest.mark.parametrize("source", ["official", "modules"])

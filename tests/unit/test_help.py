@@ -81,7 +81,7 @@ def test_values_have_names_and_flags_have_none(path: str) -> None:
 
 def test_every_command_is_in_a_panel() -> None:
     panels = dict.fromkeys(command.rich_help_panel for command in TREE.commands.values())
-    assert list(panels) == ["Measure", "Analyze", "Cluster", "Lab", "Package"]
+    assert list(panels) == ["Start here", "Measure", "Analyze", "Cluster", "Lab", "Package"]
 
 
 def test_the_exit_codes_of_all_errors_are_in_the_help_and_in_the_documentation() -> None:
@@ -113,6 +113,16 @@ def on_a_terminal(*args: str, **environment: str) -> str:
         output += block
     os.close(parent)
     return output.decode()
+
+
+def test_documentation_is_text_in_a_pipe_and_formatted_on_a_terminal(k8sdds: Command) -> None:
+    page = (ROOT / "docs" / "reference" / "qos.md").read_text()
+    assert k8sdds("docs", "qos").stdout.strip() == page.strip()
+    formatted = on_a_terminal("docs", "qos", PAGER="cat")
+    assert "QoS" in formatted and "\x1b[" in formatted and "# QoS" not in formatted
+    assert "how-to/applications" in k8sdds("docs").stdout
+    unknown = k8sdds("docs", "reports")
+    assert unknown.returncode == 2 and "did you mean 'report'?" in unknown.stderr
 
 
 COLOR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?![0-9])[0-9;]*m")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
+from k8sdds.cli.init import Kind
 from k8sdds.deploy import facts, new_profile, profiles
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.kubernetes import Kubernetes
@@ -71,13 +72,13 @@ def test_the_template_has_every_key_with_its_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("like", experiments.names())
 def test_a_copy_of_an_experiment_differs_only_in_its_name(like: str, tmp_path: Path) -> None:
-    copied = load_experiment(new_experiment.copy(like, "mine"), tmp_path)
+    copied = load_experiment(experiments.EXPERIMENTS.copy(like, "mine"), tmp_path)
     assert copied.model_dump() == {**experiments.load(like).model_dump(), "name": "mine"}
 
 
 @pytest.mark.parametrize("name", ["true", "1", "1e5", "null"])
 def test_a_name_that_yaml_reads_as_another_type_is_quoted(name: str, tmp_path: Path) -> None:
-    for text in (new_experiment.copy("quickstart", name), new_experiment.template(name)):
+    for text in (experiments.EXPERIMENTS.copy("quickstart", name), new_experiment.template(name)):
         assert load_experiment(text, tmp_path).name == name
 
 
@@ -217,12 +218,12 @@ def test_one_machine_cannot_be_named_twice() -> None:
 
 def test_files_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    init.experiment("mine")
+    init.init(Kind.EXPERIMENT, "mine")
     before = Path("mine.yaml").read_text()
     with pytest.raises(InputError, match=r"mine\.yaml exists") as refused:
-        init.profile("mine", ["alpha"], look=False)
+        init.init(Kind.PROFILE, "mine", node=["alpha"], look=False)
     assert "--force" in refused.value.remedy and Path("mine.yaml").read_text() == before
-    init.profile("mine", ["alpha"], look=False, force=True)
+    init.init(Kind.PROFILE, "mine", node=["alpha"], look=False, force=True)
     assert profiles.load("./mine.yaml").name == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
@@ -233,21 +234,33 @@ def test_files_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_wrong_names_and_files(name: str, output: str | None, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError):
-        init.experiment(name, output=output)
+        init.init(Kind.EXPERIMENT, name, output=output)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_next_step_of_an_example_is_to_replace_its_addresses(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    init.profile("mine", like="edge-lab")
+    init.init(Kind.PROFILE, "mine", like="edge-lab")
     assert "replace the addresses, then run: k8sdds status mine.yaml" in capsys.readouterr().err
-    init.profile("local", like="one-machine")
+    init.init(Kind.PROFILE, "local", like="one-machine")
     assert "Next: k8sdds status local.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "like"), [(Kind.QOS, "ros2-default"), (Kind.RIGHTS, "namespace")])
+def test_other_files_are_copies(kind: Kind, like: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    init.init(kind, "mine", like=like)
+    (written,) = tmp_path.iterdir()
+    (original,) = REPOSITORY.glob(f"*/rights/{like}.yaml" if kind == Kind.RIGHTS else f"qos/{like}.xml")
+    assert written.read_text() == original.read_text().replace(f'"{like}"', '"mine"')
+    assert str(written.name) in capsys.readouterr().err
+    with pytest.raises(InputError, match="describe machines"):
+        init.init(kind, "other", node=["alpha"])
 
 
 def test_examples_of_machines_are_not_contacted() -> None:
     with pytest.raises(InputError, match="pi1\\.example is an example"):
-        init.profile("mine", ["pi@pi1.example"], output="-")
+        init.init(Kind.PROFILE, "mine", node=["pi@pi1.example"], output="-")
 
 
 def test_a_profile_is_described_or_copied() -> None:
@@ -256,7 +269,7 @@ def test_a_profile_is_described_or_copied() -> None:
         (["alpha"], "edge-lab", "--like and --node exclude each other"),
     ):
         with pytest.raises(InputError, match=message):
-            init.profile("mine", node, look=False, like=like, output="-")
+            init.init(Kind.PROFILE, "mine", node=node, look=False, like=like, output="-")
 
 
 @given(st.recursive(

@@ -195,7 +195,7 @@ def test_errors_refer_to_the_documentation_of_the_keys(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         experiments.load(str(mine))
     assert caught.value.message.startswith(f"{mine}:4: rate: ")
-    assert caught.value.remedy == "see: docs/reference/experiments.md"
+    assert caught.value.remedy == "see: k8sdds docs experiments"
 
 
 def test_files_by_path(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from k8sdds.report import export
 from tests.conftest import Command
 
 ROWS = [
-    ("list",), ("list", "--networks"), ("network", "list"), ("show", "quickstart"), ("claims", "--list"),
+    ("list",), ("list", "networks"), ("network", "list"), ("show", "quickstart"), ("claims", "--list"),
     ("security", "levels"),
 ]  # fmt: skip
 DOCUMENTS = [("testbed",), ("schema", "record")]

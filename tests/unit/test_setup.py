@@ -14,6 +14,7 @@ import pytest
 
 from k8sdds import networks, setup
 from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.cli import docs
 from k8sdds.setup import native, packages, root
 from k8sdds.system import kernel_features, paths
 from k8sdds.system.errors import PrerequisiteError
@@ -155,13 +156,13 @@ def test_programs_of_a_distribution_need_no_cache(monkeypatch: pytest.MonkeyPatc
     assert paths.native_program("k8sdds-perftest") == str(program)
 
 
-def test_messages_name_pages_that_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_messages_name_topics_of_the_documentation_that_exist() -> None:
     texts = "\n".join(path.read_text() for path in (ROOT / "k8sdds").rglob("*.py"))
-    pages = set(re.findall(r"\bdocs/[\w/-]+\.md", texts))
-    assert pages
-    for page in pages:
-        assert Path(paths.locate_documents(f"see {page}").removeprefix("see ")).is_file(), page
+    named = {*re.findall(r"k8sdds docs ([a-z0-9][\w/-]*)", texts), *re.findall(r'page: Cl.* = "(.+)"', texts)}
+    assert len(named) > 8
+    assert named <= docs.topics().keys()
+    for topic, page in docs.topics().items():
+        assert topic.rpartition("/")[2] == page.stem
 
 
 def test_messages_name_no_command_of_the_source_tree() -> None:

@@ -116,7 +116,7 @@ def run_smoke_test(profile: Profile, connections: Connections) -> None:
     if done.code:
         raise PrerequisiteError(
             f"{host.name}: the smoke test of {install.name} failed: {(done.err or done.out).strip()}",
-            "check for a firewall between the machines; see docs/how-to/troubleshooting.md",
+            "check for a firewall between the machines; see `k8sdds docs troubleshooting`",
         )
 
 
@@ -377,7 +377,7 @@ class _Switch:
         reasons = self.kubectl.reasons(daemonset) or self.kubectl.logs(daemonset)
         return PrerequisiteError(
             "\n".join([f"{self.install.name} is not ready:", *missing, *reasons]),
-            f"see docs/how-to/troubleshooting.md and `k8sdds logs {self.profile.name}`;"
+            f"see `k8sdds docs troubleshooting` and `k8sdds logs {self.profile.name}`;"
             " then run the same command again",
         )
 
@@ -406,7 +406,7 @@ class _Switch:
             if time.monotonic() > deadline:
                 raise PrerequisiteError(
                     "\n".join([f"pods do not join {self.install.name}:", *waiting]),
-                    "see docs/how-to/troubleshooting.md; then run the same command again",
+                    "see `k8sdds docs troubleshooting`; then run the same command again",
                 )
             time.sleep(0.3)
         return _names(old)

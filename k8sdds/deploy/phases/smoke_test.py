@@ -32,7 +32,7 @@ class SmokeTest(ControlPlanePhase):
                 f"exchange datagrams between {len(names)} nodes" if len(names) > 1 else "run a pod",
                 smoke_test.script(names, state.network.name, proof, state.profile.kubernetes.ip_families),
                 needs=steps(state.workers(), Join, Images), timeout_s=300,
-                remedy="check the firewalls between the machines (docs/how-to/troubleshooting.md),"
+                remedy="check the firewalls between the machines (k8sdds docs troubleshooting),"
                 " and collect logs with `k8sdds logs`",
                 effect=Effect(objects=applied(apply.stamped([smoke_test.namespace()])), proven=proof),
             )

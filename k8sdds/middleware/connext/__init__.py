@@ -86,14 +86,14 @@ class Connext(Middleware):
                 (
                     "discovery by server needs your image of RTI Cloud Discovery Service:"
                     f" {versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE}",
-                    "docs/how-to/connext.md; or give another `discovery`",
+                    "k8sdds docs connext; or give another `discovery`",
                 )
             )
         if not os.environ.get(license.VARIABLE):
             problems.append(
                 (
                     f"RTI Cloud Discovery Service starts with a license only: {license.VARIABLE}",
-                    "set it to the path of your license (docs/how-to/connext.md); or give another `discovery`",
+                    "set it to the path of your license (k8sdds docs connext); or give another `discovery`",
                 )
             )
         return problems

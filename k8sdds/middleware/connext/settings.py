@@ -65,7 +65,7 @@ def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
     if not program:
         raise PrerequisiteError(
             "middleware connext needs RTI's PerfTest, which k8sdds may not distribute",
-            f"build perftest_cpp with your Connext and set {PROGRAM} to its path (docs/how-to/connext.md)",
+            f"build perftest_cpp with your Connext and set {PROGRAM} to its path (k8sdds docs connext)",
         )
     path = Path(program).expanduser().absolute()
     if not os.access(path, os.X_OK) or not path.is_file():
@@ -89,7 +89,7 @@ def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings
     if not image:
         raise PrerequisiteError(
             "middleware connext needs an image with RTI's PerfTest, which k8sdds may not distribute",
-            f"build one and set {IMAGE} and {VERSION} (docs/how-to/connext.md)",
+            f"build one and set {IMAGE} and {VERSION} (k8sdds docs connext)",
         )
     version = _given_version(environment)
     if version is None:

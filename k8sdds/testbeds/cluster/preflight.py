@@ -317,7 +317,7 @@ def _image_problems(
         return [
             Problem(
                 f"the image {image} is not on {', '.join(without)}",
-                f"{remedy} docs/get-started/your-cluster.md",
+                f"{remedy} k8sdds docs your-cluster",
             )
         ]
     return []

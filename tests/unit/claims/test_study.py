@@ -79,7 +79,7 @@ def test_a_study_is_named_before_its_claims(k8sdds: Command) -> None:
     )
     one = k8sdds("reproduce", "aa", "alike", "--dry-run")
     assert one.stdout.startswith("alike: k8sdds run aa")
-    listed = k8sdds("list", "--studies")
+    listed = k8sdds("list", "studies")
     assert "k8sdds-paper" in listed.stdout
 
 
@@ -88,7 +88,7 @@ def test_a_study_is_named_before_its_claims(k8sdds: Command) -> None:
     [
         ((), "no study given"),
         (("aa", "alik"), "did you mean 'alike'"),
-        (("k8sdds-pape",), "k8sdds list --studies"),
+        (("k8sdds-pape",), "k8sdds list studies"),
         (("no/such.yaml",), "No such file"),
         (("aa", "--retry-failed"), "continues a study"),
         (("aa", "--resume", "runs"), "give no study"),
