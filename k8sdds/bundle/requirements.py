@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from k8sdds import versions
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import InputError
 
@@ -21,16 +22,18 @@ def architectures_of(profile: Profile, requested: Sequence[str]) -> list[str]:
             f" {versions.KUBERNETES}",
             f"set kubernetes.version: {versions.KUBERNETES} or software: packages",
         )
-    expected: list[str] = list(
-        dict.fromkeys(node.architecture for node in profile.nodes if node.architecture)
-    )
+    # Local nodes run on this machine.
+    given = [
+        node.architecture or (HOST_ARCH if profile.provider == "local" else None) for node in profile.nodes
+    ]
+    expected: list[str] = list(dict.fromkeys(filter(None, given)))
     missing = [arch for arch in expected if requested and arch not in requested]
     if missing:
         raise InputError(
             f"{profile.name} has {', '.join(missing)} machines, but --arch does not include them",
             f"use --arch {','.join([*requested, *missing])}",
         )
-    if not requested and any(node.architecture is None for node in profile.nodes):
+    if not requested and None in given:
         raise InputError(
             f"{profile.name} does not specify the architecture of every machine",
             "set `architecture:` in the profile, or use --arch",

@@ -23,10 +23,21 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+LOCAL = "local"
+"""Name of the cluster of nodes that `up` creates without a name."""
 Cluster = Annotated[
-    str, typer.Option("--cluster", "-c", metavar="NAME", help="Name of the cluster of nodes.")
+    str | None,
+    typer.Option(
+        "--cluster",
+        "-c",
+        metavar="NAME",
+        help="Cluster of the nodes, in place of CLUSTER/NODE. Default: of an existing node its own; otherwise local.",
+    ),
 ]
-Node = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node; see `nodes ls`.")]
+Node = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`."),
+]
 
 
 @app.command(
@@ -39,7 +50,7 @@ def up(
     count: Annotated[
         int, typer.Option("--count", metavar="N", min=1, max=100, help="Number of nodes without names.")
     ] = 3,
-    cluster: Cluster = "local",
+    cluster: Cluster = None,
     boot: Annotated[
         str,
         typer.Option("--boot", metavar="PROGRAM", help="First process of each node: systemd, or sshd alone."),
@@ -66,10 +77,15 @@ def up(
 
     if boot not in ("systemd", "sshd"):
         raise InputError(f"--boot {boot!r}: unknown first process", "use systemd or sshd")
+    placed = [name.rpartition("/") for name in names or [f"node{number}" for number in range(1, count + 1)]]
+    clusters = {owner or cluster or LOCAL for owner, _, _ in placed}
+    if len(clusters) > 1:
+        raise InputError(f"nodes of {' and '.join(sorted(clusters))}", "name nodes of one cluster at a time")
+    cluster = clusters.pop()
     link = nodes.NodeLink(mtu=mtu, rate_mbps=rate, delay_ms=delay)
     specs = [
         nodes.NodeSpec(name, boot=boot, link=link)  # type: ignore[arg-type]
-        for name in names or [f"node{number}" for number in range(1, count + 1)]
+        for _, _, name in placed
     ]
     if dry_run:
         states = {node.name: node.state for node in nodes.ls(cluster)}
@@ -107,23 +123,25 @@ def _show(listed: list[nodes.LocalNode]) -> None:
     if not listed:
         console().print("There are no local nodes. To create some: k8sdds nodes up")
     for node in listed:
-        console().print(f"{node.cluster}: {node.name}  {node.address}  {node.state}")
+        console().print(f"{node.cluster}/{node.name}  {node.address}  {node.state}")
 
 
 @app.command(
     "exec",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
-    epilog=examples("k8sdds nodes exec node1 -- systemctl status", "k8sdds nodes exec switch -- ip addr"),
+    epilog=examples(
+        "k8sdds nodes exec node1 -- systemctl status", "k8sdds nodes exec one-machine/worker1 -- ip addr"
+    ),
 )
 def exec_(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node, or `switch`.")],
+    node: Node,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
-    cluster: Cluster = "local",
+    cluster: Cluster = None,
 ) -> None:
-    """Run a command in a node as root, without SSH."""
+    """Run a command in a node as root, without SSH; in the node `switch`, next to the switch."""
     from k8sdds import nodes
 
-    argv = nodes.exec_argv(cluster, node) + (command[1:] if command[0] == "--" else command)
+    argv = nodes.exec_argv(*_located(node, cluster)) + (command[1:] if command[0] == "--" else command)
     os.execvp(argv[0], argv)
 
 
@@ -133,44 +151,79 @@ def connect(
     port: Annotated[
         int, typer.Argument(metavar="PORT", min=1, max=65535, help="TCP port of the node.")
     ] = versions.SSH_PORT,
-    cluster: Cluster = "local",
+    cluster: Cluster = None,
 ) -> None:
     """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
     from k8sdds import nodes
 
-    argv = nodes.connect(cluster, node, port)
+    argv = nodes.connect(*_located(node, cluster), port)
     os.execv(argv[0], argv)
 
 
 @app.command(epilog=examples("k8sdds nodes stop node2"))
-def stop(node: Node, cluster: Cluster = "local", dry_run: DryRun = False) -> None:
+def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
     """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
 
+    cluster, node = _located(node, cluster)
     if dry_run:
-        print_text(f"would power off {nodes.find(cluster, node).name} of {cluster}")
+        print_text(f"would power off {node} of {cluster}")
         return
     nodes.stop(cluster, node)
 
 
-@app.command(epilog=examples("k8sdds nodes down", "k8sdds nodes down node2 --cluster mine"))
+@app.command(
+    epilog=examples("k8sdds nodes down", "k8sdds nodes down mine/node2", "k8sdds nodes down -c mine")
+)
 def down(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="NODE", help="Only these nodes. Default: all nodes of the cluster."),
     ] = None,
-    cluster: Cluster = "local",
+    cluster: Cluster = None,
     dry_run: DryRun = False,
 ) -> None:
     """Delete nodes and all their data."""
     from k8sdds import nodes
 
-    for name in names or ():
-        nodes.find(cluster, name)
+    named = [_located(name, cluster) for name in names or ()]
+    clusters = dict.fromkeys(owner for owner, _ in named) or [cluster or LOCAL]
     if dry_run:
-        for node in nodes.ls(cluster):
-            if not names or node.name in names:
-                print_text(f"would delete {node.name} of {cluster} and all its data")
+        for node in nodes.ls():
+            if (node.cluster, node.name) in named or (not named and node.cluster in clusters):
+                print_text(f"would delete {node.name} of {node.cluster} and all its data")
         return
-    removed = nodes.down(cluster, names or None)
+    removed = [
+        name
+        for each in clusters
+        for name in nodes.down(each, [node for owner, node in named if owner == each] or None)
+    ]
     console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.")
+
+
+def _located(node: str, cluster: str | None) -> tuple[str, str]:
+    """Return cluster and name of an existing node: NODE, which the current or only one cluster has, or CLUSTER/NODE.
+
+    Raises:
+        InputError: No cluster has it, or several.
+    """
+    from k8sdds import nodes
+    from k8sdds.testbeds import selection
+
+    owner, _, name = node.rpartition("/")
+    if cluster and owner not in ("", cluster):
+        raise InputError(f"{node} is not a node of --cluster {cluster}", "leave out --cluster")
+    listed = nodes.ls(owner or cluster or None)
+    having = sorted({each.cluster for each in listed if name in (each.name, "switch")})
+    current = selection.read().name
+    if current in having or len(having) == 1:
+        return (current if current in having else having[0]), name
+    if having:
+        raise InputError(
+            f"the clusters {' and '.join(having)} have a node {name}", f"name it: {having[0]}/{name}"
+        )
+    known = [f"{each.cluster}/{each.name}" for each in nodes.ls()]
+    raise InputError(
+        f"there is no local node {node!r}" + (f" (known: {', '.join(known)})" if known else ""),
+        "create it: k8sdds nodes up, or k8sdds deploy one-machine",
+    )

@@ -326,14 +326,18 @@ class Profile(Strict):
     @classmethod
     def _networks_are_distinct(cls, networks: list[PodNetwork], info: ValidationInfo) -> list[PodNetwork]:
         installed = info.data.get("network")
+        # The list may also name the installed network, alone or as it is in `network`.
+        repeated = installed and (installed, PodNetwork.model_construct(name=installed.name))
+        others = [network for network in networks if not repeated or network not in repeated]
         named = {installed.name} if installed else set()
-        for index, network in enumerate(networks):
+        for network in others:
+            index = networks.index(network)
             if network.name in named:
-                raise mistake(f"{network.name} is named twice", index, "name")
+                raise mistake(f"{network.name} is named twice, with other options", index, "name")
             if network.interface is not None:
                 raise mistake("set it in `network`: it applies to all networks", index, "interface")
             named.add(network.name)
-        return networks
+        return others
 
     @model_validator(mode="after")
     def _local(self) -> Profile:

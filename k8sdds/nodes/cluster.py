@@ -181,7 +181,7 @@ def exec_argv(cluster: str, name: str) -> list[str]:
     record = _known(cluster, name)
     node = record.machines[name]
     if not node.alive:
-        raise InputError(f"{name} is stopped", f"boot it: k8sdds nodes up --cluster {cluster} {name}")
+        raise InputError(f"{name} is stopped", f"boot it: k8sdds nodes up {cluster}/{name}")
     return machine.enter(node)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.bundle.packages import distribution_entries
 from k8sdds.bundle.requirements import architectures_of
 from k8sdds.deploy import profiles
@@ -22,6 +23,7 @@ def test_the_architectures_of_a_profile() -> None:
     with pytest.raises(InputError, match="does not specify"):
         architectures_of(silent, [])
     assert architectures_of(silent, ["arm64"]) == ["arm64"]
+    assert architectures_of(profiles.load("one-machine"), []) == [HOST_ARCH]
     other = profile.model_copy(update={"kubernetes": Kubernetes(version="1.35.1")})
     with pytest.raises(InputError, match=r"requires Kubernetes 1\.35\.1"):
         architectures_of(other, [])

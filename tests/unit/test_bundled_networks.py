@@ -79,7 +79,7 @@ def test_the_options_of_a_named_network_apply_to_a_switch() -> None:
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ("[flannel-vxlan]", "flannel-vxlan is named twice"),
+        ("[{name: flannel-vxlan, mtu: 1400}]", "flannel-vxlan is named twice, with other options"),
         ("[host, host]", "host is named twice"),
         ("[kube-ruter]", "did you mean 'kube-router'"),
         ("[{name: host, interface: eth0}]", "applies to all networks"),
@@ -89,6 +89,12 @@ def test_the_options_of_a_named_network_apply_to_a_switch() -> None:
 def test_wrong_networks_of_a_profile_are_rejected(others: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         profile("flannel-vxlan", others)
+
+
+@pytest.mark.parametrize("network", ["flannel-vxlan", "{name: flannel-vxlan, mtu: 1400}"])
+def test_the_networks_of_a_profile_may_repeat_its_network(network: str) -> None:
+    for others in ("[flannel-vxlan, kube-router]", f"[kube-router, {network}]"):
+        assert profile(network, others) == profile(network, "[kube-router]")
 
 
 def test_everything_that_is_missing_is_listed_and_the_rest_has_a_size(tmp_path: Path) -> None:

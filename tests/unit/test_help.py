@@ -129,7 +129,7 @@ COLOR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?![0-
 
 
 def test_no_color_and_pipes(k8sdds: Command) -> None:
-    for args in (("--help",), ("list", "--networks"), ("show", "no-such-experiment")):
+    for args in (("--help",), ("list", "networks"), ("show", "no-such-experiment")):
         done = k8sdds(*args)
         assert "\x1b" not in done.stdout + done.stderr
     assert COLOR.search(on_a_terminal("--help"))
