@@ -234,8 +234,7 @@ def _incomplete(
     test = values["test"]
     workload = workloads.WORKLOADS.get(test)
     if workload is None:
-        tests = " or a ".join(workloads.WORKLOADS)
-        return f"unknown-test: neither logs nor names state whether this is a {tests} test"
+        return "unknown-test: neither logs nor names state the test: --map 'GLOB:test=throughput', or latency"
     if values["payload_bytes"] is None:
         return "no-result: there is no summary"
     if subs and len(subs) != values["subscribers"]:

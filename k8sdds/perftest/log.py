@@ -50,7 +50,7 @@ class Log:
     ended: bool = False
     """Whether `Test ended.` was printed."""
     exit_code: int | None = None
-    """The exit code that kubectl printed, if it printed one."""
+    """The exit code that kubectl printed, or that is in the JSON output of k8sdds-perftest."""
     errors: tuple[str, ...] = ()
     truncated: bool = False
     """Whether the last line is incomplete."""
@@ -156,15 +156,21 @@ class _Reader:
         """Read a JSON document among the lines."""
         start = next((i for i, line in enumerate(lines, start=1) if '"length"' in line), 1)
         try:
-            tests = _tests(lines)
+            tests, own = _parsed(lines)
         except (ValueError, RecursionError):
             self.problems.append("its JSON is incomplete or damaged")
             return
+        delays = own.get("one_way_ns")
+        if own:
+            self.settings = Settings.of_output(own)
+            code = (own.get("exit") or {}).get("code") if isinstance(own.get("exit"), dict) else None
+            self.exit_code = code if isinstance(code, int) else self.exit_code
         for test in tests:
             self.intervals += rows.json_intervals(test)
             row = rows.json_row(test)
             if row is not None:
-                self._add(Result(row.kind, row.payload_bytes, row.values, start))
+                values = row.values | (rows.delays(delays) if isinstance(delays, dict) else {})
+                self._add(Result(row.kind, row.payload_bytes, values, start))
         self.grammar = "json"
 
     def log(self, truncated: bool) -> Log:
@@ -178,8 +184,10 @@ class _Reader:
         )  # fmt: skip
 
 
-def _tests(lines: list[str]) -> Iterator[dict[str, Any]]:
-    """Return the objects in `perftest` of a JSON document. Repairs a document whose beginning and end are missing.
+def _parsed(lines: list[str]) -> tuple[Iterator[dict[str, Any]], dict[str, Any]]:
+    """Return the objects in `perftest` of a JSON document, and its object `k8sdds`, which is empty if it has none.
+
+    Repairs a document whose beginning and end are missing.
 
     Raises:
         ValueError: The document has no list of results.
@@ -196,4 +204,5 @@ def _tests(lines: list[str]) -> Iterator[dict[str, Any]]:
     tests = data.get("perftest") if isinstance(data, dict) else None
     if not isinstance(tests, list):
         raise ValueError("no list of results")
-    return (test for test in tests if isinstance(test, dict))
+    own = data.get("k8sdds")
+    return (test for test in tests if isinstance(test, dict)), own if isinstance(own, dict) else {}

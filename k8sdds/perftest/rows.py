@@ -225,6 +225,11 @@ def json_row(test: dict[str, Any]) -> Row | None:
     return None
 
 
+def delays(one_way_ns: dict[str, Any]) -> dict[str, float]:
+    """Return the one-way delays in the JSON output of k8sdds-perftest as `delay_QUANTITY_us`."""
+    return {f"delay_{key}_us": value / 1000 for key, value in one_way_ns.items() if _is_number(value)}
+
+
 def json_intervals(test: dict[str, Any]) -> int:
     """Return the number of intervals in a parsed JSON object."""
     intervals = test.get("intervals")

@@ -1,11 +1,12 @@
-"""Read the configuration that PerfTest prints at the beginning of a log."""
+"""Read the configuration that PerfTest prints at the beginning of a log, and k8sdds-perftest in its JSON output."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
 
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Role
 from k8sdds.perftest.rows import LATENCY, THROUGHPUT
@@ -56,7 +57,7 @@ class Settings:
     middleware: str | None = None
     """Name and version as printed, such as `RTI Connext DDS 6.0.1`."""
     mode: str | None = None
-    """`latency` or `throughput`; publishers print it."""
+    """`latency` or `throughput`, which publishers print; or the test in the JSON output of any participant."""
     discovers: tuple[int, str] | None = None
     """Number and role of the participants that it waited for, such as (4, "subscribers")."""
     secured: bool = False
@@ -88,6 +89,44 @@ class Settings:
         middleware = banner["middleware"] if banner else None
         return cls(settings, version, stand_in, middleware, mode, discovers, secured)
 
+    @classmethod
+    def of_output(cls, output: Mapping[str, Any]) -> Settings:
+        """Return the settings in the `k8sdds` object of JSON output, in the words in which PerfTest prints them."""
+
+        def part(name: str) -> Mapping[str, Any]:
+            value = output.get(name)
+            return value if isinstance(value, dict) else {}
+
+        options, middleware = part("options"), part("middleware")
+        publishes = output.get("role") == PUBLISHER
+        rate = str(options.get("pubRate") or "").partition(":")[0]
+        duration_s = options.get("executionTime")
+        lines = {
+            "Publisher ID" if publishes else "Subscriber ID": output.get("id"),
+            "Data Size": options.get("dataLen"),
+            "Reliability": "Best Effort" if options.get("bestEffort") else "Reliable",
+            "Use Multicast": options.get("multicast"),
+            "Kind": options.get("transport"),
+            "Batching": part("qos").get("batch_bytes"),
+            "Publication Rate": (f"{rate} Samples/s" if rate else "Unlimited") if publishes else None,
+            "Execution time": f"{duration_s} seconds" if duration_s else None,
+            "Receive using": options.get("receive"),
+            "XML File": options.get("qosFile"),
+            "Governance file": options.get("secureGovernanceFile"),
+        }
+        mode = f"-{options['rawMode']}" if options.get("rawMode") else ""
+        peers = options.get("numSubscribers" if publishes else "numPublishers")
+        return cls(
+            {key: str(value)[:300] for key, value in lines.items() if value is not None},
+            version=str(output.get("version")),
+            middleware=f"{middleware.get('name')}{mode} {middleware.get('version') or ''}".strip(),
+            mode=str(output.get("test")),
+            discovers=(peers, "subscribers" if publishes else "publishers")
+            if isinstance(peers, int)
+            else None,
+            secured=bool(options.get("secureGovernanceFile")),
+        )
+
     @property
     def known(self) -> bool:
         """Whether the log contains any output of PerfTest."""
@@ -96,15 +135,12 @@ class Settings:
     @property
     def role(self) -> Role | None:
         """The participant's role."""
-        if (
-            "Publisher ID" in self.lines
-            or (self.discovers and self.discovers[1] == "subscribers")
-            or self.mode
-        ):
-            return PUBLISHER
-        if "Subscriber ID" in self.lines or (self.discovers and self.discovers[1] == "publishers"):
-            return SUBSCRIBER
-        return None
+        for key, role in (("Publisher ID", PUBLISHER), ("Subscriber ID", SUBSCRIBER)):
+            if key in self.lines:
+                return role
+        if self.discovers:
+            return PUBLISHER if self.discovers[1] == "subscribers" else SUBSCRIBER
+        return PUBLISHER if self.mode else None
 
     @property
     def identity(self) -> int | None:
@@ -163,11 +199,9 @@ class Settings:
 
     @property
     def receive_mode(self) -> str | None:
-        """`listener` or `waitset`."""
+        """`listener`, `waitset` or `spin`."""
         text = self.lines.get("Receive using", "").lower()
-        return (
-            "listener" if text.startswith("listener") else "waitset" if text.startswith("waitset") else None
-        )
+        return next((mode for mode in ("listener", "waitset", "spin") if text.startswith(mode)), None)
 
     @property
     def qos(self) -> str | None:
@@ -199,6 +233,8 @@ class Settings:
         if self.middleware is None or not (match := _PRODUCT.match(self.middleware)):
             return None
         name = match["name"].lower().removeprefix("rti ").strip()
+        if name.startswith("raw-"):
+            return name, match["version"]
         for part, own_name in (("micro", "connext-micro"), ("cert", "connext-cert"), ("tss", "connext-tss"),
                            ("raw", "raw"), ("cyclone", "cyclonedds"), ("fast", "fastdds"),
                            ("connext", "connext")):  # fmt: skip

@@ -84,8 +84,8 @@ def of_metric(metric: str, measured: Collection[str] = ()) -> str:
 
 
 def of_mode(mode: str | None) -> str | None:
-    """Return the name of the workload for a mode that PerfTest printed, or None."""
-    return next((name for name, workload in WORKLOADS.items() if workload.mode == mode), None)
+    """Return the name of the workload for a mode that PerfTest or k8sdds-perftest printed, or None."""
+    return next((name for name, workload in WORKLOADS.items() if mode in (name, workload.mode)), None)
 
 
 def tool_packages() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -108,6 +109,18 @@ class Paced(Workload):
         record.late = aggregate.count(schedule.get("late") for schedule in schedules)
         record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
         _set_arrivals(record, outputs)
+
+    def from_logs(
+        self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
+    ) -> dict[str, Any]:
+        """Return the one-way delays at a single subscriber; empty with several subscribers."""
+        if len(received) != 1:
+            return {}
+        record = Metrics(delay_method=SHARED_CLOCK)
+        delays = {q: received[0].get(f"delay_{q}_us") for q in ("mean", *histograms.PERCENTILES, "max")}
+        count, lost_percent = round(received[0]["samples"]), received[0]["lost_percent"]
+        latencies.set_percentiles(record, "delay", count, delays, lost_percent)
+        return record.model_dump(include=record.model_fields_set)
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no delay was measured, or None."""

@@ -228,3 +228,35 @@ def test_nothing_to_import(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         import_folder(tmp_path / "nowhere", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+RECORDED = Path(__file__).parents[1] / "recorded"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("latency", {"test": "latency", "subscribers": 1, "transport": "unicast"}),
+        ("multicast", {"test": "throughput", "subscribers": 2, "transport": "multicast"}),
+        ("paced", {"test": "paced", "subscribers": 2, "rate": 400, "duration_s": 0.5}),
+    ],
+)
+def test_output_of_k8sdds_perftest_states_its_settings(tmp_path: Path, name: str, expected: dict) -> None:
+    folder = tmp_path / "in" / "host"
+    folder.mkdir(parents=True)
+    for output in (RECORDED / name).glob("*/stdout"):
+        (folder / f"{output.parent.name}.json").write_bytes(output.read_bytes())
+    (trial,) = imported(tmp_path).values()
+    common = {"middleware": "cyclonedds", "middleware_version": "0.10.2", "perftest_version": "0.1.0"}
+    assert trial["valid"], trial["reason"]
+    assert {key: trial[key] for key in (*expected, *common)} == expected | common
+
+
+def test_delays_of_a_paced_test_are_read_at_one_subscriber(tmp_path: Path) -> None:
+    folder = tmp_path / "in" / "host"
+    folder.mkdir(parents=True)
+    for name in ("pub0", "sub0"):
+        text = (RECORDED / "paced" / name / "stdout").read_text()
+        (folder / f"{name}.json").write_text(text.replace('"numSubscribers":2', '"numSubscribers":1'))
+    (trial,) = imported(tmp_path).values()
+    assert (trial["valid"], trial["delay_p90_us"], trial["delay_p99_us"]) == (True, 215.295, None)
