@@ -134,7 +134,7 @@ class Services:
                 f"cannot create Service {name}: {error.message}",
                 "use fewer `services`, or a cluster with more addresses of Services and node ports"
                 if full
-                else "check this user's rights (deploy/rights), and the namespace's quotas and admission policies",
+                else "check this user's rights (k8sdds init rights), and the namespace's quotas and admission policies",
             ) from error
 
     @property

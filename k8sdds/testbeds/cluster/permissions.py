@@ -36,15 +36,15 @@ def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Prob
         missing = [
             _describe(right) for right in IN_NAMESPACE if not client.is_allowed(*right, namespace=namespace)
         ]
-        remedy = f"let an administrator apply the Role of deploy/rights/namespace.yaml in {namespace}"
+        remedy = f"let an administrator grant them in {namespace}: k8sdds init rights --like namespace"
         where = f"in namespace {namespace}"
     else:
         missing = [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
         if not _may_bind_campaign_role(client):
             missing += [_describe(right) for right in IN_NAMESPACE if not client.is_allowed(*right)]
         remedy = (
-            "let an administrator apply deploy/rights/cluster.yaml, or use a namespace that an administrator"
-            " has prepared: --namespace"
+            "let an administrator grant them: k8sdds init rights; or use a namespace that an administrator has"
+            " prepared: --namespace"
         )
         where = "on this cluster"
     return [Problem(f"not allowed {where}: {', '.join(missing)}", remedy)] if missing else []

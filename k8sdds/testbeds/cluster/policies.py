@@ -40,7 +40,7 @@ def rights_problems(client: KubernetesClient, namespace: str | None, cells: Iter
     return [
         Problem(
             f"policies: this user may not {' and '.join(missing)}",
-            "let an administrator grant it (deploy/rights), or set policies to 0",
+            "let an administrator grant it (k8sdds init rights), or set policies to 0",
         )
     ]
 

@@ -211,7 +211,7 @@ def service_problems(
     ]
     if missing := permissions.missing_in_campaign(client, namespace, SERVICE_RIGHTS):
         what = f"test service: not allowed: {', '.join(missing)}"
-        problems.append(Problem(what, "let an administrator grant it (deploy/rights)"))
+        problems.append(Problem(what, "let an administrator grant it (k8sdds init rights)"))
     ranges = client.find(SERVICE_CIDRS) if client.is_allowed("list", *SERVICE_CIDR_RESOURCE) else None
     cidrs = [ip_network(cidr) for one in (ranges or {}).get("items", ()) for cidr in one["spec"]["cidrs"]]
     for family, count in needed.items():

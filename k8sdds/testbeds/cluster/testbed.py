@@ -153,7 +153,7 @@ class ClusterTestbed:
         if permissions.missing_in_campaign(self.client, self.selected.namespace, leases.RIGHTS):
             found.append(
                 "this user may not hold a Lease in the campaign's namespace, so nothing keeps others from changing the"
-                " cluster meanwhile; see deploy/rights"
+                " cluster meanwhile; see: k8sdds init rights"
             )
         return found
 
