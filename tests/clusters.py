@@ -34,7 +34,7 @@ class Deployed:
 
     def kubectl(self, *args: str, timeout_s: float = 120) -> str:
         """Run kubectl on the control plane, and return its standard output."""
-        exec_ = ("nodes", "exec", "--cluster", self.name, self.nodes[0], "--")
+        exec_ = ("nodes", "exec", f"{self.name}/{self.nodes[0]}", "--")
         done = self.k8sdds(
             *exec_, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", *args, timeout_s=timeout_s
         )

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.options import completing
 from k8sdds.cli.output import print_table
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -18,7 +19,8 @@ from k8sdds.system.yaml_text import nearest
 def topics() -> dict[str, Path]:
     """Return the pages by topic, which is the page's name, with its folder if a later page has the same name."""
     folder = shared("docs")
-    pages = sorted(folder.rglob("*.md"))
+    # Explanations come last: first what a user does, then what the keys and commands mean.
+    pages = sorted(folder.rglob("*.md"), key=lambda page: (folder / "explanation" in page.parents, page))
     last = {page.stem: page for page in pages}
     return {
         page.stem if last[page.stem] == page else str(page.relative_to(folder).with_suffix("")): page
@@ -26,16 +28,13 @@ def topics() -> dict[str, Path]:
     }
 
 
-def complete_topics(incomplete: str) -> list[str]:
-    """Complete the topics of the documentation."""
-    return [topic for topic in topics() if topic.startswith(incomplete)]
-
-
 def docs(
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="TOPIC", help="Page to read. Default: list the topics.", autocompletion=complete_topics
+            metavar="TOPIC",
+            help="Page to read. Default: list the topics.",
+            autocompletion=completing("cli.docs", "topics"),
         ),
     ] = None,
 ) -> None:

@@ -31,7 +31,7 @@ Cluster = Annotated[
         "--cluster",
         "-c",
         metavar="NAME",
-        help="Cluster of the nodes, in place of CLUSTER/NODE. Default: of an existing node its own; otherwise local.",
+        help="Cluster of the nodes. Default: local; a node CLUSTER/NODE names its own.",
     ),
 ]
 Node = Annotated[
@@ -136,12 +136,11 @@ def _show(listed: list[nodes.LocalNode]) -> None:
 def exec_(
     node: Node,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
-    cluster: Cluster = None,
 ) -> None:
     """Run a command in a node as root, without SSH; in the node `switch`, next to the switch."""
     from k8sdds import nodes
 
-    argv = nodes.exec_argv(*_located(node, cluster)) + (command[1:] if command[0] == "--" else command)
+    argv = nodes.exec_argv(*_located(node)) + (command[1:] if command[0] == "--" else command)
     os.execvp(argv[0], argv)
 
 
@@ -151,21 +150,20 @@ def connect(
     port: Annotated[
         int, typer.Argument(metavar="PORT", min=1, max=65535, help="TCP port of the node.")
     ] = versions.SSH_PORT,
-    cluster: Cluster = None,
 ) -> None:
     """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
     from k8sdds import nodes
 
-    argv = nodes.connect(*_located(node, cluster), port)
+    argv = nodes.connect(*_located(node), port)
     os.execv(argv[0], argv)
 
 
 @app.command(epilog=examples("k8sdds nodes stop node2"))
-def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
+def stop(node: Node, dry_run: DryRun = False) -> None:
     """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
 
-    cluster, node = _located(node, cluster)
+    cluster, node = _located(node)
     if dry_run:
         print_text(f"would power off {node} of {cluster}")
         return
@@ -186,7 +184,8 @@ def down(
     """Delete nodes and all their data."""
     from k8sdds import nodes
 
-    named = [_located(name, cluster) for name in names or ()]
+    prefix = f"{cluster}/" if cluster else ""
+    named = [_located(f"{prefix}{name}") for name in names or ()]
     clusters = dict.fromkeys(owner for owner, _ in named) or [cluster or LOCAL]
     if dry_run:
         for node in nodes.ls():
@@ -201,8 +200,8 @@ def down(
     console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.")
 
 
-def _located(node: str, cluster: str | None) -> tuple[str, str]:
-    """Return cluster and name of an existing node: NODE, which the current or only one cluster has, or CLUSTER/NODE.
+def _located(node: str) -> tuple[str, str]:
+    """Return cluster and name of an existing node: CLUSTER/NODE, or NODE, which the current or only one cluster has.
 
     Raises:
         InputError: No cluster has it, or several.
@@ -211,19 +210,14 @@ def _located(node: str, cluster: str | None) -> tuple[str, str]:
     from k8sdds.testbeds import selection
 
     owner, _, name = node.rpartition("/")
-    if cluster and owner not in ("", cluster):
-        raise InputError(f"{node} is not a node of --cluster {cluster}", "leave out --cluster")
-    listed = nodes.ls(owner or cluster or None)
-    having = sorted({each.cluster for each in listed if name in (each.name, "switch")})
-    current = selection.read().name
-    if current in having or len(having) == 1:
-        return (current if current in having else having[0]), name
-    if having:
+    listed = nodes.ls()
+    having = {n.cluster for n in listed if name in (n.name, "switch") and owner in ("", n.cluster)}
+    having = having & {selection.read().name} or having
+    if len(having) > 1:
         raise InputError(
-            f"the clusters {' and '.join(having)} have a node {name}", f"name it: {having[0]}/{name}"
+            f"the clusters {', '.join(sorted(having))} have a node {name}", f"name it CLUSTER/{name}"
         )
-    known = [f"{each.cluster}/{each.name}" for each in nodes.ls()]
-    raise InputError(
-        f"there is no local node {node!r}" + (f" (known: {', '.join(known)})" if known else ""),
-        "create it: k8sdds nodes up, or k8sdds deploy one-machine",
-    )
+    if not having:
+        known = f" (known: {', '.join(f'{n.cluster}/{n.name}' for n in listed)})" if listed else ""
+        raise InputError(f"there is no local node {node!r}{known}", "create it: k8sdds nodes up NODE")
+    return having.pop(), name

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,32 +34,21 @@ def load_profile(name: str, limit: list[str] | None = None) -> ProfileModel:
     return profile
 
 
-def complete_experiments(incomplete: str) -> list[str]:
-    """Complete the names of installed experiments and applications."""
-    from k8sdds.campaign import applications
+def completing(module: str, names: str) -> Callable[[str], list[str]]:
+    """Return a completion of the names in a module of k8sdds, which is imported only when the shell completes."""
 
-    return [name for name in applications.EITHER.names() if name.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        found = attrgetter(names)(import_module(f"k8sdds.{module}"))
+        return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
 
-
-def complete_applications(incomplete: str) -> list[str]:
-    """Complete the names of installed applications."""
-    from k8sdds.campaign import applications
-
-    return [name for name in applications.names() if name.startswith(incomplete)]
+    return complete
 
 
-def complete_studies(incomplete: str) -> list[str]:
-    """Complete the names of installed studies."""
-    from k8sdds.claims import files
-
-    return [name for name in files.names() if name.startswith(incomplete)]
-
-
-def complete_networks(incomplete: str) -> list[str]:
-    """Complete the names of networks."""
-    from k8sdds.networks import NETWORKS
-
-    return [name for name in NETWORKS if name.startswith(incomplete)]
+complete_experiments = completing("campaign.applications", "EITHER.names")
+complete_applications = completing("campaign.applications", "names")
+complete_networks = completing("networks", "NETWORKS")
+complete_profiles = completing("deploy.profiles", "names")
+complete_testbeds = completing("testbeds.selection", "names")
 
 
 def complete_settings(incomplete: str) -> list[str]:
@@ -65,21 +57,6 @@ def complete_settings(incomplete: str) -> list[str]:
 
     keys = [*experiments.PER_EXPERIMENT, *experiments.PER_SWEEP]
     return sorted({f"{key}=" for key in keys if key.startswith(incomplete)})
-
-
-def complete_profiles(incomplete: str) -> list[str]:
-    """Complete the names of installed profiles."""
-    from k8sdds.deploy import profiles
-
-    return [name for name in profiles.names() if name.startswith(incomplete)]
-
-
-def complete_testbeds(incomplete: str) -> list[str]:
-    """Complete the names of testbeds."""
-    from k8sdds.testbeds import selection
-
-    names = (selection.LAB, selection.CLUSTER, *selection.deployed_names())
-    return [name for name in names if name.startswith(incomplete)]
 
 
 Force = Annotated[

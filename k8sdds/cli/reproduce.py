@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.help import OUTPUT
-from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, complete_studies
+from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, completing
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 
@@ -28,7 +28,7 @@ def reproduce(
             metavar="STUDY [CLAIM]",
             help="Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
             " Without STUDY: that of --claims. See: k8sdds list studies.",
-            autocompletion=complete_studies,
+            autocompletion=completing("claims.files", "names"),
             show_default=False,
         ),
     ] = None,

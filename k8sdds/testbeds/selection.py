@@ -104,6 +104,11 @@ def deployed_kubeconfig(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
+def names() -> list[str]:
+    """Return the names of all testbeds."""
+    return [LAB, CLUSTER, *deployed_names()]
+
+
 def deployed_names() -> list[str]:
     """Return the names of the existing clusters that `deploy` built."""
     return sorted(path.parent.name for path in state_folder().glob("clusters/*/kubeconfig"))

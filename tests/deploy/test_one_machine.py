@@ -41,7 +41,7 @@ def test_deploy_restores_what_is_missing(one_machine: Deployed) -> None:
     one_machine.kubectl("delete", "clusterrolebinding", "k8sdds:metrics-server")
     # A file is missing, and the content of a program differs although its times have not changed.
     change = "rm /etc/sysctl.d/90-k8sdds.conf; f=/opt/cni/bin/portmap; t=$(stat -c @%Y $f); echo >>$f; touch -d $t $f"
-    exec_ = ("nodes", "exec", "--cluster", "one-machine", "worker1", "--")
+    exec_ = ("nodes", "exec", "one-machine/worker1", "--")
     assert one_machine.k8sdds(*exec_, "sh", "-ec", change).returncode == 0
     plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
     planned = {(action["node"], action["phase"]) for action in plan["actions"]}

@@ -90,7 +90,7 @@ class Solo:
         assert contradictions(survey.facts, "only", actions) == []
 
     def inside(self, *args: str) -> None:
-        done = self.cluster.k8sdds("nodes", "exec", "--cluster", NAME, "only", "--", *args)
+        done = self.cluster.k8sdds("nodes", "exec", f"{NAME}/only", "--", *args)
         assert done.returncode == 0, done.stderr
 
     def labels(self) -> dict[str, str]:
