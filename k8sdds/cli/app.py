@@ -41,6 +41,7 @@ from k8sdds.cli import list as list_
 from k8sdds.cli import run as run_
 from k8sdds.cli.help import ANALYZE, CLUSTER, LAB, MEASURE, PACKAGE, START, examples, overview
 from k8sdds.cli.terminal import Verbosity, set_verbosity
+from k8sdds.system.errors import InputError
 
 app = typer.Typer(
     name="k8sdds",
@@ -222,13 +223,18 @@ def command_tree() -> Any:
 
 
 def invoke() -> int:
-    """Run the command of sys.argv and return its exit code. Raises what it raises, except for usage errors."""
+    """Run the command of sys.argv and return its exit code. Raises what it raises, with usage errors as InputError."""
     try:
         # Standalone mode would swallow Ctrl-C without a message.
         code = command_tree()(prog_name="k8sdds", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except UsageProblem as error:
-        error.show()
-        return int(error.exit_code)
+        message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        if not message:  # a group without a command, which shows its help
+            error.show()
+            return int(error.exit_code)
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "k8sdds"
+        raise InputError(message[0].lower() + message[1:], f"see: {command} --help") from None
     except typer.Abort as abort:
         raise KeyboardInterrupt from abort

@@ -115,6 +115,29 @@ def on_a_terminal(*args: str, **environment: str) -> str:
     return output.decode()
 
 
+@pytest.mark.parametrize(
+    ("args", "message", "command"),
+    [
+        (("lst",), "no such command 'lst'. Did you mean 'list'?", ""),
+        (("list", "network"), "'network' is not one of 'experiments', 'applications'", " list"),
+        (
+            ("init",),
+            "missing argument 'KIND'. Choose from: experiment, application, profile, qos, rights",
+            " init",
+        ),
+        (("nodes", "exec"), "missing argument 'NODE'", " nodes exec"),
+        (("run", "a", "b"), "unexpected extra argument", " run"),
+    ],
+)
+def test_mistakes_of_usage_look_like_other_errors(
+    k8sdds: Command, args: tuple[str, ...], message: str, command: str
+) -> None:
+    done = k8sdds(*args)
+    what, remedy = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, remedy) == (2, "", f"  → see: k8sdds{command} --help")
+    assert what.startswith("k8sdds: ") and message in what
+
+
 def test_documentation_is_text_in_a_pipe_and_formatted_on_a_terminal(k8sdds: Command) -> None:
     page = (ROOT / "docs" / "reference" / "qos.md").read_text()
     assert k8sdds("docs", "qos").stdout.strip() == page.strip()
