@@ -167,30 +167,18 @@ def measurable(
     duration_s: float | None = None,
     **of_experiments: Any,
 ) -> Experiment:
-    """Return an experiment, or the one that measures all configurations of an application.
+    """Return an experiment, or the one that measures all configurations of an application, by name or path.
 
-    Args:
-        name: The name of an installed experiment or application, or the path of a YAML file.
-        networks: As in `experiments.changed` and `changed`.
-        settings: The same.
-        repetitions: The same.
-        duration_s: The same.
-        of_experiments: Changes that only experiments have.
-
-    Raises:
-        InputError: There is no such file, or it or a change is not valid.
+    The arguments are those of `changed`, then those that only `experiments.changed` has. Raises InputError.
     """
     if not _has(EITHER.read(name)[1], "flows"):
         loaded = experiments.load(name)
         return experiments.changed(loaded, networks, settings, repetitions, duration_s, **of_experiments)
     if any(of_experiments.values()):
-        given = [
-            key.removesuffix("_percent").removesuffix("_min")
-            for key, value in of_experiments.items()
-            if value
-        ]
-        options = ", ".join(f"--{key.replace('_', '-')}" for key in given)
-        raise InputError(f"{name} is an application, which has no {options}", "leave it out")
+        raise InputError(
+            f"{name} is an application",
+            "leave out what experiments have: --paper, --profile, --precision, --max-time",
+        )
     return experiment(changed(load(name), networks, settings, repetitions, duration_s))
 
 

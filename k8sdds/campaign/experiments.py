@@ -106,19 +106,16 @@ def changed(
     options = {}  # by key, such as link.rate_mbit: the option that changed it
     for setting in settings:
         options[_set(data, setting)] = f"--set {setting}"
-    if paper:
-        data["duration_s"], options["duration_s"] = PAPER_DURATION_S, "--paper"
-    if profile:
-        data["profile"], options["profile"] = True, "--profile"
-    if repetitions is not None:
-        data["repetitions"], options["repetitions"] = repetitions, f"--repeat {repetitions}"
-    if duration_s is not None:
-        data["duration_s"], options["duration_s"] = duration_s, f"--duration {duration_s:g}"
-    if precision_percent is not None:
-        data["precision_percent"] = precision_percent
-        options["precision_percent"] = f"--precision {precision_percent:g}%"
-    if max_time_min is not None:
-        data["max_time_min"], options["max_time_min"] = max_time_min, f"--max-time {max_time_min:g}"
+    for key, value, option in (
+        ("duration_s", PAPER_DURATION_S if paper else None, "--paper"),
+        ("profile", profile or None, "--profile"),
+        ("repetitions", repetitions, "--repeat {:g}"),
+        ("duration_s", duration_s, "--duration {:g}"),
+        ("precision_percent", precision_percent, "--precision {:g}%"),
+        ("max_time_min", max_time_min, "--max-time {:g}"),
+    ):
+        if value is not None:
+            data[key], options[key] = value, option.format(value)
     try:
         result = type(experiment).model_validate(data, context=KNOWN)
     except ValidationError as error:

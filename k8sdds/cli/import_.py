@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -95,24 +96,25 @@ def _print_account(imported: Import) -> None:
         details = {detail.strip() for kind, _, detail in (r.partition(":") for r in reasons) if kind == code}
         example = "for example, " if len(details) > 1 else ""
         _print_wrapped(f"{n} invalid, {code}: {example}{sorted(details)[0]}", "  ")
-    if imported.copies:
-        subject = "repetitions are copies" if len(imported.copies) > 1 else "repetition is a copy"
-        _print_wrapped(f"{len(imported.copies)} {subject} of another run and count once:")
-        for line in imported.copies[:MAX_SHOWN]:
-            _print_wrapped(line, "  ")
-        if len(imported.copies) > MAX_SHOWN:
-            _print_wrapped(f"and {len(imported.copies) - MAX_SHOWN} more; import.json lists all", "  ")
-    unknown = [source for source in imported.sources if source.kind in ("other", "unreadable")]
-    if unknown:
-        _print_wrapped(f"{formats.count(len(unknown), 'file')} not recognized:")
-        for source in unknown[:MAX_SHOWN]:
-            _print_wrapped(f"{source.path}: {source.why}", "  ")
-        if len(unknown) > MAX_SHOWN:
-            _print_wrapped(f"and {len(unknown) - MAX_SHOWN} more; import.json lists all", "  ")
+    subject = "repetitions are copies" if len(imported.copies) > 1 else "repetition is a copy"
+    _print_some(f"{len(imported.copies)} {subject} of another run and count once:", imported.copies)
+    unknown = [
+        f"{each.path}: {each.why}" for each in imported.sources if each.kind in ("other", "unreadable")
+    ]
+    _print_some(f"{formats.count(len(unknown), 'file')} not recognized:", unknown)
     with_warnings = [trial for trial in imported.trials if trial.record.warnings]
     if with_warnings:
         example = (with_warnings[0].record.warnings or [""])[0]
         _print_wrapped(f"{formats.count(len(with_warnings), 'trial')} with a warning, for example: {example}")
+
+
+def _print_some(title: str, lines: Sequence[str]) -> None:
+    """Print a title and the first of these lines; nothing if there are none."""
+    if lines:
+        _print_wrapped(title)
+    more = f"and {len(lines) - MAX_SHOWN} more; import.json lists all"
+    for line in [*lines[:MAX_SHOWN], *([more] if len(lines) > MAX_SHOWN else [])]:
+        _print_wrapped(line, "  ")
 
 
 def _print_tables(imported: Import) -> None:

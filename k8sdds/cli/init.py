@@ -6,9 +6,8 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,14 +23,7 @@ STATUS = "k8sdds status {}"
 _NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-class Kind(StrEnum):
-    """Kinds of files that users write."""
-
-    EXPERIMENT = "experiment"
-    APPLICATION = "application"
-    PROFILE = "profile"
-    QOS = "qos"
-    RIGHTS = "rights"
+Kind = Literal["experiment", "application", "profile", "qos", "rights"]
 
 
 @dataclass(frozen=True)
@@ -46,20 +38,20 @@ class _Template:
     """The file to copy by default; None: a template with every key, or a description of machines."""
 
 
-def _templates() -> dict[Kind, _Template]:
+def _templates() -> dict[str, _Template]:
     from k8sdds.campaign.applications import APPLICATIONS
     from k8sdds.campaign.experiments import EXPERIMENTS
     from k8sdds.deploy.profiles import PROFILES
 
     return {
-        Kind.EXPERIMENT: _Template(EXPERIMENTS, "my-experiment", "k8sdds run {}"),
-        Kind.APPLICATION: _Template(APPLICATIONS, "my-application", "k8sdds recommend {} --dry-run"),
-        Kind.PROFILE: _Template(PROFILES, "my-lab", STATUS),
-        Kind.QOS: _Template(
+        "experiment": _Template(EXPERIMENTS, "my-experiment", "k8sdds run {}"),
+        "application": _Template(APPLICATIONS, "my-application", "k8sdds recommend {} --dry-run"),
+        "profile": _Template(PROFILES, "my-lab", STATUS),
+        "qos": _Template(
             ShippedFiles(("qos",), "QoS profile", suffix="xml"), "my-qos",
             "k8sdds run quickstart --set qos={} (its policies: k8sdds docs qos)", "strict-reliable",
         ),
-        Kind.RIGHTS: _Template(
+        "rights": _Template(
             ShippedFiles(("deploy/rights",), "manifest of rights"), "rights",
             "replace the subject at its end, then run: kubectl apply -f {}", "cluster",
         ),
@@ -67,7 +59,7 @@ def _templates() -> dict[Kind, _Template]:
 
 
 def _complete_like(context: typer.Context, incomplete: str) -> list[str]:
-    names = _templates()[Kind(context.params["kind"])].files.names()
+    names = _templates()[context.params["kind"]].files.names()
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -143,7 +135,7 @@ def init(
     """
     template = _templates()[kind]
     name = name or template.name
-    if kind != Kind.PROFILE and (node or key or ssh_config):
+    if kind != "profile" and (node or key or ssh_config):
         raise InputError("--node, --key and --ssh-config describe machines", "use: k8sdds init profile")
     path = _target(name, output, force, template.files.suffix)
     like = like or template.like
@@ -152,14 +144,14 @@ def init(
         if node:
             raise InputError("--like and --node exclude each other", "leave out one of them")
         text = template.files.copy(like, name).replace(f'name="{like}"', f'name="{name}"')
-        if kind == Kind.PROFILE and _is_example(text, like):
+        if kind == "profile" and _is_example(text, like):
             next_step = f"replace the addresses, then run: {STATUS}"
-    elif kind == Kind.PROFILE:
+    elif kind == "profile":
         text = _described(name, node or (), key, ssh_config, look, accept_new_host_keys, concurrency)
     else:
         from k8sdds.campaign import new_experiment
 
-        text = (new_experiment.template if kind == Kind.EXPERIMENT else new_experiment.application)(name)
+        text = (new_experiment.template if kind == "experiment" else new_experiment.application)(name)
     _write(path, text, next_step)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,40 +13,29 @@ FIRST = "quickstart"
 """The experiment to run first."""
 
 
-class Kind(StrEnum):
-    """What can be listed."""
-
-    EXPERIMENTS = "experiments"
-    APPLICATIONS = "applications"
-    NETWORKS = "networks"
-    STUDIES = "studies"
-
-
-_NEXT = {
-    Kind.EXPERIMENTS: "k8sdds show NAME, k8sdds run NAME; for your application: k8sdds list applications",
-    Kind.APPLICATIONS: "k8sdds recommend NAME",
-    Kind.STUDIES: "k8sdds reproduce NAME",
-}
-
-
 def list_(
     kind: Annotated[
-        Kind, typer.Argument(metavar="KIND", help="experiments, applications, networks or studies.")
-    ] = Kind.EXPERIMENTS,
+        Literal["experiments", "applications", "networks", "studies"],
+        typer.Argument(metavar="KIND", help="experiments, applications, networks or studies."),
+    ] = "experiments",
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
     """List the installed experiments (the shortest first), the applications, the networks or the studies."""
     form = choose(form, as_json)
-    rows = {
-        Kind.EXPERIMENTS: _experiments,
-        Kind.APPLICATIONS: _applications,
-        Kind.NETWORKS: _networks,
-        Kind.STUDIES: _studies,
-    }[kind]()
+    find, commands = {
+        "experiments": (
+            _experiments,
+            "show NAME, k8sdds run NAME; for your application: k8sdds list applications",
+        ),
+        "applications": (_applications, "recommend NAME"),
+        "networks": (_networks, "run quickstart --network NAME"),
+        "studies": (_studies, "reproduce NAME"),
+    }[kind]
+    rows = find()
     print_result(form, rows, lambda: print_table(rows))
-    if form == TABLE and kind in _NEXT:
-        print_step(f"\nTry: {_NEXT[kind]}. NAME can also be a YAML file.")
+    if form == TABLE:
+        print_step(f"\nTry: k8sdds {commands}")
 
 
 def _experiments() -> list[dict[str, Any]]:

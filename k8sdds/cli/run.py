@@ -131,7 +131,7 @@ def run(
     )  # fmt: skip
     if isinstance(changed, ApplicationExperiment):
         print_step(
-            f"All configurations are measured. To find the best with fewer: k8sdds recommend {experiment}"
+            f"Measures all configurations; fewer trials find the best one: k8sdds recommend {experiment}"
         )
     elif network and changed.baseline not in network:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")

@@ -323,7 +323,7 @@ def test_run_and_show_take_an_experiment_or_an_application(k8sdds: Command, tmp_
     assert {cell["network"] for cell in json.loads(shown.stdout)["cells"]} == {"host"}
     assert k8sdds("show", "./b2.yaml", "--json").stdout == shown.stdout
     for args, message in (
-        (("run", "b2", "--paper"), "b2 is an application, which has no --paper"),
+        (("run", "b2", "--paper"), "b2 is an application\n  → leave out what experiments have: --paper"),
         (("recommend", "quickstart"), "measure it: k8sdds run quickstart"),
         (("run", "camera-4-viewer"), "did you mean 'camera-4-viewers'?"),
         (("run", "b3.yaml"), "No such file"),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
-from k8sdds.cli.init import Kind
 from k8sdds.deploy import facts, new_profile, profiles
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.kubernetes import Kubernetes
@@ -218,12 +217,12 @@ def test_one_machine_cannot_be_named_twice() -> None:
 
 def test_files_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    init.init(Kind.EXPERIMENT, "mine")
+    init.init("experiment", "mine")
     before = Path("mine.yaml").read_text()
     with pytest.raises(InputError, match=r"mine\.yaml exists") as refused:
-        init.init(Kind.PROFILE, "mine", node=["alpha"], look=False)
+        init.init("profile", "mine", node=["alpha"], look=False)
     assert "--force" in refused.value.remedy and Path("mine.yaml").read_text() == before
-    init.init(Kind.PROFILE, "mine", node=["alpha"], look=False, force=True)
+    init.init("profile", "mine", node=["alpha"], look=False, force=True)
     assert profiles.load("./mine.yaml").name == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
@@ -234,24 +233,24 @@ def test_files_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_wrong_names_and_files(name: str, output: str | None, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError):
-        init.init(Kind.EXPERIMENT, name, output=output)
+        init.init("experiment", name, output=output)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_next_step_of_an_example_is_to_replace_its_addresses(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    init.init(Kind.PROFILE, "mine", like="edge-lab")
+    init.init("profile", "mine", like="edge-lab")
     assert "replace the addresses, then run: k8sdds status mine.yaml" in capsys.readouterr().err
-    init.init(Kind.PROFILE, "local", like="one-machine")
+    init.init("profile", "local", like="one-machine")
     assert "Next: k8sdds status local.yaml" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("kind", "like"), [(Kind.QOS, "ros2-default"), (Kind.RIGHTS, "namespace")])
-def test_other_files_are_copies(kind: Kind, like: str, tmp_path: Path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(("kind", "like"), [("qos", "ros2-default"), ("rights", "namespace")])
+def test_other_files_are_copies(kind: str, like: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     init.init(kind, "mine", like=like)
     (written,) = tmp_path.iterdir()
-    (original,) = REPOSITORY.glob(f"*/rights/{like}.yaml" if kind == Kind.RIGHTS else f"qos/{like}.xml")
+    (original,) = REPOSITORY.glob(f"*/rights/{like}.yaml" if kind == "rights" else f"qos/{like}.xml")
     assert written.read_text() == original.read_text().replace(f'"{like}"', '"mine"')
     assert str(written.name) in capsys.readouterr().err
     with pytest.raises(InputError, match="describe machines"):
@@ -260,7 +259,7 @@ def test_other_files_are_copies(kind: Kind, like: str, tmp_path: Path, monkeypat
 
 def test_examples_of_machines_are_not_contacted() -> None:
     with pytest.raises(InputError, match="pi1\\.example is an example"):
-        init.init(Kind.PROFILE, "mine", node=["pi@pi1.example"], output="-")
+        init.init("profile", "mine", node=["pi@pi1.example"], output="-")
 
 
 def test_a_profile_is_described_or_copied() -> None:
@@ -269,7 +268,7 @@ def test_a_profile_is_described_or_copied() -> None:
         (["alpha"], "edge-lab", "--like and --node exclude each other"),
     ):
         with pytest.raises(InputError, match=message):
-            init.init(Kind.PROFILE, "mine", node=node, look=False, like=like, output="-")
+            init.init("profile", "mine", node=node, look=False, like=like, output="-")
 
 
 @given(st.recursive(
