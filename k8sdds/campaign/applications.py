@@ -142,7 +142,7 @@ def changed(
     """
     data = application.model_dump(mode="json", exclude_none=True)
     for setting in settings:
-        experiments.put_setting(data, setting, list(Application.model_fields), Application.page)
+        experiments.put_setting({key: [data] for key in Application.model_fields}, setting, Application.page)
     if networks:
         data["choices"]["networks"] = list(networks)
     if repetitions is not None:

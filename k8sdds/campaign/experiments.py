@@ -103,9 +103,12 @@ def changed(
         InputError: A change is not valid.
     """
     data = experiment.model_dump(mode="json", exclude_none=True)
+    targets = dict.fromkeys(PER_SWEEP, data["sweeps"])
+    for key in PER_EXPERIMENT:
+        targets[key] = [data, *(sweep for sweep in data["sweeps"] if key in sweep)]
     options = {}  # by key, such as link.rate_mbit: the option that changed it
     for setting in settings:
-        options[_set(data, setting)] = f"--set {setting}"
+        options[put_setting(targets, setting, Experiment.page)] = f"--set {setting}"
     for key, value, option in (
         ("duration_s", PAPER_DURATION_S if paper else None, "--paper"),
         ("profile", profile or None, "--profile"),
@@ -141,15 +144,19 @@ def _options_of(mistake: yaml_text.Mistake, options: Mapping[str, str]) -> str:
     return " ".join(exact or [option for key, option in options.items() if key.split(".")[0] in mistake.keys])
 
 
-def put_setting(data: dict[str, Any], setting: str, keys: list[str], page: str) -> None:
-    """Change data with these keys by `KEY=VALUE` with VALUE in YAML. Raises InputError, which names the page."""
+def put_setting(targets: Mapping[str, Sequence[dict[str, Any]]], setting: str, page: str) -> str:
+    """Change the mappings that have a key by `KEY=VALUE` with VALUE in YAML, and return the key.
+
+    Raises InputError, which names the page that explains the keys.
+    """
     key, value = _parsed(setting)
-    top, *below = key.split(".")
-    if top not in keys:
-        raise InputError(
-            f"--set {key}: there is no such key{yaml_text.nearest(top, keys)}", f"see: k8sdds docs {page}"
-        )
-    _put(data, [top, *below], value, key)
+    path = key.split(".")
+    if path[0] not in targets:
+        hint = yaml_text.nearest(path[0], list(targets))
+        raise InputError(f"--set {key}: there is no such key{hint}", f"see: k8sdds docs {page}")
+    for target in targets[path[0]]:
+        _put(target, path, value, key)
+    return key
 
 
 def _parsed(setting: str) -> tuple[str, Any]:
@@ -161,22 +168,6 @@ def _parsed(setting: str) -> tuple[str, Any]:
     if value is None:
         raise InputError(f"--set {key}: the value is missing", f"give one: --set {key}=VALUE")
     return key, value
-
-
-def _set(data: dict[str, Any], setting: str) -> str:
-    """Change the data by `KEY=VALUE`, and return the key."""
-    key, value = _parsed(setting)
-    top, *below = key.split(".")
-    if top in PER_EXPERIMENT:
-        targets = [data, *(sweep for sweep in data["sweeps"] if top in sweep)]
-    elif top in PER_SWEEP:
-        targets = data["sweeps"]
-    else:
-        hint = yaml_text.nearest(top, PER_EXPERIMENT + PER_SWEEP)
-        raise InputError(f"--set {key}: there is no such key{hint}", f"see: k8sdds docs {Experiment.page}")
-    for target in targets:
-        _put(target, [top, *below], value, key)
-    return key
 
 
 def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
