@@ -18,6 +18,9 @@ def list_(
         Literal["experiments", "applications", "networks", "studies"],
         typer.Argument(metavar="KIND", help="experiments, applications, networks or studies."),
     ] = "experiments",
+    networks: Annotated[
+        bool, typer.Option("--networks", hidden=True, help="The same as `list networks`, for older scripts.")
+    ] = False,
     as_json: Json = False,
     form: RowsFormat = "table",
 ) -> None:
@@ -31,7 +34,7 @@ def list_(
         "applications": (_applications, "recommend NAME"),
         "networks": (_networks, "run quickstart --network NAME"),
         "studies": (_studies, "reproduce NAME"),
-    }[kind]
+    }["networks" if networks else kind]
     rows = find()
     print_result(form, rows, lambda: print_table(rows))
     if form == TABLE:

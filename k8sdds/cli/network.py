@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli import list as list_command
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
-from k8sdds.cli.output import Json, to_json
+from k8sdds.cli.output import Json, RowsFormat, to_json
 from k8sdds.cli.terminal import confirm, print_note, print_text
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ Engine = Annotated[
         " Default: as in the profile.",
     ),
 ]
+
+
+@app.command("list", epilog=examples("k8sdds network list"))
+def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
+    """List the networks and their properties, like `k8sdds list networks`."""
+    list_command.list_("networks", as_json=as_json, form=form)
 
 
 @app.command(

@@ -31,7 +31,7 @@ Cluster = Annotated[
         "--cluster",
         "-c",
         metavar="NAME",
-        help="Cluster of the nodes. Default: local; a node CLUSTER/NODE names its own.",
+        help="Cluster of the node, the same as CLUSTER/NODE. Default: that of an existing node; otherwise local.",
     ),
 ]
 Node = Annotated[
@@ -136,11 +136,12 @@ def _show(listed: list[nodes.LocalNode]) -> None:
 def exec_(
     node: Node,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
+    cluster: Cluster = None,
 ) -> None:
     """Run a command in a node as root, without SSH; in the node `switch`, next to the switch."""
     from k8sdds import nodes
 
-    argv = nodes.exec_argv(*_located(node)) + (command[1:] if command[0] == "--" else command)
+    argv = nodes.exec_argv(*_located(node, cluster)) + (command[1:] if command[0] == "--" else command)
     os.execvp(argv[0], argv)
 
 
@@ -150,20 +151,21 @@ def connect(
     port: Annotated[
         int, typer.Argument(metavar="PORT", min=1, max=65535, help="TCP port of the node.")
     ] = versions.SSH_PORT,
+    cluster: Cluster = None,
 ) -> None:
     """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
     from k8sdds import nodes
 
-    argv = nodes.connect(*_located(node), port)
+    argv = nodes.connect(*_located(node, cluster), port)
     os.execv(argv[0], argv)
 
 
 @app.command(epilog=examples("k8sdds nodes stop node2"))
-def stop(node: Node, dry_run: DryRun = False) -> None:
+def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
     """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
 
-    cluster, node = _located(node)
+    cluster, node = _located(node, cluster)
     if dry_run:
         print_text(f"would power off {node} of {cluster}")
         return
@@ -184,8 +186,7 @@ def down(
     """Delete nodes and all their data."""
     from k8sdds import nodes
 
-    prefix = f"{cluster}/" if cluster else ""
-    named = [_located(f"{prefix}{name}") for name in names or ()]
+    named = [_located(name, cluster) for name in names or ()]
     clusters = dict.fromkeys(owner for owner, _ in named) or [cluster or LOCAL]
     if dry_run:
         for node in nodes.ls():
@@ -200,7 +201,7 @@ def down(
     console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.")
 
 
-def _located(node: str) -> tuple[str, str]:
+def _located(node: str, cluster: str | None) -> tuple[str, str]:
     """Return cluster and name of an existing node: CLUSTER/NODE, or NODE, which the current or only one cluster has.
 
     Raises:
@@ -209,7 +210,7 @@ def _located(node: str) -> tuple[str, str]:
     from k8sdds import nodes
     from k8sdds.testbeds import selection
 
-    owner, _, name = node.rpartition("/")
+    owner, _, name = (f"{cluster}/{node}" if cluster else node).rpartition("/")
     listed = nodes.ls()
     having = {n.cluster for n in listed if name in (n.name, "switch") and owner in ("", n.cluster)}
     having = having & {selection.read().name} or having

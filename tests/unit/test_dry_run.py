@@ -24,7 +24,7 @@ from tests.unit.test_help import LEAVES, leaves
 
 READ_ONLY = {
     "list", "show", "docs", "schema", "compare", "history", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
-    "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
+    "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
     "security check", "security levels",
 }  # fmt: skip
 RUNS_OR_WRITES_WHAT_THE_USER_NAMES = {

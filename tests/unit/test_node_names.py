@@ -22,18 +22,19 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_node_is_found_by_its_name_or_with_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert located("node1") == ("mine", "node1")
-    assert located("other/worker1") == ("other", "worker1")
-    assert located("mine/switch") == ("mine", "switch")
+    assert located("node1", None) == ("mine", "node1")
+    assert located("other/worker1", None) == ("other", "worker1")
+    assert located("worker1", "other") == ("other", "worker1")
+    assert located("mine/switch", None) == ("mine", "switch")
     with pytest.raises(InputError, match="one-machine, other have a node worker1") as refused:
-        located("worker1")
+        located("worker1", None)
     assert refused.value.remedy == "name it CLUSTER/worker1"
     monkeypatch.setattr(selection, "read", lambda: selection.SelectedTestbed("cluster", "one-machine"))
-    assert located("worker1") == ("one-machine", "worker1")
-    assert located("node1") == ("mine", "node1")
+    assert located("worker1", None) == ("one-machine", "worker1")
+    assert located("node1", None) == ("mine", "node1")
 
 
 @pytest.mark.parametrize("name", ["worker2", "mine/worker1", "nowhere/switch"])
 def test_a_node_that_does_not_exist(name: str) -> None:
     with pytest.raises(InputError, match=f"no local node '{name}' \\(known: mine/node1, one-machine/control"):
-        located(name)
+        located(name, None)

@@ -18,7 +18,7 @@ from k8sdds.report import export
 from tests.conftest import Command
 
 ROWS = [
-    ("list",), ("list", "networks"), ("list", "applications"), ("show", "quickstart"), ("claims", "--list"),
+    ("list",), ("list", "networks"), ("list", "applications"), ("network", "list"), ("show", "quickstart"), ("claims", "--list"),
     ("security", "levels"),
 ]  # fmt: skip
 DOCUMENTS = [("testbed",), ("schema", "record")]
@@ -67,7 +67,7 @@ def test_every_reading_command_has_formats() -> None:
     tree = command_tree()
     reading = {
         "list", "show", "testbed", "schema", "report", "compare", "history", "claims", "status", "doctor",
-        "nodes ls", "lab ls", "bundle list", "bundle cache", "security show", "security check", "security levels",
+        "network list", "nodes ls", "lab ls", "bundle list", "bundle cache", "security show", "security check", "security levels",
         "artifact verify",
     }  # fmt: skip
     for path in reading:
