@@ -127,7 +127,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
     ("args", "code", "message"),
     [
         ([], 2, "no experiment given"),
-        (["nope"], 2, "there is no experiment 'nope'"),
+        (["nope"], 2, "there is no experiment or application 'nope'"),
         (["quickstart", "--set", "payload_bytes=12"], 2, "has at least 28 bytes"),
         (["quickstart", "--set", "payload"], 2, "is not KEY=VALUE"),
         (["quickstart", "--set", "transport=multicast"], 2, "flannel-vxlan carries no multicast"),

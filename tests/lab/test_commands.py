@@ -70,7 +70,7 @@ def test_clean_all_removes_a_running_lab(k8sdds: Command) -> None:
         (["lab", "down", "--name", "x"], 2, "there is no lab 'x'"),
         (["lab", "up", "quickstart", "--name", "../x"], 2, "letters, digits"),
         (["lab", "up", "quickstart", "--network", "calico"], 2, "not in this experiment"),
-        (["lab", "plan", "nope"], 2, "there is no experiment 'nope'"),
+        (["lab", "plan", "nope"], 2, "there is no experiment or application 'nope'"),
         (["lab", "graph", "quickstart", "-o", "x.pdf"], 2, "unknown image format"),
         (["lab", "graph", "quickstart", "-o", "nowhere/x.dot"], 2, "cannot write"),
     ],
