@@ -105,8 +105,18 @@ def folder(
     truth: Truth | None = None,
     invalid: Sequence[str] = (),
     seed: int = 1,
+    **changed: Any,
 ) -> RunFolder:
-    """Create the run folder of a campaign in which all trials are valid, but those of these networks."""
+    """Create the run folder of a campaign in which all trials are valid, but those of these networks.
+
+    Args:
+        path: The run folder.
+        experiment: What was measured.
+        truth: The effects of all choices.
+        invalid: Networks whose trials are all invalid.
+        seed: Seed of the noise.
+        changed: Columns of all trials with other values.
+    """
     truth, chance, trials = truth or Truth(), random.Random(seed), trials_of(experiment)
     blocks = [
         Block(number, tuple(trial for trial in trials if trial.repetition == number))
@@ -115,13 +125,13 @@ def folder(
     data = {
         "schema": SCHEMA, "campaign": path.name, "seed": 1, "experiment": experiment.name, "baseline": experiment.baseline,
         "started_at": "2026-01-01T00:00:00.000Z", "k8sdds_version": "0", "testbed": {"name": "lab", "facts": {"cpu_count": 4}},
-        "networks": {}, "command": ["k8sdds"], **plan_json(blocks),
+        "networks": {}, "command": ["k8sdds", "recommend", "robot.yaml", "--seed", "1", "-o", "out"], **plan_json(blocks),
     }  # fmt: skip
     run = RunFolder.create(path, data, start.experiment_yaml(experiment))
     records = []
     for trial in trials:
         lost = {"valid": False, "reason": "lost-samples: 3"} if trial.cell.network_label in invalid else {}
-        records.append(truth.record(trial, chance, **lost).as_json())
+        records.append(truth.record(trial, chance, **lost | changed).as_json())
     run.append_attempts(records)
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
@@ -25,8 +26,11 @@ def _object(trial: Row, column: str) -> dict[str, Any]:
 
 
 def reason(trials: list[Row], metric: str) -> str:
-    """Return why a metric is null in the first of these trials that has a reason, or an empty text."""
-    return next((found for trial in trials if (found := reasons(trial).get(metric, ""))), "")
+    """Return why a metric is null in the trial that is farthest from a value, or an empty text."""
+    known = [trial for trial in trials if reasons(trial).get(metric)]
+    return max(
+        ((_missing_factor(trial, metric), reasons(trial)[metric]) for trial in known), default=(0, "")
+    )[1]
 
 
 def remedy(trials: list[Row], metric: str) -> str:
@@ -34,13 +38,23 @@ def remedy(trials: list[Row], metric: str) -> str:
 
     The number of episodes and the number of values grow in proportion to the measured time.
     """
-    factors = [_missing_factor(trial, metric) for trial in trials if metric in reasons(trial)]
-    factor = max(factors, default=0)
-    if 0 < factor <= 1:
+    longer = factor(trials, metric)
+    if 0 < longer <= 1:
         return "lower the rate, so that fewer values are missing"
     return (
-        f"measure at least {math.ceil(factor)} times as long" if 1 < factor < math.inf else "measure longer"
+        f"measure at least {math.ceil(longer)} times as long" if 1 < longer < math.inf else "measure longer"
     )
+
+
+def extended_s(trials: Sequence[Row], factor: float) -> float | None:
+    """Return the length of trials, extended by a factor; None: it is unknown, or they are long enough."""
+    lengths = [float(trial["duration_s"]) for trial in trials if trial.get("duration_s")]
+    return math.ceil(factor * max(lengths)) if 1 < factor < math.inf and lengths else None
+
+
+def factor(trials: Sequence[Row], metric: str) -> float:
+    """Return how many times as long the trials must be so that a metric is probably known; 0: unknown."""
+    return max((_missing_factor(trial, metric) for trial in trials if metric in reasons(trial)), default=0)
 
 
 def _missing_factor(trial: Row, metric: str) -> float:

@@ -16,6 +16,7 @@ total, because each test is one-sided at that probability divided by the number 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,12 @@ class Measured:
 def round_target(number: int, max_trials: int) -> int:
     """Return how many trials a round has."""
     return math.ceil(max_trials * max(FIRST_SHARE * 0.5**number, LAST_SHARE))
+
+
+def rounds(max_trials: int) -> int:
+    """Return how many rounds a search has if each has its target."""
+    targets = itertools.accumulate(round_target(number, max_trials) for number in itertools.count())
+    return 1 + sum(1 for _ in itertools.takewhile(lambda trials: trials < max_trials, targets))
 
 
 def first_round(designs: Sequence[Sequence[str]]) -> Iterator[int]:

@@ -66,6 +66,8 @@ class Judgement:
     decided, or the number is unknown or above MAX_FURTHER."""
     why: str = ""
     """Why an undecided requirement is undecided."""
+    longer_s: float | None = None
+    """How long trials must be so that they probably have enough samples; None: unknown, or they have enough."""
 
     @property
     def mean_is_within(self) -> bool:
@@ -83,7 +85,8 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
     values = [value for value, _ in known]
     if not values:
         why = missing.reason(list(trials), metric.name) if trials else "no valid trial"
-        return Judgement(requirement, UNDECIDED, None, None, None, 0, None, why or "not measured")
+        longer = missing.extended_s(trials, missing.factor(trials, metric.name))
+        return Judgement(requirement, UNDECIDED, None, None, None, 0, None, why or "not measured", longer)
     log = metric.log and min(values) > 0 and requirement.limit > 0
     scale = math.log if log else float
     points, limit = [scale(value) for value in values], scale(requirement.limit)
@@ -93,12 +96,14 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
         low, high = max(low or 0.0, 0.0), max(high, floor)
     verdict = _verdict(requirement, limit, low, high)
     further: int | None = None
+    longer_s: float | None = None
     why = ""
     if verdict == UNDECIDED:
         further = _further(abs(limit - center), spread, len(points), level)
         why = "one repetition has no interval" if spread is None else "the interval contains the limit"
         if floor > requirement.limit and not requirement.at_least and center <= limit:
             further = math.ceil(len(points) * floor / requirement.limit) - len(points)
+            longer_s = missing.extended_s(trials, floor / requirement.limit)
             why = "too few samples for so small a share"
         further = further if further is not None and further <= MAX_FURTHER else None
     back = _exp if log else float
@@ -111,6 +116,7 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
         len(points),
         further,
         why,
+        longer_s,
     )
 
 
@@ -164,7 +170,12 @@ def _resolution(requirement: Requirement, trials: Sequence[Row], level: float) -
     if requirement.at_least or METRICS[requirement.metric].unit != "%":
         return 0.0
     samples = sum((row.get("sent") or 0) * (row.get("subscribers") or 1) for row in trials)
-    return -100 * math.log(level) / samples if samples else 0.0
+    return zero_share_percent(level) / samples if samples else 0.0
+
+
+def zero_share_percent(level: float) -> float:
+    """Return the upper bound of a share in percent that was 0, times the number of samples."""
+    return -100 * math.log(level)
 
 
 def _exp(value: float) -> float:

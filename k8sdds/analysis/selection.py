@@ -17,7 +17,7 @@ from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import rows_of
 from k8sdds.analysis.tests import Contrast
-from k8sdds.model.application import Application, Flow, Optimize
+from k8sdds.model.application import Application, Flow, Optimize, Requirement
 
 OWN_SPREAD = 1.0
 """Degrees of freedom from which a configuration has its own spread: those of three repetitions or more."""
@@ -50,15 +50,19 @@ def violations(application: Application, trials: Trials) -> dict[Any, float]:
             value = row.get(requirement.metric)
             if value is None:
                 continue
-            # A share to reach is a limit of what is missing to 100 %: 99 % of 98 % is half of what may be missing.
-            share = (
-                (100 - value) / (100 - requirement.limit)
-                if requirement.at_least
-                else value / requirement.limit
-            )
-            log = max(-1.0, min(1.0, math.log(max(share, 1e-9))))
+            log = max(-1.0, min(1.0, math.log(max(share_of_limit(requirement, value), 1e-9))))
             worst[row[BLOCK]] = max(worst.get(row[BLOCK], -1.0), log)
     return worst
+
+
+def share_of_limit(requirement: Requirement, value: float) -> float:
+    """Return a value relative to its limit; above 1: beyond it.
+
+    A share to reach is a limit of what is missing to 100 %: 99 % of 98 % is half of what may be missing.
+    """
+    if requirement.at_least:
+        return (100 - value) / (100 - requirement.limit)
+    return value / requirement.limit
 
 
 class Fit:

@@ -42,11 +42,14 @@ class Contrast:
         """Whether a test is possible: the spread is known and is not 0."""
         return self.error is not None and self.error > NO_SPREAD
 
-    def interval(self) -> tuple[float | None, float | None]:
-        """Return the two-sided 95 % interval of the ratio, or (None, None) if it is not testable."""
+    def interval(self, confidence: float | None = None) -> tuple[float | None, float | None]:
+        """Return the two-sided 95 % interval of the ratio, or (None, None) if it is not testable.
+
+        Another confidence than that of `confidence` is only for campaigns that were not stopped.
+        """
         if not self.testable or self.error is None:
             return None, None
-        half = _quantile(0.5 + self.confidence / 2, self.df) * self.error
+        half = _quantile(0.5 + (confidence or self.confidence) / 2, self.df) * self.error
         return math.exp(max(self.log - half, -700)), math.exp(min(self.log + half, 700))
 
     def p_above(self, ratio: float) -> float | None:

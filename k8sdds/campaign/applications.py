@@ -17,9 +17,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from k8sdds.analysis import race
+from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
 from k8sdds.campaign import contradictions, experiments
 from k8sdds.campaign.cells import cell_of
-from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow, Search
+from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow, Requirement, Search
+from k8sdds.model.axis import counted
 from k8sdds.model.background import MAX_FLOWS, Background
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
@@ -29,6 +31,7 @@ from k8sdds.model.sweep import LISTS, Sweep
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import find, label_without_engine
 from k8sdds.results import histograms
+from k8sdds.results.metrics import METRICS
 from k8sdds.security import levels
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -278,19 +281,89 @@ def search(application: Application, max_trials: int | None = None) -> Applicati
 def default_duration_s(application: Application) -> float:
     """Return how long a trial must be at least so that the percentiles that the flows require are known.
 
-    Delays that depend on each other need more time. The order of all delays is known at each subscriber alone. Of n
-    independent values, n·q·(1 − q) episodes are above the quantile q: as many as values for p99, half as many for p50.
+    Delays that depend on each other need more time.
     """
-    needed = [
-        histograms.needed(quantity)
-        / (histograms.PERCENTILES.get(quantity, 100) / 100)
-        / (flow.rate * flow.publishers)
+    return _long_enough_s([samples.duration_s for samples in _percentiles(application)])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples that a requirement needs to be decided at all, whatever their values are."""
+
+    requirement: Requirement
+    needed: int
+    per_s: float
+    """Samples that count in each second of a trial."""
+    of: str
+    """What they are counted of."""
+
+    @property
+    def duration_s(self) -> float:
+        """Length of a trial with so many samples."""
+        return self.needed / self.per_s
+
+    def describe(self, duration_s: float) -> str:
+        """Describe what trials of this length do not have."""
+        has = math.floor(self.per_s * duration_s)
+        return f"{self.requirement.describe()} needs {self.needed:,} samples of {self.of}, which has {has:,}"
+
+
+def undecidable(experiment: ApplicationExperiment) -> list[Samples]:
+    """Return the requirements that trials of this length cannot decide."""
+    needed = [*_percentiles(experiment.application), *_shares(experiment)]
+    return [samples for samples in needed if samples.duration_s > experiment.duration_s]
+
+
+def deciding(experiment: ApplicationExperiment) -> ApplicationExperiment:
+    """Return the experiment with trials that are long enough for all requirements."""
+    seconds = _long_enough_s(
+        [experiment.duration_s / DURATION_MARGIN, *(s.duration_s for s in undecidable(experiment))]
+    )
+    application = experiment.application.model_copy(update={"duration_s": seconds})
+    return experiment.model_copy(update={"duration_s": seconds, "application": application})
+
+
+def _long_enough_s(needed: Sequence[float]) -> float:
+    return max(MIN_DURATION_S, math.ceil(DURATION_MARGIN * max(needed, default=0.0)))
+
+
+def _percentiles(application: Application) -> list[Samples]:
+    """Return what the required percentiles need.
+
+    The order of all delays is known at each subscriber alone. Of n independent values, n·q·(1 − q) episodes are above
+    the quantile q: as many as values for p99, half as many for p50.
+    """
+    return [
+        Samples(
+            requirement,
+            math.ceil(histograms.needed(quantity) / (histograms.PERCENTILES.get(quantity, 100) / 100)),
+            flow.rate * flow.publishers,
+            "each trial",
+        )
         for flow in application.flows
         for requirement in flow.requirements
         if requirement.metric.startswith("delay_")
         for quantity in [requirement.metric.removeprefix("delay_").removesuffix("_us")]
     ]
-    return max(MIN_DURATION_S, math.ceil(DURATION_MARGIN * max(needed, default=0.0)))
+
+
+def _shares(experiment: ApplicationExperiment) -> list[Samples]:
+    """Return what shares of samples need: so many that none of them shows that the share is within its limit."""
+    application, search = experiment.application, experiment.search
+    configurations = len(candidates(experiment).measurable)
+    rounds = race.rounds(search.max_trials) if search and configurations > 1 else 1
+    level = corrected_level(search.family_error if search else LEVEL, configurations, rounds)
+    return [
+        Samples(
+            requirement,
+            math.ceil(zero_share_percent(level) / requirement.limit),
+            flow.rate * flow.publishers * flow.subscribers * application.repetitions,
+            counted("repetition")(application.repetitions),
+        )
+        for flow in application.flows
+        for requirement in flow.requirements
+        if METRICS[requirement.metric].unit == "%" and not requirement.at_least
+    ]
 
 
 def candidates(experiment: ApplicationExperiment) -> Candidates:

@@ -11,6 +11,7 @@ from k8sdds import middleware, workloads
 from k8sdds.campaign import background
 from k8sdds.campaign.contradictions import of_cell
 from k8sdds.campaign.expansion import Expansion
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.trial import Trial
 from k8sdds.results import histograms
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
@@ -132,6 +133,9 @@ def notes(expansion: Expansion) -> list[str]:
     """Return how long searches take, and the tests that are too short for a 99th percentile, each with a remedy."""
     duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
     notes = _searches(expansion)
+    if isinstance(expansion.experiment, ApplicationExperiment):
+        # Which of its percentiles are needed is stated with its requirements.
+        return notes
     for cell in expansion.cells:
         per_s = workloads.find(cell.test).timed_per_s(cell)
         if per_s and per_s * duration_s < needed:
@@ -155,7 +159,10 @@ def _searches(expansion: Expansion) -> list[str]:
 
 
 def estimate_s(expansion: Expansion) -> float:
-    """Return the expected duration of the whole campaign in seconds."""
+    """Return the expected duration of the whole campaign in seconds; of a search, the longest."""
+    experiment = expansion.experiment
+    if isinstance(experiment, ApplicationExperiment) and experiment.search:
+        return experiment.search.max_trials * trial_s(expansion)
     added = _number_of_searches(expansion) * sum(SEARCH_TRIALS) / 2
     return (len(expansion.trials("")) + added) * trial_s(expansion)
 

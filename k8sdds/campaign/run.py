@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from k8sdds.analysis import race
 from k8sdds.campaign import applications, preflight, start, supported
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, Observer
@@ -47,6 +49,8 @@ class Request:
     required: Sequence[str] = ()
     """Networks that the testbed must have; others are left out if the testbed does not have them."""
     dry_run: bool = False
+    longer: Callable[[str], bool] = lambda _: False
+    """Asks whether to measure longer trials, if those of an application cannot decide all of its requirements."""
 
 
 def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials | None:
@@ -55,7 +59,7 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     Returns:
         The error that names trials without a valid attempt, to raise after the report; None: all are valid.
     """
-    expansion = _fit_to_testbed(request, testbed, display)
+    expansion = _decidable(_fit_to_testbed(request, testbed, display), request, display)
     preflight.refuse(preflight.check(expansion, testbed))
     _require_free_folder(request.folder)
     _announce(expansion, testbed, request.seed, display)
@@ -103,12 +107,34 @@ def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Exp
     return expand(experiment)
 
 
+def _decidable(expansion: Expansion, request: Request, display: Display) -> Expansion:
+    """Return the expansion, with longer trials if they are needed to decide all requirements and the user agrees."""
+    experiment = expansion.experiment
+    if not isinstance(experiment, ApplicationExperiment):
+        return expansion
+    if not (short := applications.undecidable(experiment)):
+        return expansion
+    longer = expand(applications.deciding(experiment))
+    count = len(list(experiment.application.requirements))
+    display.line(f"Trials of {experiment.duration_s:g} s cannot decide {len(short)} of {count} requirements:")
+    for samples in short:
+        display.line(f"  {samples.describe(experiment.duration_s)}")
+    minutes = [math.ceil(preflight.estimate_s(each) / 60) for each in (longer, expansion)]
+    offer = f"Trials of {longer.experiment.duration_s:g} s can: about {minutes[0]} min instead of {minutes[1]} min."
+    return longer if request.longer(offer) else expansion
+
+
 def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> None:
     trials = expansion.trials(testbed.name)
-    first = " in the first round" if expansion.first else ""
-    estimate_s = preflight.estimate_s(expansion) + testbed.preparation_s(testbed.blocks(trials, seed))
-    display.announce(f"{expansion.experiment.name}: {len(trials)} trials{first}", estimate_s)
-    if isinstance(experiment := expansion.experiment, ApplicationExperiment):
+    experiment, preparation_s = expansion.experiment, testbed.preparation_s(testbed.blocks(trials, seed))
+    what, rounds = f"{experiment.name}: {len(trials)} trials", 1
+    if isinstance(experiment, ApplicationExperiment):
+        what += f" of {experiment.duration_s:g} s"
+        if experiment.search:
+            rounds = race.rounds(experiment.search.max_trials)
+            what += f" in the first round, at most {experiment.search.max_trials} in all"
+    display.announce(what, preflight.estimate_s(expansion) + rounds * preparation_s)
+    if isinstance(experiment, ApplicationExperiment):
         display.line(_configurations(experiment, expansion))
     for line in _sizes(expansion):
         display.line(line)
@@ -124,7 +150,7 @@ def _configurations(experiment: ApplicationExperiment, expansion: Expansion) -> 
     line = f"{len(known.measurable)} configurations, {len(expansion.cells)} cells"
     if experiment.search is None:
         return line
-    return f"{line}: a search with at most {experiment.search.max_trials} trials, instead of {whole}"
+    return f"{line}: a search, instead of {whole} trials"
 
 
 def _sizes(expansion: Expansion) -> list[str]:

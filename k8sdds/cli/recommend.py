@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ from k8sdds.cli.options import (
     complete_applications,
 )
 from k8sdds.cli.output import DataFormat, Json, choose
+from k8sdds.cli.terminal import agrees, print_step
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,6 +89,22 @@ def recommend(
         ),
     ] = None,
     dry_run: DryRun = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Measure trials that are long enough for every requirement, without a question.",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Measure trials as long as the file states, even if some requirement then stays undecided. The default"
+            " without a terminal.",
+        ),
+    ] = False,
     as_json: Json = False,
     form: DataFormat = "table",
 ) -> None:
@@ -106,18 +124,32 @@ def recommend(
         from k8sdds.cli.verdict import conclude
 
         testbed = (on, kubeconfig, context, namespace, pod_network, image, meter, psk_file)
-        if dry_run or any(given is not None for given in (max_trials, repeat, duration, seed, *testbed)):
+        if (
+            dry_run
+            or yes
+            or quick
+            or any(given is not None for given in (max_trials, repeat, duration, seed, *testbed))
+        ):
             raise InputError(
                 "--from measures nothing",
                 "leave out the options for measuring; allowed: --network, --set, --output and --format",
             )
         conclude(_evidence(loaded, folders), output, form)
         return
+    if yes and quick:
+        raise InputError("--yes and --quick exclude each other", "leave out one of them")
     if form != "table":
         raise InputError("--json and --format are for answers from run folders", "give --from FOLDER")
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
     searched = applications.search(loaded, max_trials)
-    measure(searched, seed, output, dry_run, selected, psk_file, network or ())
+
+    def longer(offer: str) -> bool:
+        print_step(offer)
+        if yes or quick or dry_run or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return yes
+        return agrees("Measure these longer trials?", False)
+
+    measure(searched, seed, output, dry_run, selected, psk_file, network or (), longer=longer)
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:

@@ -7,7 +7,7 @@ import random
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -147,6 +147,7 @@ def measure(
     psk_file: Path | None = None,
     required: Sequence[str] = (),
     command: str = "",
+    longer: Callable[[str], bool] = lambda _: False,
 ) -> None:
     """Measure an experiment and write its report.
 
@@ -159,6 +160,7 @@ def measure(
         psk_file: File with the pre-shared key of the lab's IPsec networks.
         required: Networks that the testbed must have; others are left out if the testbed does not have them.
         command: The command that continues it after an interruption; empty: `k8sdds run --resume FOLDER`.
+        longer: Asks whether to measure longer trials, if those of an application cannot decide all requirements.
 
     Raises:
         InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
@@ -172,7 +174,7 @@ def measure(
     name = campaign_name(experiment.name)
     folder = output or Path("runs") / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    request = steps.Request(experiment, name, folder, seed, required, dry_run)
+    request = steps.Request(experiment, name, folder, seed, required, dry_run, longer)
     print_step(f"Testbed: {_describe(selected)}")
     with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k8sdds.cli.output import TABLE, print_result
-from k8sdds.cli.terminal import console, print_step
+from k8sdds.cli.terminal import console, print_note, print_step
 from k8sdds.system.errors import InvalidTrials, RequirementsNotMet, RequirementsUndecided
 
 if TYPE_CHECKING:
@@ -31,34 +31,30 @@ def conclude(
     """
     from k8sdds.recommend import files, results
     from k8sdds.recommend.answer import answer
+    from k8sdds.recommend.next_step import next_step
 
     result = answer(found)
     print_result(form, results.data(result), lambda: results.show(result, console()))
+    say = print_step if form == TABLE else print_note
     if output is not None:
         page, *_ = results.write(result, output)
-        print_step(f"\nRecommendation: {page}")
-        if written := files.write(result, output / files.FOLDER):
-            print_step(f"Files to use it: {written[0].parent}")
-    refuse(result, failed)
-
-
-def refuse(result: Answer, failed: InvalidTrials | None = None) -> None:
-    """Raise an error with the exit code of the verdict, unless a configuration meets all requirements."""
-    from k8sdds.report.formats import count
-
-    name = result.evidence.application.name
+        say(f"\n{results.heading(result)}: {page}")
+        if files.write(result, output / files.FOLDER):
+            say(f"Files of the {result.role} configuration: {output / files.FOLDER}")
+    step = ": ".join(next_step(result, output / files.FOLDER if output else None))
     if result.verdict == "met":
+        say(step)
         return
+    _refuse(result, step, failed)
+
+
+def _refuse(result: Answer, step: str, failed: InvalidTrials | None) -> None:
+    """Raise an error with the exit code of the verdict: no configuration meets all requirements."""
+    name = result.evidence.application.name
     if failed is not None and not result.ranked:
         raise failed
     if result.verdict == "not met":
-        raise RequirementsNotMet(
-            f"no measured configuration meets all requirements of {name}",
-            "allow more choices, or lower a requirement; the page has the reason of each configuration",
-        )
-    best = result.recommended
-    more = f"about {count(best.further, 'more repetition')}" if best and best.further else "more repetitions"
+        raise RequirementsNotMet(f"no measured configuration meets all requirements of {name}", step)
     raise RequirementsUndecided(
-        f"it is undecided whether a configuration meets all requirements of {name}",
-        f"measure {more}: --repeat",
+        f"it is undecided whether a configuration meets all requirements of {name}", step
     )

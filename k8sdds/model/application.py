@@ -241,9 +241,7 @@ class Application(Strict):
         for flow in self.flows:
             yield from flow.requirements
         if self.cpu_percent is not None:
-            text = (
-                f"CPU of each node (participants of all flows, softirqs, daemons) <= {self.cpu_percent:g} %"
-            )
+            text = f"CPU of each node <= {self.cpu_percent:g} %"
             yield Requirement("", "node_cpu_percent", self.cpu_percent, text=text)
 
 

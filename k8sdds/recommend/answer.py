@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds.analysis import race, selection
@@ -21,7 +21,7 @@ from k8sdds.analysis.requirements import (
 )
 from k8sdds.analysis.selection import TITLES, Fit
 from k8sdds.analysis.tests import Contrast
-from k8sdds.model.application import Application, Optimize
+from k8sdds.model.application import Application, Optimize, Requirement
 from k8sdds.recommend.evidence import Evidence, Option, describe_choice
 
 _RANK: dict[Verdict, int] = {MET: 0, UNDECIDED: 1, NOT_MET: 2}
@@ -34,26 +34,40 @@ class Ranked:
     option: Option
     judgements: tuple[Judgement, ...]
     verdict: Verdict
-    score: float | None
+    delays: tuple[Judgement, ...]
+    """Percentiles of the delays that are always stated, whether they are required or not; they are not judged."""
+    level: Contrast | None
     """Mean score as if all configurations had been measured in the same blocks; None: it is not known."""
-    cost_interval: tuple[float | None, float | None] = (None, None)
-    """95 % interval of `cost`."""
     against: Contrast | None = None
     """Its score relative to that of the recommended configuration."""
-    tied: bool = False
-    """Whether no test distinguishes it from the recommended configuration."""
+    bounds: tuple[float | None, float | None] = (None, None)
+    """Interval of `against` at the level of the tests that distinguish configurations."""
 
     @property
-    def further(self) -> int | None:
-        """Further repetitions that would decide all requirements; None: unknown, or none is undecided."""
-        numbers = [judgement.further for judgement in self.judgements if judgement.verdict == UNDECIDED]
-        known = [number for number in numbers if number is not None]
-        return max(known) if known and len(known) == len(numbers) else None
+    def score(self) -> float | None:
+        """The logarithm of `cost`."""
+        return self.level.log if self.level else None
 
     @property
     def cost(self) -> float | None:
         """The score in its own unit: percent of one core, or the delay as a share of its limit."""
-        return None if self.score is None else math.exp(self.score)
+        return self.level.ratio if self.level else None
+
+    @property
+    def tied(self) -> bool:
+        """Whether no test distinguishes it from the recommended configuration."""
+        low, high = self.bounds
+        return self.against is not None and (low is None or high is None or low <= 1 <= high)
+
+    @property
+    def further(self) -> int:
+        """Further repetitions that would decide the requirements that need no longer trials; 0: none, or unknown."""
+        return max((j.further or 0 for j in self.judgements if not j.longer_s), default=0)
+
+    @property
+    def longer_s(self) -> float:
+        """How long trials must be so that the requirements without a value probably have one; 0: none is too short."""
+        return max((judgement.longer_s or 0 for judgement in self.judgements), default=0)
 
 
 @dataclass(frozen=True)
@@ -65,17 +79,21 @@ class Worth:
     other: Any
     quantity: Optimize
     contrast: Contrast | None
-    """Other configurations equal, recommended/other; None: it was not measured."""
+    """Other choices equal, recommended/other; None: no repetitions compare two such configurations."""
     configurations: int = 1
     """Number of pairs of configurations, which differ only in this choice, that the contrast is about."""
 
+    @property
+    def what(self) -> str:
+        """The two values, such as `multicast instead of unicast`."""
+        return f"{describe_choice(self.choice, self.recommended)} instead of {describe_choice(self.choice, self.other)}"
+
     def describe(self) -> str:
         """Describe it as a sentence."""
-        what = f"{describe_choice(self.choice, self.recommended)} instead of {describe_choice(self.choice, self.other)}"
         if self.contrast is None:
-            return f"{what}: not measured"
+            return f"{self.what}: not compared, because no two measured configurations differ only in this"
         low, high = self.contrast.interval()
-        text = f"{what}: {100 * (self.contrast.ratio - 1):+.0f} % {TITLES[self.quantity]}"
+        text = f"{self.what}: {100 * (self.contrast.ratio - 1):+.0f} % {TITLES[self.quantity]}"
         if low is None or high is None:
             return f"{text} (too few trials for an interval)"
         text += f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]"
@@ -94,11 +112,20 @@ class Answer:
     worth: tuple[Worth, ...]
     confidence: float
     """Confidence of each requirement's interval, whose bounds decide about the requirement."""
+    comparing: float = 0.95
+    """Confidence of the intervals of configurations against the first one, whose bounds decide about ties."""
+    fits: Mapping[Optimize, Fit] = field(default_factory=dict)
+    """CPU time and delay of all configurations; the objective first."""
 
     @property
     def verdict(self) -> Verdict:
         """Whether a configuration is known to meet all requirements; undecided if one may."""
         return min((each.verdict for each in self.ranked), key=_RANK.__getitem__, default=UNDECIDED)
+
+    @property
+    def role(self) -> str:
+        """What the first configuration is: it is recommended only if it is known to meet all requirements."""
+        return {MET: "recommended", UNDECIDED: "most promising", NOT_MET: "nearest"}[self.verdict]
 
     @property
     def recommended(self) -> Ranked | None:
@@ -137,13 +164,22 @@ def answer(evidence: Evidence) -> Answer:
     application = evidence.application
     level = corrected_level(evidence.family_error, evidence.competing, evidence.rounds)
     confidence = 1 - 2 * level
-    fit = Fit({option.key: selection.scores(application, option.trials) for option in evidence.options})
+    quantities: list[Optimize] = [application.optimize, "cpu", "delay"]
+    fits = {
+        quantity: Fit(
+            {
+                option.key: selection.scores(application, option.trials, quantity)
+                for option in evidence.options
+            }
+        )
+        for quantity in dict.fromkeys(quantities)
+    }
+    fit = fits[application.optimize]
     judged: list[Ranked] = []
     for option in evidence.options:
         judgements = tuple(judge_flows(application.requirements, option.trials, level))
-        cost = fit.level(option.key)
-        score, interval = (cost.log, cost.interval()) if cost else (None, (None, None))
-        judged.append(Ranked(option, judgements, _verdict(option, judgements), score, interval))
+        delays = tuple(judge_flows(_percentiles(application), option.trials))
+        judged.append(Ranked(option, judgements, _verdict(option, judgements), delays, fit.level(option.key)))
     standings = _standings(evidence) if evidence.rounds > 1 else {}
     judged.sort(key=lambda each: _place(application, each, standings.get(each.option.key)))
     if not judged:
@@ -151,12 +187,25 @@ def answer(evidence: Evidence) -> Answer:
     best = judged[0]
     against = {each.option.key: fit.contrast((each.option.key, best.option.key)) for each in judged[1:]}
     tests = evidence.rounds * sum(contrast is not None for contrast in against.values())
+    # Bounds of one-sided tests (`analysis.race`), so that an interval and its verdict never contradict each other.
+    comparing = 1 - 2 * corrected_level(evidence.family_error, tests)
     others = [
-        replace(each, against=contrast, tied=_tied(contrast, tests, evidence.family_error))
+        replace(each, against=contrast, bounds=contrast.interval(comparing) if contrast else (None, None))
         for each in judged[1:]
         for contrast in [against[each.option.key]]
     ]
-    return Answer(evidence, (best, *others), tuple(_worth(evidence, best.option)), confidence)
+    worth = tuple(_worth(evidence, best.option, fits))
+    return Answer(evidence, (best, *others), worth, confidence, comparing, fits)
+
+
+def _percentiles(application: Application) -> list[Requirement]:
+    """Return p50 and p90 of the delay of each flow as requirements without a limit."""
+    return [
+        Requirement(flow.name, f"delay_{name}_us", math.inf, text=f"{name} delay")
+        for flow in application.flows
+        for name in ("p50", "p90")
+        if f"delay_{name}_us" not in {requirement.metric for requirement in flow.requirements}
+    ]
 
 
 def _verdict(option: Option, judgements: Sequence[Judgement]) -> Verdict:
@@ -200,30 +249,18 @@ def _place(application: Application, each: Ranked, standing: Standing | None) ->
     return _RANK[each.verdict], missing, beyond, score
 
 
-def _tied(against: Contrast | None, tests: int, family_error: float) -> bool:
-    """Return whether no test shows that a configuration is worse than the recommended one (see `analysis.race`)."""
-    p = against.p_above(1) if against else None
-    return p is None or p * tests > family_error
-
-
-def _worth(evidence: Evidence, best: Option) -> list[Worth]:
+def _worth(evidence: Evidence, best: Option, fits: Mapping[Optimize, Fit]) -> list[Worth]:
     """Return what each choice of the best configuration is worth against every other measured value."""
-    application = evidence.application
     found = []
-    for quantity in dict.fromkeys((application.optimize, "cpu", "delay")):
-        fit = Fit(
-            {
-                option.key: selection.scores(application, option.trials, quantity)
-                for option in evidence.options
-            }
-        )
+    for quantity, fit in fits.items():
         for name in evidence.varied:
             others = dict.fromkeys(str(option.choices[name]) for option in evidence.options)
             for other in others:
                 if other != str(best.choices[name]):
                     found.append(_worth_of(evidence, best, fit, name, other, quantity))
-    # The objective first; a choice that was not measured is named once.
-    return [worth for worth in found if worth.contrast is not None or worth.quantity == application.optimize]
+    # A choice that was not compared is named once.
+    optimize = evidence.application.optimize
+    return [worth for worth in found if worth.contrast is not None or worth.quantity == optimize]
 
 
 def _worth_of(evidence: Evidence, best: Option, fit: Fit, name: str, other: str, quantity: Optimize) -> Worth:

@@ -98,6 +98,8 @@ class Evidence:
     """Number of valid trials that were used."""
     rounds: int = 1
     """How often the search looked at the results; 1: the trials were planned beforehand."""
+    command: tuple[str, ...] = ()
+    """Command line that measured it; empty: several run folders did."""
     family_error: float = 0.05
     """Largest probability that the best of the measured configurations is called worse than the recommended one, and
     that the recommended one is stated to meet all requirements and is beyond a limit."""
@@ -142,11 +144,17 @@ def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
         for row in overhead.plain_rows(table)
         if row["valid"] is not True
     }
-    return of_trials(experiment, overhead.plain_rows(tidy.best(table)), reasons, str(run.path))
+    command = run.campaign.get("command") or ()
+    rows = overhead.plain_rows(tidy.best(table))
+    return of_trials(experiment, rows, reasons, str(run.path), tuple(map(str, command)))
 
 
 def of_trials(
-    experiment: ApplicationExperiment, best: Sequence[Row], reasons: Mapping[str, str], source: str
+    experiment: ApplicationExperiment,
+    best: Sequence[Row],
+    reasons: Mapping[str, str],
+    source: str,
+    command: tuple[str, ...] = (),
 ) -> Evidence:
     """Return the evidence of the trials of a campaign that measured an application.
 
@@ -155,6 +163,7 @@ def of_trials(
         best: The valid trials.
         reasons: Why attempts were invalid, by cell_id.
         source: Where the trials are from.
+        command: The command line that measured them.
     """
     by_cell: dict[str, list[Row]] = defaultdict(list)
     for row in best:
@@ -182,6 +191,7 @@ def of_trials(
             *(({each.choice: each.value}, each.describe()) for each in experiment.left_out),
         ),
         folders=(source,),
+        command=command,
         trials=len(best),
         # A single configuration is measured a fixed number of times, whatever the results.
         rounds=max(1, len({row["repetition"] for row in best}))

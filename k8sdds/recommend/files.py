@@ -45,15 +45,12 @@ class ReadyFile:
 
 
 def write(answer: Answer, folder: Path) -> list[Path]:
-    """Write the files of the recommended configuration and return their paths, README.md first; none without one.
+    """Write the files of the first configuration and return their paths, README.md first; none without one.
 
     Raises:
         InputError: The files cannot be written.
     """
-    best = answer.recommended
-    if best is None:
-        return []
-    files = ready_files(answer.evidence.application, best)
+    files = ready_files(answer)
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
@@ -62,8 +59,11 @@ def write(answer: Answer, folder: Path) -> list[Path]:
     return [folder / file.name for file in files]
 
 
-def ready_files(application: Application, best: Ranked) -> list[ReadyFile]:
-    """Return the files of a configuration, README.md first."""
+def ready_files(answer: Answer) -> list[ReadyFile]:
+    """Return the files of the first configuration, README.md first; none if nothing was measured."""
+    best, application = answer.recommended, answer.evidence.application
+    if best is None:
+        return []
     choices = best.option.choices
     files = [
         *_middleware_files(application, choices),
@@ -73,15 +73,16 @@ def ready_files(application: Application, best: Ranked) -> list[ReadyFile]:
         _pod_file(application, best),
         _confirm_file(application, choices),
     ]
-    lines = [f"# Configuration of {application.name}", "", f"Recommended: {best.option.describe()}.", ""]
-    lines.append(f"Verdict: {best.verdict}. The evidence is in ../recommendation.html.")
+    role, verdict = answer.role.capitalize(), best.verdict
+    lines = [f"# Configuration of {application.name}", "", f"{role}: {best.option.describe()}.", ""]
+    lines.append(f"Its requirements: {verdict}. The evidence is in ../recommendation.html.")
     lines += [
         "",
         "| file | purpose |",
         "|---|---|",
         *(f"| `{file.name}` | {file.purpose} |" for file in files),
     ]
-    return [ReadyFile("README.md", "", "\n".join(lines) + "\n"), *files]
+    return [ReadyFile("README.md", "what to do with these files", "\n".join(lines) + "\n"), *files]
 
 
 def message_bytes(choices: Mapping[str, Any]) -> int | None:
@@ -352,7 +353,7 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
         sweeps.append(sweep)
     experiment = {
         "name": f"{application.name}-confirm",
-        "title": f"Does the recommended configuration of {application.name} do what was predicted?",
+        "title": f"Does this configuration of {application.name} do what was measured before?",
         "baseline": network,
         "repetitions": application.repetitions,
         "duration_s": application.duration_s or applications.default_duration_s(application),

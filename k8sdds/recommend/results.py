@@ -1,18 +1,28 @@
-"""Show an answer as a terminal table, JSON, CSV and one HTML page."""
+"""Show an answer as terminal tables, JSON, CSV and one HTML page with figures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement
+from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES
+from k8sdds.analysis.tests import Contrast
+from k8sdds.model.application import Optimize
+from k8sdds.recommend import files
 from k8sdds.recommend.answer import Answer, Ranked
+from k8sdds.recommend.next_step import next_step
 from k8sdds.report import export, formats
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
+
+    from k8sdds.report.figures import Figure
 
 NAME = "recommendation"
 """Name of the files in a report."""
@@ -25,6 +35,26 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of the CSV file: one row for each requirement of each configuration."""
 
+_TOGETHER = (
+    "Each flow was measured while UDP streams with the rate of the other flows ran between the same nodes; they replace"
+    " the DDS traffic of those flows."
+)
+_ALONE = "Each flow was measured alone, without the other flows."
+_SIGNS: dict[Verdict, str] = {MET: "✓", NOT_MET: "✗", UNDECIDED: "?"}
+_MARKS: dict[Verdict, str] = {MET: "better", NOT_MET: "worse", UNDECIDED: "same"}
+
+Cell = dict[str, str]
+"""`text`, and `sign` (of a verdict), `mark` (class), `title`, `small` (remarks) or `href`."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the terminal and of the page."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
 
 def data(answer: Answer) -> dict[str, Any]:
     """Return the answer as JSON-serializable data."""
@@ -35,6 +65,7 @@ def data(answer: Answer) -> dict[str, Any]:
         "verdict": answer.verdict,
         "optimize": evidence.application.optimize,
         "confidence": answer.confidence,
+        "confidence_against": answer.comparing,
         "recommended": _option(answer.recommended),
         "runner_up": _option(answer.runner_up),
         "configurations": [_option(each) for each in answer.ranked],
@@ -55,46 +86,78 @@ def data(answer: Answer) -> dict[str, Any]:
         "notes": list(evidence.notes),
         "folders": list(evidence.folders),
         "trials": evidence.trials,
+        "next": dict(zip(("why", "command"), next_step(answer, Path(files.FOLDER)), strict=True)),
     }  # fmt: skip
 
 
 def show(answer: Answer, console: Console) -> None:
-    """Print the answer: verdict, requirements of the recommended configuration, ranking, worth and what is open."""
+    """Print the answer: verdict, requirements of the first configuration, ranking, worth and what is open."""
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
     for index, sentence in enumerate(lead(answer)):
         console.print(Text(sentence, style="bold" if index == 0 else ""))
-    for title, heads, rows in _tables(answer):
-        table = Table(
-            title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-        )
-        for head in heads:
-            table.add_column(head, overflow="fold")
-        for row in rows[:MAX_ROWS]:
-            table.add_row(*(cell["text"] for cell in row))
-        console.print(table)
-        if len(rows) > MAX_ROWS:
-            console.print(f"… and {len(rows) - MAX_ROWS} more")
-    for line in notes(answer):
+    for table in tables(answer):
+        grid = Grid(
+            title=f"\n{table.caption}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
+            show_edge=False, padding=(0, 1, 0, 0),
+        )  # fmt: skip
+        for head in table.heads:
+            grid.add_column(head, overflow="fold")
+        for row in table.rows[:MAX_ROWS]:
+            grid.add_row(*map(_printed, row))
+        console.print(grid)
+        if len(table.rows) > MAX_ROWS:
+            console.print(f"… and {len(table.rows) - MAX_ROWS} more")
+    console.print(Text(f"\n{_legend(answer)}", style="dim"))
+    for line in findings(answer):
         console.print(line)
 
 
+def _printed(cell: Cell) -> Text:
+    from rich.text import Text
+
+    style = {"better": "green", "worse": "red", "same": "yellow"}.get(cell.get("mark", ""), "")
+    if "sign" not in cell:
+        return Text("\n".join(filter(None, (cell["text"], cell.get("small")))), style)
+    return Text.assemble(
+        (cell["sign"], style), " ", cell["text"], *(["\n", cell["small"]] if "small" in cell else [])
+    )
+
+
 def write(answer: Answer, folder: Path) -> list[Path]:
-    """Write recommendation.html, .csv and .json to a folder and return their paths."""
-    application = answer.evidence.application
+    """Write recommendation.html, .csv and .json and the figures to a folder; return the paths of the first three."""
+    application, best = answer.evidence.application, answer.recommended
+    with explained(f"cannot write to {folder}", "choose another folder: --output"):
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = _figures(answer, folder)
+    ready = files.ready_files(answer) if best else []
+    purposes: list[list[Cell]] = [
+        [{"text": file.name, "href": f"{files.FOLDER}/{file.name}"}, {"text": file.purpose.replace("`", "")}]
+        for file in ready
+    ]
+    applied = Table(f"Files to use the {answer.role} configuration", ["file", "how to apply it"], purposes)
     page = {
-        "title": f"Recommendation for {application.name}",
-        "heading": "Recommendation",
+        "title": f"{heading(answer)}: {application.name}",
+        "heading": heading(answer),
         "sub": f"{application.name}{' · ' + application.title if application.title else ''}",
         "lead": lead(answer),
-        "tables": [
-            {"caption": title, "heads": heads, "rows": rows} for title, heads, rows in _tables(answer)
-        ],
-        "notes": notes(answer),
+        "next": next_step(answer, Path(files.FOLDER)),
+        "figures": figures,
+        "tables": [vars(table) for table in (*tables(answer), *([applied] if ready else []))],
+        "notes": [*method(answer), *findings(answer)],
     }
     return export.write(folder, NAME, data(answer), _csv_rows(answer), COLUMNS, page)
+
+
+def heading(answer: Answer) -> str:
+    """Return the title of the answer: only a configuration that meets all requirements is recommended."""
+    return {
+        MET: "Recommendation",
+        UNDECIDED: "Undecided",
+        NOT_MET: "No configuration meets all requirements",
+    }[answer.verdict]
 
 
 def lead(answer: Answer) -> list[str]:
@@ -106,23 +169,28 @@ def lead(answer: Answer) -> list[str]:
     name = best.option.describe(varied) or best.option.describe()
     match answer.verdict:
         case "met":
-            first = f"Use {name}: it meets all requirements of {application.name}."
+            sentences = [f"Use {name}: it meets all requirements of {application.name}."]
         case "not met":
-            first = f"No measured configuration meets all requirements of {application.name}; the nearest is {name}."
+            sentences = [
+                f"No measured configuration meets all requirements of {application.name}; the nearest is {name}."
+            ]
         case _:
-            first = f"It is undecided whether a configuration meets all requirements of {application.name}."
-    sentences = [first]
-    if answer.verdict == UNDECIDED:
-        further = (
-            f" {formats.count(best.further, 'further repetition')} would decide it." if best.further else ""
-        )
-        measured = formats.count(best.option.repetitions, "repetition")
-        sentences.append(f"The most promising is {name}, measured in {measured}.{further}")
-    if best.cost is not None:
-        sentences.append(f"Its {TITLES[application.optimize]}: {_cost(answer, best)}.")
+            measured = formats.count(best.option.repetitions, "repetition")
+            sentences = [
+                f"It is undecided whether a configuration meets all requirements of {application.name}.",
+                f"The most promising is {name}, measured in {measured}.",
+            ]
+    if best.level is not None:
+        scale, unit = _cost_unit(application.optimize)
+        sentences.append(f"Its {TITLES[application.optimize]}: {_level(best.level, scale)} {unit}.")
     if answer.runner_up is not None:
         second = answer.runner_up
-        how = "a test does not distinguish them" if second.tied else _against(second)
+        how = (
+            "a test does not distinguish them"
+            if second.tied
+            else f"{_percent(second.against, second.bounds)} %"
+        )
+        how = "no repetition compares them" if second.against is None else how
         sentences.append(f"Runner-up: {second.option.describe(varied)} ({how}).")
     counts = [sum(each.verdict == verdict for each in answer.ranked) for verdict in (MET, UNDECIDED, NOT_MET)]
     ties = sum(each.tied and each.verdict == best.verdict for each in answer.ranked[1:])
@@ -134,29 +202,38 @@ def lead(answer: Answer) -> list[str]:
     return sentences
 
 
-def notes(answer: Answer) -> list[str]:
-    """State how it was judged, and what is not decided or missing."""
+def _legend(answer: Answer) -> str:
+    """Describe the signs of the tables."""
+    evidence = answer.evidence
+    return (
+        f"✓ met, ✗ not met, ? undecided: one-sided tests at {100 * evidence.family_error:g} % after correction for"
+        f" {formats.count(evidence.competing, 'configuration')} and {formats.count(evidence.rounds, 'round')}."
+    )
+
+
+def method(answer: Answer) -> list[str]:
+    """State how it was judged."""
     evidence, application = answer.evidence, answer.evidence.application
     error, rounds = f"{100 * evidence.family_error:g} %", formats.count(evidence.rounds, "round")
-    lines = [
-        f"A requirement is met if its whole {_confidence(answer)} interval over repetitions is within the limit: a"
-        f" one-sided test at {error} after Bonferroni's correction over"
-        f" {formats.count(evidence.competing, 'configuration')} and {rounds}. Other intervals have 95 % confidence.",
+    return [
+        f"A requirement is met if its whole {_confidence(answer.confidence)} interval over repetitions is within the"
+        f" limit: a one-sided test at {error} after Bonferroni's correction over"
+        f" {formats.count(evidence.competing, 'configuration')} and {rounds}. Intervals against the first configuration"
+        f" have {_confidence(answer.comparing)} confidence for the same reason; all others, and delays without a limit,"
+        " have 95 %.",
         "This holds for machines as they were during these repetitions. If their speed changes, repeat at other times.",
         "Configurations are compared within repetitions, directly or through others, with the spread of the trials of"
         " each, or that of all trials if it was measured once or twice; a tie is a difference that a one-sided t test"
         f" at {error} does not show after Bonferroni's correction over"
         f" {formats.count(len(answer.ranked), 'configuration')} and {rounds}.",
+        *([_TOGETHER if application.together else _ALONE] if len(application.flows) > 1 else []),
     ]
-    if len(application.flows) > 1:
-        together = (
-            "Each flow was measured while UDP streams with the rate of the other flows ran between the same nodes; they"
-            " replace the DDS traffic of those flows."
-            if application.together
-            else "Each flow was measured alone, without the other flows."
-        )
-        lines.append(together)
-    lines += [f"Note: {note}." for note in evidence.notes]
+
+
+def findings(answer: Answer) -> list[str]:
+    """State what is missing, and what else the run folders show."""
+    evidence = answer.evidence
+    lines = [f"Note: {note}." for note in evidence.notes]
     if evidence.unmeasured:
         predicted = ", which the search only predicted to be no better, without a stated error"
         lines.append(
@@ -174,130 +251,222 @@ def notes(answer: Answer) -> list[str]:
     return lines if len(lines) <= 30 else [*lines[:30], f"… and {len(lines) - 30} more notes"]
 
 
-def _tables(answer: Answer) -> list[tuple[str, list[str], list[list[dict[str, str]]]]]:
-    best = answer.recommended
+def tables(answer: Answer) -> list[Table]:
+    """Return the tables of the answer."""
+    best, objective = answer.recommended, answer.evidence.application.optimize
     if best is None:
         return []
-    tables = [
-        (
-            "Requirements of the recommended configuration",
-            ["flow", "requirement", "measured", f"{_confidence(answer)} interval", "n", "verdict"],
-            [_requirement_row(judgement) for judgement in best.judgements],
+    found = [
+        Table(
+            f"Requirements of the {answer.role} configuration",
+            ["flow", "requirement", f"measured, {_confidence(answer.confidence)} interval", "n"],
+            _requirement_rows(answer, best),
         ),
-        (
+        Table(
             "Configurations, the best first",
-            [
-                "configuration",
-                "verdict",
-                TITLES[answer.evidence.application.optimize],
-                "against the first",
-                "fails",
-            ],
+            ["configuration", f"{TITLES[objective]}, {_cost_unit(objective)[1]}", "against the first, %"],
             [_ranking_row(answer, each) for each in answer.ranked],
         ),
     ]
     if answer.worth:
-        rows = [[{"text": worth.describe()}] for worth in answer.worth]
-        tables.append(("What each choice is worth", ["recommended instead of another"], rows))
-    return tables
+        found.append(_worth_table(answer))
+    return found
 
 
-def _confidence(answer: Answer) -> str:
-    return f"{100 * answer.confidence:.5g} %"
+def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
+    """Return the requirements by flow, with the percentiles that are stated in any case."""
+    rows: list[list[Cell]] = []
+    order = list(METRICS)
+    judged = [*best.judgements, *best.delays]
+    for where in dict.fromkeys(each.requirement.where for each in judged):
+        own = [each for each in judged if each.requirement.where == where]
+        for each in sorted(own, key=lambda each: order.index(each.requirement.metric)):
+            measured: Cell = {"text": _measured(answer, each)}
+            if each.verdict == UNDECIDED and each in best.judgements:
+                more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
+                more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
+                measured["small"] = f"undecided: {each.why}{more}"
+            sign = (
+                _signed_by(each.verdict)
+                if each in best.judgements
+                else {"sign": " ", "mark": "", "title": ""}
+            )
+            rows.append(
+                [sign | {"text": where}, {"text": each.requirement.text}, measured, {"text": str(each.n)}]
+            )
+    return rows
 
 
-def _requirement_row(judgement: Judgement) -> list[dict[str, str]]:
-    unit = METRICS[judgement.requirement.metric].unit
-    verdict: str = judgement.verdict
-    if judgement.verdict == UNDECIDED:
-        more = f"; {formats.count(judgement.further, 'more repetition')}" if judgement.further else ""
-        verdict += f" ({judgement.why}{more})"
-    return [
-        {"text": judgement.requirement.where},
-        {"text": judgement.requirement.text},
-        {"text": "–" if judgement.value is None else f"{_number(judgement.value)} {unit}"},
-        {"text": _interval(judgement)},
-        {"text": str(judgement.n)},
-        {"text": verdict, "mark": {MET: "better", NOT_MET: "worse"}.get(judgement.verdict, "same")},
-    ]
-
-
-def _ranking_row(answer: Answer, each: Ranked) -> list[dict[str, str]]:
+def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
     failing = [
         judgement.requirement.describe() for judgement in each.judgements if judgement.verdict == NOT_MET
     ]
     failing += [f"{flow}: no valid trial ({reason})" for flow, reason in each.option.failed.items()]
+    name: Cell = {"text": each.option.describe(answer.evidence.varied) or each.option.describe()}
+    if failing:
+        name["small"] = f"fails {'; '.join(failing)}"
+    against = "" if each is answer.recommended else _percent(each.against, each.bounds)
+    scale, _ = _cost_unit(answer.evidence.application.optimize)
     return [
-        {"text": each.option.describe(answer.evidence.varied) or each.option.describe()},
-        {"text": each.verdict, "mark": {MET: "better", NOT_MET: "worse"}.get(each.verdict, "same")},
-        {"text": _cost(answer, each)},
-        {"text": "" if each is answer.recommended else _against(each)},
-        {"text": "; ".join(failing)},
+        _signed_by(each.verdict) | name,
+        {"text": _level(each.level, scale)},
+        {"text": f"{against}, tied" if each.tied else against},
     ]
 
 
-def _against(each: Ranked) -> str:
-    if each.against is None:
-        return "not connected by repetitions"
-    low, high = each.against.interval()
-    text = f"{100 * (each.against.ratio - 1):+.0f} %"
-    text += "" if low is None or high is None else f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]"
-    return f"{text}, tied" if each.tied else text
+def _signed_by(verdict: Verdict) -> Cell:
+    return {"sign": _SIGNS[verdict], "mark": _MARKS[verdict], "title": verdict}
 
 
-def _cost(answer: Answer, each: Ranked) -> str:
-    if each.cost is None:
+def _worth_table(answer: Answer) -> Table:
+    """Return a row for each value that the first configuration could have instead, with a column for each quantity."""
+    quantities = list(dict.fromkeys(worth.quantity for worth in answer.worth))
+    rows: list[list[Cell]] = []
+    for what in dict.fromkeys(worth.what for worth in answer.worth):
+        own = {worth.quantity: worth for worth in answer.worth if worth.what == what}
+        first: Cell = {"text": what}
+        if (pairs := max(worth.configurations for worth in own.values())) > 1:
+            first["small"] = f"on average over {pairs} pairs of configurations"
+        if all(worth.contrast is None for worth in own.values()):
+            first["small"] = "no two measured configurations differ only in this"
+        contrasts = [own[quantity].contrast if quantity in own else None for quantity in quantities]
+        rows.append([first, *(_change(contrast) for contrast in contrasts)])
+    heads = [f"{TITLES[quantity]}, %" for quantity in quantities]
+    return Table("What each choice is worth, 95 % intervals", ["choice", *heads], rows)
+
+
+def _change(contrast: Contrast | None) -> Cell:
+    if contrast is None:
+        return {"text": "–"}
+    low, high = contrast.interval()
+    mark = "same" if low is None or high is None or low <= 1 <= high else "better" if high < 1 else "worse"
+    return {"text": _percent(contrast, (low, high)), "mark": mark}
+
+
+def _figures(answer: Answer, folder: Path) -> list[Figure]:
+    """Draw the figures of the page."""
+    best = answer.recommended
+    if best is None:
+        return []
+    from k8sdds.report.figures import recommendation as draw
+
+    judged = [(judgement, _measured(answer, judgement).partition(" [")[0]) for judgement in best.judgements]
+    found = [draw.requirements(judged, answer.role, _confidence(answer.confidence), folder)]
+    points = [
+        draw.Point(str(each.option.choices["network"]), each.verdict, scores)
+        for each in answer.ranked
+        if len(scores := _scores(answer, each)) == len(answer.fits)
+    ]
+    if len(points) > 1 and len(_scores(answer, best)) == len(answer.fits):
+        found.append(draw.configurations(points, answer.role, folder))
+    worth = [(each.what, each.quantity, each.contrast) for each in answer.worth]
+    if any(contrast for *_, contrast in worth):
+        found.append(draw.worth(worth, folder))
+    return found
+
+
+def _scores(answer: Answer, each: Ranked) -> dict[Optimize, Contrast]:
+    """Return the CPU time and the delay of a configuration as far as they are known."""
+    levels = {quantity: fit.level(each.option.key) for quantity, fit in answer.fits.items()}
+    return {quantity: level for quantity, level in levels.items() if level is not None}
+
+
+def _measured(answer: Answer, judgement: Judgement) -> str:
+    """Return a value with its interval and its unit; all delays of an application have the same one."""
+    if judgement.value is None:
         return "–"
-    scale, unit = (
-        (1, "% of one core") if answer.evidence.application.optimize == "cpu" else (100, "% of the limit")
-    )
-    low, high = each.cost_interval
-    interval = "" if low is None or high is None else f" [{_number(scale * low)}, {_number(scale * high)}]"
-    return f"{_number(scale * each.cost)}{interval} {unit}"
-
-
-def _interval(judgement: Judgement) -> str:
+    unit, scale = METRICS[judgement.requirement.metric].unit, 1.0
+    if unit == "µs" and _is_slow(answer):
+        unit, scale = "ms", 1e-3
+    text = f"{_number(scale * judgement.value)}\N{NO-BREAK SPACE}{'%' if unit.startswith('%') else unit}"
     if judgement.low is None or judgement.high is None:
-        return "–"
-    return f"[{_number(judgement.low)}, {_number(judgement.high)}]"
+        return text
+    return f"{text} [{_number(scale * judgement.low)}, {_number(scale * judgement.high)}]"
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    # As many digits as limits have, so that no bound looks as if it were on the other side of one.
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}" if value >= 10 else f"{value:.3g}"
+
+
+def _is_slow(answer: Answer) -> bool:
+    """Return whether delays are in milliseconds: the limits of an application are in the order of its delays."""
+    requirements = answer.evidence.application.requirements
+    limits = [requirement.limit for requirement in requirements if requirement.metric.startswith("delay_")]
+    return max(limits, default=1000) >= 1000
+
+
+def _confidence(confidence: float) -> str:
+    return f"{100 * confidence:.4g} %"
+
+
+def _level(level: Contrast | None, scale: float) -> str:
+    if level is None:
+        return "–"
+    low, high = (None if bound is None else scale * bound for bound in level.interval())
+    return formats.level(scale * level.ratio, low, high)
+
+
+def _cost_unit(optimize: Optimize) -> tuple[float, str]:
+    """Return the scale and the unit of a score."""
+    return (1, "% of one core") if optimize == "cpu" else (100, "% of the limit")
+
+
+def _percent(contrast: Contrast | None, bounds: tuple[float | None, float | None]) -> str:
+    """Return a change with its interval in percent, such as `+30 [+27, +33]`."""
+    if contrast is None:
+        return "not compared"
+    low, high = bounds
+    text = _signed(contrast.ratio)
+    return text if low is None or high is None else f"{text} [{_signed(low)}, {_signed(high)}]"
+
+
+def _signed(ratio: float) -> str:
+    change = 100 * (ratio - 1)
+    return f"{change:+.0f}" if change <= 1000 else "over +1000"
 
 
 def _option(each: Ranked | None) -> dict[str, Any] | None:
     if each is None:
         return None
-    low, high = each.against.interval() if each.against else (None, None)
+    low, high = each.bounds
+    cost_low, cost_high = each.level.interval() if each.level else (None, None)
     return {
-        "choices": dict(each.option.choices), "verdict": each.verdict, "cost": each.cost,
-        "cost_low": each.cost_interval[0], "cost_high": each.cost_interval[1],
-        "ratio_to_recommended": each.against.ratio if each.against else None, "ci_low": low, "ci_high": high,
-        "tied": each.tied, "repetitions": each.option.repetitions, "failed": dict(each.option.failed),
+        "choices": dict(each.option.choices), "verdict": each.verdict, "cost": each.cost, "cost_low": cost_low,
+        "cost_high": cost_high, "ratio_to_recommended": each.against.ratio if each.against else None, "ci_low": low,
+        "ci_high": high, "tied": each.tied, "repetitions": each.option.repetitions, "failed": dict(each.option.failed),
         "requirements": [
-            {
-                "flow": j.requirement.flow or None, "metric": j.requirement.metric, "limit": j.requirement.limit,
-                "text": j.requirement.text, "verdict": j.verdict, "value": j.value, "ci_low": j.low, "ci_high": j.high,
-                "n": j.n, "further_repetitions": j.further, "why": j.why,
+            _judgement(j)
+            | {
+                "limit": j.requirement.limit, "text": j.requirement.text, "verdict": j.verdict,
+                "further_repetitions": j.further, "longer_s": j.longer_s, "why": j.why,
             }
             for j in each.judgements
         ],
+        "delays": [_judgement(j) for j in each.delays],
+    }  # fmt: skip
+
+
+def _judgement(judged: Judgement) -> dict[str, Any]:
+    return {
+        "flow": judged.requirement.flow or None, "metric": judged.requirement.metric, "value": judged.value,
+        "ci_low": judged.low, "ci_high": judged.high, "n": judged.n,
     }  # fmt: skip
 
 
 def _csv_rows(answer: Answer) -> list[dict[str, Any]]:
     rows = []
     for place, each in enumerate(answer.ranked, start=1):
-        low, high = each.against.interval() if each.against else (None, None)
-        for judgement in each.judgements:
-            rows.append({
-                "place": place, "configuration": each.option.describe(), "verdict": each.verdict,
-                "flow": judgement.requirement.where, "requirement": judgement.requirement.text,
-                "requirement_verdict": judgement.verdict, "value": judgement.value, "ci_low": judgement.low,
-                "ci_high": judgement.high, "n": judgement.n, "further_repetitions": judgement.further,
-                "why": judgement.why, "score": each.cost,
-                "against_recommended": each.against.ratio if each.against else None, "against_low": low,
-                "against_high": high, "tied": each.tied,
-            })  # fmt: skip
+        option = _option(each) or {}
+        shared = {
+            "place": place, "configuration": each.option.describe(), "score": each.cost,
+            "against_recommended": option["ratio_to_recommended"], "against_low": option["ci_low"],
+            "against_high": option["ci_high"], "tied": each.tied,
+        }  # fmt: skip
+        for judgement, own in zip(each.judgements, option["requirements"], strict=True):
+            described = {
+                "verdict": each.verdict, "flow": judgement.requirement.where, "requirement": own["text"],
+                "requirement_verdict": own["verdict"],
+            }  # fmt: skip
+            rows.append(own | shared | described)
     return rows

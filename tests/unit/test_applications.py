@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -251,10 +252,14 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixt
             conclude(run, experiment, tmp_path / "out")
         assert error.value.exit_code in (7, 8) and error.value.remedy
         if kind is RequirementsUndecided:
-            assert "more repetition" in error.value.remedy and error.value.remedy.endswith(": --repeat")
+            assert re.search(r": k8sdds recommend robot\.yaml --repeat \d+$", error.value.remedy)
     page = (tmp_path / "out" / "recommendation.html").read_text()
     assert "measured in 5 repetitions" in page
-    assert "undecided" in page and "Requirements of the recommended configuration" in page
+    assert "<h1>Undecided</h1>" in page and "Requirements of the most promising configuration" in page
+    assert (
+        "ecommended" not in page
+        and "Most promising: " in (tmp_path / "out/configuration/README.md").read_text()
+    )
     assert '"verdict": "not met"' in capsys.readouterr().out
 
 
@@ -272,7 +277,7 @@ def test_any_run_folder_is_evidence(tmp_path: Path) -> None:
     found = answer(evidence.of_folders(asked, [str(path) for path in paths]))
     assert {each.option.choices["network"] for each in found.ranked} == {"flannel-vxlan", "kube-router"}
     assert found.verdict == "undecided"
-    assert any("was not measured for commands" in note for note in results.notes(found))
+    assert any("was not measured for commands" in note for note in results.findings(found))
     with pytest.raises(InputError, match="no trial in"):
         evidence.of_folders(application(flows=flows[1:]), [str(path) for path in paths])
     # Configurations of different folders are never compared within a repetition.
@@ -308,10 +313,19 @@ def test_a_changed_limit_needs_no_further_trial(tmp_path: Path) -> None:
 
 
 def test_options_that_need_a_measurement_are_refused_with_run_folders(tmp_path: Path) -> None:
-    for options in (["--dry-run"], ["--repeat", "3"], ["--testbed", "lab"], ["--seed", "1"]):
+    for options in (
+        ["--dry-run"],
+        ["--repeat", "3"],
+        ["--testbed", "lab"],
+        ["--seed", "1"],
+        ["--yes"],
+        ["--quick"],
+    ):
         result = CliRunner().invoke(app, ["recommend", "commands", "--from", str(tmp_path), *options])
         assert isinstance(result.exception, InputError), options
         assert result.exception.message == "--from measures nothing"
+    result = CliRunner().invoke(app, ["recommend", "commands", "--yes", "--quick"])
+    assert isinstance(result.exception, InputError) and "exclude each other" in result.exception.message
 
 
 def test_run_and_show_take_an_experiment_or_an_application(k8sdds: Command, tmp_path: Path) -> None:

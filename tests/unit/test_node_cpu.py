@@ -131,9 +131,7 @@ def test_the_budget_of_a_node_is_judged_by_the_sum_of_all_flows(
     found = answer(evidence.of_own_run(run, experiment))
     assert found.recommended is not None
     judged = found.recommended.judgements[-1]
-    assert judged.requirement.describe() == (
-        f"all flows: CPU of each node (participants of all flows, softirqs, daemons) <= {limit:g} %"
-    )
+    assert judged.requirement.describe() == f"all flows: CPU of each node <= {limit:g} %"
     assert judged.verdict == verdict and judged.n == 5
     # In JSON, a requirement of all flows has no flow.
     assert [each["flow"] for each in results.data(found)["recommended"]["requirements"]][-2:] == [

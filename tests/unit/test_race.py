@@ -122,7 +122,7 @@ def test_requirements_are_judged_at_a_level_for_all_configurations_and_rounds() 
     rounds = len({record.repetition for record in attempts})
     assert found.verdict == "met" and rounds > 3
     assert found.confidence == pytest.approx(1 - 0.1 / (len(found.ranked) * rounds))
-    note = next(note for note in results.notes(found) if "requirement is met if" in note)
+    note = next(note for note in results.method(found) if "requirement is met if" in note)
     assert f"over {len(found.ranked)} configurations and {rounds} rounds" in note
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -13,12 +15,15 @@ import pytest
 from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.tests import one_sample
 from k8sdds.campaign import applications, experiments
+from k8sdds.campaign import run as campaign
 from k8sdds.campaign.expansion import expand
 from k8sdds.deploy.tuning import load as load_tuning
-from k8sdds.recommend import evidence, files
+from k8sdds.model.application import Search
+from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import Answer, answer
+from k8sdds.recommend.next_step import next_step
 from k8sdds.system import yaml_text
-from tests.applications import application, folder
+from tests.applications import Truth, application, folder
 
 TWO = [
     {"name": "camera", "payload_bytes": 65536, "rate": 100, "subscribers": 2, "delay": "p90 <= 10 ms"},
@@ -139,3 +144,105 @@ def test_intervals_in_incomplete_blocks_contain_the_truth() -> None:
         low, high = contrast.interval() if contrast else (None, None)
         inside += low is not None and high is not None and low <= math.exp(0.5) <= high
     assert 360 <= inside <= 395, "380 ± four standard deviations"
+
+
+def test_trials_that_are_too_short_lead_to_longer_ones_not_to_more(tmp_path: Path) -> None:
+    experiment = applications.experiment(
+        application(duration_s=5, flows=[TWO[0] | {"delay": "p99 <= 10 ms"}])
+    )
+    run = folder(
+        tmp_path / "run", experiment, delay_p99_us=None, delay_count=500,
+        missing={"delay_p99_us": "500 values, 1000 are needed"},
+    )  # fmt: skip
+    found = answer(evidence.of_own_run(run, experiment))
+    assert found.verdict == "undecided"
+    assert next_step(found, None) == (
+        "To decide it, measure trials of 16 s",
+        "k8sdds recommend robot.yaml --duration 16",
+    )
+
+
+def test_what_is_tied_has_an_interval_that_contains_no_difference(tmp_path: Path) -> None:
+    """At the level of the test, 0 % is inside the interval; at 95 % it would be outside of many."""
+    experiment = applications.experiment(application())
+    truth = Truth(cpu={"kube-router": 1.03, "flannel-vxlan": 1.05}, noise=0.015)
+    found = answer(evidence.of_own_run(folder(tmp_path / "run", experiment, truth), experiment))
+    contradicting = 0
+    for each in found.ranked[1:]:
+        assert each.against is not None
+        (low, high), (low_95, _) = each.bounds, each.against.interval()
+        assert low is not None and high is not None and low_95 is not None
+        assert each.tied == (low <= 1 <= high)
+        contradicting += each.tied and low_95 > 1
+    assert contradicting, "otherwise the test shows nothing"
+
+
+def test_networks_that_were_measured_with_other_settings_are_not_called_unmeasured() -> None:
+    known = application(choices={"networks": ["flannel-vxlan", "kube-router"], "receive_mode": "listener"})
+    experiment = applications.experiment(known, Search(max_trials=12))
+    chance, truth = random.Random(1), Truth()
+    wanted = {("flannel-vxlan", "cyclonedds"), ("kube-router", "fastdds")}
+    rows = [
+        vars(truth.record(trial, chance))
+        for trial in expand(applications.experiment(known)).trials("lab")
+        if (trial.cell.network, trial.cell.middleware) in wanted
+    ]
+    found = answer(evidence.of_trials(experiment, rows, {}, "run"))
+    (worth,) = (each for each in found.worth if each.choice == "network" and each.quantity == "cpu")
+    assert worth.contrast is None
+    assert worth.describe().endswith(
+        "not compared, because no two measured configurations differ only in this"
+    )
+
+
+def test_the_page_has_figures_and_links_to_the_files(tmp_path: Path) -> None:
+    found = answered(tmp_path, transport=["unicast", "multicast"])
+    results.write(found, tmp_path / "out")
+    files.write(found, tmp_path / "out" / files.FOLDER)
+    page = (tmp_path / "out" / "recommendation.html").read_text()
+    for slug in ("requirements", "configurations", "worth"):
+        assert f'id="figure-recommendation-{slug}"' in page
+        assert (tmp_path / "out" / f"recommendation-{slug}.png").is_file()
+    linked = re.findall(r'<a href="([^"]+)"', page)
+    assert len(linked) == 9 and all((tmp_path / "out" / link).is_file() for link in linked)
+    assert "k8sdds run configuration/confirm.yaml" in page
+
+
+def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_path: Path) -> None:
+    found = answered(tmp_path)
+    requirements, *_ = results.tables(found)
+    rows = {
+        (where["text"], what["text"]): (where["sign"], value["text"])
+        for where, what, value, _ in requirements.rows
+    }
+    sign, value = rows["camera", "p90 delay <= 10 ms"]
+    assert sign == "✓" and re.fullmatch(r"[23]\.\d+\sms \[[23]\.\d+, [34]\.\d+\]", value)
+    for flow in ("camera", "commands"):
+        assert rows[flow, "p50 delay"][0] == " " and "ms [" in rows[flow, "p50 delay"][1]
+    assert ("commands", "p90 delay") in rows and ("camera", "p90 delay") not in rows
+
+
+def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> None:
+    """The 99th percentile of 100 samples/s needs 1,011 samples; at 5 %, a loss below 1 % in one trial needs 300."""
+    choices = {
+        "networks": "kube-router", "middleware": "cyclonedds", "receive_mode": "listener", "message_bytes": "auto",
+    }  # fmt: skip
+    flow = TWO[0] | {"subscribers": 1, "delay": ["p50 <= 5 ms", "p99 <= 10 ms"], "loss_percent": 1}
+    short = applications.experiment(application(flows=[flow], choices=choices, duration_s=2, repetitions=1))
+    assert [samples.describe(2) for samples in applications.undecidable(short)] == [
+        "camera: p99 delay <= 10 ms needs 1,011 samples of each trial, which has 200",
+        "camera: loss <= 1 % needs 300 samples of 1 repetition, which has 200",
+    ]
+    longer = applications.deciding(short)
+    assert longer.duration_s == 16 and not applications.undecidable(longer)
+    assert applications.undecidable(applications.experiment(application(flows=[flow], choices=choices))) == []
+
+    lines: list[str] = []
+    display = SimpleNamespace(line=lines.append)
+    for agrees, seconds in ((True, 16), (False, 2)):
+        request = campaign.Request(
+            short, "x", tmp_path, 1, longer=lambda offer, yes=agrees: not lines.append(offer) and yes
+        )
+        assert campaign._decidable(expand(short), request, display).experiment.duration_s == seconds
+    assert lines[0] == "Trials of 2 s cannot decide 2 of 4 requirements:"
+    assert lines[3] == "Trials of 16 s can: about 1 min instead of 1 min."

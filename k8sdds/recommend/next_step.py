@@ -1,0 +1,91 @@
+"""State what to do after an answer, with the command."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from k8sdds.analysis.requirements import MET, NOT_MET
+from k8sdds.campaign import applications
+from k8sdds.model.application import Application
+from k8sdds.recommend.answer import Answer, Ranked
+from k8sdds.recommend.evidence import Evidence
+
+_REPLACED = ("-o", "--output", "--seed", "--max-trials", "--repeat", "--duration")
+"""Options of the first measurement that the next one has not, or has with another value."""
+_FLAGS = ("--yes", "-y", "--quick")
+
+
+def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
+    """Return what to do, and the command for it.
+
+    Args:
+        answer: The answer.
+        configuration: Folder of the written files; None: they were not written.
+    """
+    best, evidence = answer.recommended, answer.evidence
+    again = _without(evidence.command)
+    if not {"recommend", "run"} & set(again):
+        again = ["k8sdds", "recommend", evidence.application.name]
+    folders = [word for folder in evidence.folders for word in ("--from", folder)]
+    ask = shlex.join(["k8sdds", "recommend", _application(again, evidence.application), *folders])
+    if best is None:
+        return "Measure it", shlex.join(again)
+    if answer.verdict == MET:
+        if configuration is None:
+            return "Write the page and the files to use it", f"{ask} --output recommendation"
+        confirm = shlex.join(["k8sdds", "run", str(configuration / "confirm.yaml")])
+        return "Measure it again with the files to use it", confirm
+    if answer.verdict == NOT_MET:
+        return "Allow more choices, or change a limit and ask again without measuring", ask
+    return _decide(evidence, best, again)
+
+
+def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, str]:
+    """Return how to decide the requirements of the most promising configuration."""
+    application = evidence.application
+    wanted, options = [], []
+    if best.longer_s:
+        seconds = max(best.longer_s, applications.default_duration_s(application))
+        wanted.append(f"trials of {seconds:g} s")
+        options += ["--duration", f"{seconds:g}"]
+    # An interval needs two repetitions, and values that are missing need no more repetitions than the others.
+    repetitions = best.option.repetitions + best.further
+    if best.further or (not best.longer_s and repetitions < 2):
+        if evidence.rounds > 1 and repetitions <= application.repetitions:
+            # The search ended before the configuration had all its repetitions.
+            wanted.append(f"up to {2 * evidence.trials} trials")
+            options += ["--max-trials", str(2 * evidence.trials)]
+        else:
+            repetitions = max(repetitions, application.repetitions, 2)
+            wanted.append(f"about {repetitions} repetitions")
+            options += ["--repeat", str(repetitions)]
+    what = f"To decide it, measure {' and '.join(wanted) or 'all flows'}"
+    if not options and all(best.option.trials.values()):
+        what = (
+            "A mean is so close to its limit that 1,000 repetitions would not decide it: change the limit or allow more"
+            " choices, and measure again"
+        )
+    return what, shlex.join([*again, *options])
+
+
+def _without(command: Sequence[str]) -> list[str]:
+    """Return a command line without the options that the next measurement replaces."""
+    kept, skip = [], False
+    for word in command:
+        name, has_value, _ = word.partition("=")
+        if skip or name in (*_REPLACED, *_FLAGS):
+            skip = not skip and name in _REPLACED and not has_value
+        else:
+            kept.append(word)
+    return kept
+
+
+def _application(command: Sequence[str], application: Application) -> str:
+    """Return the name or path of the application in a command line."""
+    for before, word in itertools.pairwise(command):
+        if before in ("recommend", "run", "--application") and not word.startswith("-"):
+            return word
+    return application.name

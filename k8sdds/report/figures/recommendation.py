@@ -1,0 +1,209 @@
+"""Draw an answer about an application: its requirements, all configurations, and what each choice is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
+from k8sdds.analysis.selection import TITLES, share_of_limit
+from k8sdds.analysis.tests import Contrast
+from k8sdds.model.application import Optimize
+from k8sdds.networks.network import NetworkColor
+from k8sdds.report import formats
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import Estimate, reach
+from k8sdds.report.figures.estimates import rows as draw_rows
+from k8sdds.report.theme import INK, network_colors
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STYLES: Mapping[Verdict, NetworkColor] = {
+    MET: NetworkColor("#117733", "#6fd08c", "o"),
+    UNDECIDED: NetworkColor("#b8860b", "#f0c04a", "d"),
+    NOT_MET: NetworkColor("#a11d33", "#ff7f8f", "X"),
+}
+"""Colors that `theme` knows, and markers."""
+_SECTION = "recommendation"
+_HEAD, _FOOT, _ROW, _RIGHT = 0.3, 0.5, 0.24, 0.85
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration with its verdict and its scores."""
+
+    network: str
+    verdict: Verdict
+    scores: Mapping[Optimize, Contrast]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows of estimates, and the value at which a line is drawn."""
+
+    title: str
+    axis: str
+    at: float
+    estimates: Mapping[str, Estimate]
+    styles: Mapping[str, NetworkColor]
+    missing: str
+
+
+def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence: str, folder: Path) -> Figure:
+    """Draw the interval of each requirement as a share of its limit.
+
+    Args:
+        judged: Judgements, each with its value as text.
+        role: What the configuration is, such as `recommended`.
+        confidence: Confidence of the intervals.
+        folder: Folder for the PNG and SVG files.
+    """
+    estimates = {}
+    for judgement, text in judged:
+        requirement, numbers = judgement.requirement, (judgement.value, judgement.low, judgement.high)
+        value, *bounds = (
+            None if number is None else 100 * share_of_limit(requirement, number) for number in numbers
+        )
+        known = sorted(bound for bound in bounds if bound is not None)
+        if value is not None:
+            low, high = known if len(known) == 2 else (None, None)
+            estimates[requirement.describe()] = Estimate(value, low, high, (), text=text)
+    styles = {judgement.requirement.describe(): STYLES[judgement.verdict] for judgement, _ in judged}
+    drawing = _stacked([Panel("", "share of the limit, %", 100, estimates, styles, "no value")])
+    caption = (
+        f"Markers: mean; lines: {confidence} interval (cut off at the axis). The vertical line is the limit: left of it"
+        " is within. Of a rate to reach, the figure has what is missing to 100 %. Circle: met; diamond: undecided;"
+        " cross: not met."
+    )
+    alt = "; ".join(
+        f"{judgement.requirement.describe()}: {text}, {judgement.verdict}" for judgement, text in judged
+    )
+    title = f"The {role} configuration: each requirement against its limit"
+    return save(drawing, folder, "recommendation-requirements", _SECTION, title, alt, caption)
+
+
+def worth(rows: Sequence[tuple[str, Optimize, Contrast | None]], folder: Path) -> Figure:
+    """Draw what each choice is worth: the change of each quantity, with its 95 % interval."""
+    panels = []
+    for quantity in dict.fromkeys(quantity for _, quantity, _ in rows):
+        found = {what: contrast for what, own, contrast in rows if own == quantity}
+        estimates = {what: _change(contrast) for what, contrast in found.items() if contrast}
+        styles = {what: STYLES[_direction(estimate)] for what, estimate in estimates.items()}
+        styles = {what: styles.get(what, STYLES[UNDECIDED]) for what in found}
+        if estimates:
+            panels.append(
+                Panel(formats.capital(TITLES[quantity]), "change, %", 0, estimates, styles, "not compared")
+            )
+    caption = (
+        "Markers: mean ratio of configurations that differ only in this choice; lines: 95 % interval (cut off at the"
+        " axis). Left of 0 is better. Circle: better; cross: worse; diamond: no difference seen."
+    )
+    alt = "; ".join(
+        f"{panel.title}, {what}: {estimate.text}"
+        for panel in panels
+        for what, estimate in panel.estimates.items()
+    )
+    title = "What each choice is worth"
+    return save(_stacked(panels), folder, "recommendation-worth", _SECTION, title, alt, caption)
+
+
+def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
+    """Draw the CPU time of all configurations against their delay, and mark the first one."""
+    from matplotlib.lines import Line2D
+
+    networks = list(dict.fromkeys(point.network for point in points))
+    colors = network_colors(networks)
+    drawing = new(WIDTH, 3.6)
+    ax = axes(drawing, 0.75, _HEAD, WIDTH - 0.95, 2.4)
+    for point in reversed(points):
+        x, y = _position(point)
+        ax.plot(
+            x, y, marker=STYLES[point.verdict].marker, color=colors[point.network].light, markersize=5,
+            markeredgewidth=0, linestyle="none",
+        )  # fmt: skip
+    x, y = _position(points[0])
+    ax.plot(x, y, marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK, linestyle="none")
+    for axis, values in (
+        ("x", [_position(point)[0] for point in points]),
+        ("y", [_position(point)[1] for point in points]),
+    ):
+        _scale(ax, axis, values)
+    on_the_right = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0] > 0.6
+    ax.annotate(
+        role, (x, y), xytext=(-10 if on_the_right else 10, 0), textcoords="offset points", color=INK, size=FONT,
+        va="center", ha="right" if on_the_right else "left",
+    )  # fmt: skip
+    ax.grid(True)
+    ax.set_xlabel(f"{TITLES['cpu']}, % of one core", labelpad=2)
+    ax.set_ylabel("largest delay, % of its limit", labelpad=2)
+    used = dict.fromkeys(point.verdict for point in points)
+    styles = [(name, "s", colors[name].light) for name in networks]
+    styles += [(verdict, STYLES[verdict].marker, INK) for verdict in used]
+    drawing.legend(
+        handles=[
+            Line2D([], [], linestyle="none", marker=marker, color=color, markersize=5, markeredgewidth=0, label=label)
+            for label, marker, color in styles
+        ],
+        loc="lower center", ncols=max(1, int(WIDTH // (text_width([name for name, *_ in styles]) + 0.35))),
+        fontsize=FONT - 0.5, frameon=False, handlelength=1, columnspacing=1.2, borderpad=0,
+    )  # fmt: skip
+    title = "All configurations: CPU time against delay"
+    caption = (
+        f"Lower left is best. The ring marks the {role} one. Means as if all had been measured together."
+    )
+    alt = f"{title}. {formats.capital(role)}: {x:.3g} % of one core, {y:.3g} % of the limit."
+    return save(drawing, folder, "recommendation-configurations", _SECTION, title, alt, caption)
+
+
+def _stacked(panels: Sequence[Panel]):
+    """Draw panels one below the other, each with a row for each style."""
+    labels = [label for panel in panels for label in panel.styles]
+    left = min(text_width(labels) + 0.2, WIDTH - 3)
+    heights = [_ROW * len(panel.styles) + 0.08 for panel in panels]
+    drawing = new(WIDTH, sum(heights) + len(panels) * (_HEAD + _FOOT))
+    top = 0.0
+    for panel, height in zip(panels, heights, strict=True):
+        ax = axes(drawing, left, top + _HEAD, WIDTH - left - _RIGHT, height)
+        draw_rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing)
+        low, high = reach(
+            [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
+        )
+        ax.set_xlim(min(low, -1) if panel.at == 0 else -0.02 * high, max(high, 1))
+        ax.axvline(panel.at, color=INK, linewidth=0.8)
+        ax.locator_params(axis="x", nbins=6)
+        ax.grid(axis="x")
+        ax.set_title(panel.title)
+        ax.set_xlabel(panel.axis, labelpad=2)
+        top += _HEAD + height + _FOOT
+    return drawing
+
+
+def _change(contrast: Contrast) -> Estimate:
+    low, high = (None if bound is None else 100 * (bound - 1) for bound in contrast.interval())
+    mean = 100 * (contrast.ratio - 1)
+    return Estimate(mean, low, high, (), text=f"{formats.percent(mean, low, high).partition(' ')[0]} %")
+
+
+def _direction(estimate: Estimate) -> Verdict:
+    if estimate.low is None or estimate.high is None or estimate.low <= 0 <= estimate.high:
+        return UNDECIDED
+    return MET if estimate.high < 0 else NOT_MET
+
+
+def _position(point: Point) -> tuple[float, float]:
+    return point.scores["cpu"].ratio, 100 * point.scores["delay"].ratio
+
+
+def _scale(ax: Axes, axis: str, values: Sequence[float]) -> None:
+    """Set the limits of an axis; it is logarithmic if its values span a decade."""
+    logarithmic = max(values) > 10 * min(values)
+    limits = reach([Estimate(value, None, None, ()) for value in values], ratio=logarithmic)
+    if logarithmic:
+        getattr(ax, f"set_{axis}scale")("log")
+        getattr(ax, f"{axis}axis").set_major_formatter("{x:g}")
+    else:
+        ax.locator_params(axis=axis, nbins=6)
+    getattr(ax, f"set_{axis}lim")(*limits)
