@@ -172,7 +172,7 @@ def not_the_best(noisy_is_best: bool, ratio: float, share: float = 1.0) -> Verdi
         delays = np.where(measured.T, -1 + noise(random, configurations, blocks), np.nan)
         best = f"network-{0 if noisy_is_best else 1}"
         return any(
-            each.option.choices["network"] == best and not each.tied and each.against is not None
+            each.option.choices["network"] == best and (each.bounds[0] or 0) > 1
             for each in answered(delays, costs).ranked[1:]
         )
 

@@ -294,8 +294,8 @@ class Samples:
     needed: int
     per_s: float
     """Samples that count in each second of a trial."""
-    of: str
-    """What they are counted of."""
+    counted: str
+    """What they are counted in, such as `a trial has`."""
 
     @property
     def duration_s(self) -> float:
@@ -305,7 +305,7 @@ class Samples:
     def describe(self, duration_s: float) -> str:
         """Describe what trials of this length do not have."""
         has = math.floor(self.per_s * duration_s)
-        return f"{self.requirement.describe()} needs {self.needed:,} samples of {self.of}, which has {has:,}"
+        return f"{self.requirement.describe()} needs {self.needed:,} samples, {self.counted} {has:,}"
 
 
 def undecidable(experiment: ApplicationExperiment) -> list[Samples]:
@@ -338,7 +338,7 @@ def _percentiles(application: Application) -> list[Samples]:
             requirement,
             math.ceil(histograms.needed(quantity) / (histograms.PERCENTILES.get(quantity, 100) / 100)),
             flow.rate * flow.publishers,
-            "each trial",
+            "a trial has",
         )
         for flow in application.flows
         for requirement in flow.requirements
@@ -350,6 +350,7 @@ def _percentiles(application: Application) -> list[Samples]:
 def _shares(experiment: ApplicationExperiment) -> list[Samples]:
     """Return what shares of samples need: so many that none of them shows that the share is within its limit."""
     application, search = experiment.application, experiment.search
+    number = application.repetitions
     configurations = len(candidates(experiment).measurable)
     rounds = race.rounds(search.max_trials) if search and configurations > 1 else 1
     level = corrected_level(search.family_error if search else LEVEL, configurations, rounds)
@@ -357,8 +358,8 @@ def _shares(experiment: ApplicationExperiment) -> list[Samples]:
         Samples(
             requirement,
             math.ceil(zero_share_percent(level) / requirement.limit),
-            flow.rate * flow.publishers * flow.subscribers * application.repetitions,
-            counted("repetition")(application.repetitions),
+            flow.rate * flow.publishers * flow.subscribers * number,
+            f"{counted('repetition')(number)} {'has' if number == 1 else 'have'}",
         )
         for flow in application.flows
         for requirement in flow.requirements

@@ -19,7 +19,7 @@ from k8sdds.analysis.requirements import (
     judge_flows,
     overall,
 )
-from k8sdds.analysis.selection import TITLES, Fit
+from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Application, Optimize, Requirement
 from k8sdds.recommend.evidence import Evidence, Option, describe_choice
@@ -57,7 +57,7 @@ class Ranked:
     def tied(self) -> bool:
         """Whether no test distinguishes it from the recommended configuration."""
         low, high = self.bounds
-        return self.against is not None and (low is None or high is None or low <= 1 <= high)
+        return low is None or high is None or low <= 1 <= high
 
     @property
     def further(self) -> int:
@@ -87,19 +87,6 @@ class Worth:
     def what(self) -> str:
         """The two values, such as `multicast instead of unicast`."""
         return f"{describe_choice(self.choice, self.recommended)} instead of {describe_choice(self.choice, self.other)}"
-
-    def describe(self) -> str:
-        """Describe it as a sentence."""
-        if self.contrast is None:
-            return f"{self.what}: not compared, because no two measured configurations differ only in this"
-        low, high = self.contrast.interval()
-        text = f"{self.what}: {100 * (self.contrast.ratio - 1):+.0f} % {TITLES[self.quantity]}"
-        if low is None or high is None:
-            return f"{text} (too few trials for an interval)"
-        text += f" [{100 * (low - 1):+.0f}, {100 * (high - 1):+.0f}]"
-        if self.configurations > 1:
-            text += f", on average over {self.configurations} pairs of other configurations"
-        return text if low > 1 or high < 1 else f"{text}: no difference seen"
 
 
 @dataclass(frozen=True)
@@ -138,25 +125,6 @@ class Answer:
         if len(self.ranked) < 2 or self.ranked[1].verdict != self.ranked[0].verdict:
             return None
         return self.ranked[1]
-
-    @property
-    def undecided(self) -> list[Ranked]:
-        """Configurations that might be better than the recommended one if further repetitions decided about them."""
-        best = self.recommended
-        if best is None:
-            return []
-        return [
-            each
-            for each in self.ranked[1:]
-            if each.verdict == UNDECIDED
-            and (
-                best.verdict != MET
-                or each.score is None
-                or best.score is None
-                or each.score <= best.score
-                or each.tied
-            )
-        ]
 
 
 def answer(evidence: Evidence) -> Answer:

@@ -98,33 +98,20 @@ def message_bytes(choices: Mapping[str, Any]) -> int | None:
 
 
 def _middleware_files(application: Application, choices: Mapping[str, Any]) -> list[ReadyFile]:
-    if choices["middleware"] == "cyclonedds":
-        return [
-            ReadyFile(
-                "cyclonedds.xml",
-                "Cyclone DDS: set `CYCLONEDDS_URI=file:///…/cyclonedds.xml`",
-                cyclonedds_xml(choices),
-            ),
-            ReadyFile(
-                "measured/cyclonedds.xml",
-                "the part of it that `middleware_config` of an experiment may set; `confirm.yaml` sets the rest",
-                f'<CycloneDDS>\n  <Domain Id="any">\n{_cyclone_internal()}  </Domain>\n</CycloneDDS>\n',
-            ),
-        ]
-    if choices["middleware"] == "fastdds":
-        return [
-            ReadyFile(
-                "fastdds.xml",
-                "Fast DDS: set `FASTDDS_DEFAULT_PROFILES_FILE` (before version 3: `FASTRTPS_DEFAULT_PROFILES_FILE`)",
-                fastdds_xml(application, choices),
-            ),
-            ReadyFile(
-                "measured/fastdds.xml",
-                "the part of it that `middleware_config` of an experiment may set; `confirm.yaml` sets the rest",
-                _fastdds_measured(),
-            ),
-        ]
-    return []
+    match choices["middleware"]:
+        case "cyclonedds":
+            variable = "Cyclone DDS: set `CYCLONEDDS_URI=file:///…/cyclonedds.xml`"
+            whole = cyclonedds_xml(choices)
+            measured = f'<CycloneDDS>\n  <Domain Id="any">\n{_cyclone_internal()}  </Domain>\n</CycloneDDS>\n'
+        case "fastdds":
+            old = "`FASTRTPS_DEFAULT_PROFILES_FILE`"
+            variable = f"Fast DDS: set `FASTDDS_DEFAULT_PROFILES_FILE` (before version 3: {old})"
+            whole, measured = fastdds_xml(application, choices), _fastdds_measured()
+        case _:
+            return []
+    part = "the part of it that `middleware_config` of an experiment may set; `confirm.yaml` sets the rest"
+    name = f"{choices['middleware']}.xml"
+    return [ReadyFile(name, variable, whole), ReadyFile(f"measured/{name}", part, measured)]
 
 
 def cyclonedds_xml(choices: Mapping[str, Any]) -> str:

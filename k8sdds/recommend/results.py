@@ -76,11 +76,10 @@ def data(answer: Answer) -> dict[str, Any]:
                 "ratio": worth.contrast.ratio if worth.contrast else None,
                 "ci_low": worth.contrast.interval()[0] if worth.contrast else None,
                 "ci_high": worth.contrast.interval()[1] if worth.contrast else None,
-                "n": worth.contrast.n if worth.contrast else 0, "text": worth.describe(),
+                "n": worth.contrast.n if worth.contrast else 0,
             }
             for worth in answer.worth
         ],
-        "undecided": [dict(each.option.choices) for each in answer.undecided],
         "not_measured": [dict(choices) for choices in evidence.unmeasured],
         "excluded": [{"choices": dict(choices), "why": why} for choices, why in evidence.excluded],
         "notes": list(evidence.notes),
@@ -256,21 +255,19 @@ def tables(answer: Answer) -> list[Table]:
     best, objective = answer.recommended, answer.evidence.application.optimize
     if best is None:
         return []
-    found = [
+    return [
         Table(
             f"Requirements of the {answer.role} configuration",
             ["flow", "requirement", f"measured, {_confidence(answer.confidence)} interval", "n"],
             _requirement_rows(answer, best),
         ),
+        *([_worth_table(answer)] if answer.worth else []),
         Table(
             "Configurations, the best first",
             ["configuration", f"{TITLES[objective]}, {_cost_unit(objective)[1]}", "against the first, %"],
             [_ranking_row(answer, each) for each in answer.ranked],
         ),
     ]
-    if answer.worth:
-        found.append(_worth_table(answer))
-    return found
 
 
 def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
@@ -306,11 +303,12 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
     if failing:
         name["small"] = f"fails {'; '.join(failing)}"
     against = "" if each is answer.recommended else _percent(each.against, each.bounds)
+    against += ", tied" if each.against and each.tied else ""
     scale, _ = _cost_unit(answer.evidence.application.optimize)
     return [
         _signed_by(each.verdict) | name,
         {"text": _level(each.level, scale)},
-        {"text": f"{against}, tied" if each.tied else against},
+        {"text": against},
     ]
 
 

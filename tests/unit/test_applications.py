@@ -212,7 +212,7 @@ def test_the_answer_is_the_configuration_with_the_least_cpu_time(tmp_path: Path)
     assert middleware is not None
     low, high = middleware.interval()
     assert low is not None and high is not None and low < 1 / 1.4 < high and middleware.n == 5
-    assert "cyclonedds instead of fastdds: -2" in worth["middleware", "fastdds"].describe()
+    assert worth["middleware", "fastdds"].what == "cyclonedds instead of fastdds"
     assert len(found.ranked) == len(applications.candidates(experiment).measurable)
     assert [each.score for each in found.ranked] == sorted(each.score or 0 for each in found.ranked)
     assert results.data(found)["recommended"]["verdict"] == "met"

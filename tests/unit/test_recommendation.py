@@ -190,9 +190,9 @@ def test_networks_that_were_measured_with_other_settings_are_not_called_unmeasur
     found = answer(evidence.of_trials(experiment, rows, {}, "run"))
     (worth,) = (each for each in found.worth if each.choice == "network" and each.quantity == "cpu")
     assert worth.contrast is None
-    assert worth.describe().endswith(
-        "not compared, because no two measured configurations differ only in this"
-    )
+    assert worth.what == "flannel-vxlan instead of kube-router"
+    shown = {row[0]["text"]: row[0].get("small") for row in results.tables(found)[1].rows}
+    assert shown[worth.what] == "no two measured configurations differ only in this"
 
 
 def test_the_page_has_figures_and_links_to_the_files(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
     flow = TWO[0] | {"subscribers": 1, "delay": ["p50 <= 5 ms", "p99 <= 10 ms"], "loss_percent": 1}
     short = applications.experiment(application(flows=[flow], choices=choices, duration_s=2, repetitions=1))
     assert [samples.describe(2) for samples in applications.undecidable(short)] == [
-        "camera: p99 delay <= 10 ms needs 1,011 samples of each trial, which has 200",
-        "camera: loss <= 1 % needs 300 samples of 1 repetition, which has 200",
+        "camera: p99 delay <= 10 ms needs 1,011 samples, a trial has 200",
+        "camera: loss <= 1 % needs 300 samples, 1 repetition has 200",
     ]
     longer = applications.deciding(short)
     assert longer.duration_s == 16 and not applications.undecidable(longer)

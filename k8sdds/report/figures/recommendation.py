@@ -16,7 +16,7 @@ from k8sdds.report import formats
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
 from k8sdds.report.figures.estimates import Estimate, reach
 from k8sdds.report.figures.estimates import rows as draw_rows
-from k8sdds.report.theme import INK, network_colors
+from k8sdds.report.theme import INK, PAPER, network_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,8 +133,8 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
         _scale(ax, axis, values)
     on_the_right = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0] > 0.6
     ax.annotate(
-        role, (x, y), xytext=(-10 if on_the_right else 10, 0), textcoords="offset points", color=INK, size=FONT,
-        va="center", ha="right" if on_the_right else "left",
+        role, (x, y), xytext=(0, 11), textcoords="offset points", color=INK, size=FONT,
+        ha="right" if on_the_right else "left", bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1},
     )  # fmt: skip
     ax.grid(True)
     ax.set_xlabel(f"{TITLES['cpu']}, % of one core", labelpad=2)
@@ -184,7 +184,7 @@ def _stacked(panels: Sequence[Panel]):
 def _change(contrast: Contrast) -> Estimate:
     low, high = (None if bound is None else 100 * (bound - 1) for bound in contrast.interval())
     mean = 100 * (contrast.ratio - 1)
-    return Estimate(mean, low, high, (), text=f"{formats.percent(mean, low, high).partition(' ')[0]} %")
+    return Estimate(mean, low, high, (), text=f"{mean:+.0f} %")
 
 
 def _direction(estimate: Estimate) -> Verdict:
