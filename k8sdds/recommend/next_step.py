@@ -52,16 +52,14 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
         wanted.append(f"trials of {seconds:g} s")
         options += ["--duration", f"{seconds:g}"]
     # An interval needs two repetitions, and values that are missing need no more repetitions than the others.
-    repetitions = best.option.repetitions + best.further
-    if best.further or (not best.longer_s and repetitions < 2):
-        if evidence.rounds > 1 and repetitions <= application.repetitions:
-            # The search ended before the configuration had all its repetitions.
-            wanted.append(f"up to {2 * evidence.trials} trials")
-            options += ["--max-trials", str(2 * evidence.trials)]
-        else:
-            repetitions = max(repetitions, application.repetitions, 2)
-            wanted.append(f"about {repetitions} repetitions")
-            options += ["--repeat", str(repetitions)]
+    if best.further or (not best.longer_s and best.option.repetitions < 2):
+        repetitions = max(best.option.repetitions + best.further, application.repetitions, 2)
+        wanted.append(f"about {repetitions} repetitions")
+        options += ["--repeat", str(repetitions)]
+        if evidence.rounds > 1:
+            # A search measures another configuration in the same rounds.
+            added = 2 * len(application.flows) * (repetitions - best.option.repetitions)
+            options += ["--max-trials", str(max(evidence.trials + added, applications.MIN_SEARCH_TRIALS))]
     what = f"To decide it, measure {' and '.join(wanted) or 'all flows'}"
     if not options and all(best.option.trials.values()):
         what = (

@@ -421,7 +421,7 @@ def _percent(contrast: Contrast | None, bounds: tuple[float | None, float | None
 
 def _signed(ratio: float) -> str:
     change = 100 * (ratio - 1)
-    return f"{change:+.0f}" if change <= 1000 else "over +1000"
+    return f"{round(change):+d}" if change <= 1000 else "over +1000"
 
 
 def _option(each: Ranked | None) -> dict[str, Any] | None:

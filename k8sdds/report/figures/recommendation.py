@@ -150,7 +150,7 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
         loc="lower center", ncols=max(1, int(WIDTH // (text_width([name for name, *_ in styles]) + 0.35))),
         fontsize=FONT - 0.5, frameon=False, handlelength=1, columnspacing=1.2, borderpad=0,
     )  # fmt: skip
-    title = "All configurations: CPU time against delay"
+    title = "CPU time against delay of the configurations"
     caption = (
         f"Lower left is best. The ring marks the {role} one. Means as if all had been measured together."
     )
@@ -184,7 +184,7 @@ def _stacked(panels: Sequence[Panel]):
 def _change(contrast: Contrast) -> Estimate:
     low, high = (None if bound is None else 100 * (bound - 1) for bound in contrast.interval())
     mean = 100 * (contrast.ratio - 1)
-    return Estimate(mean, low, high, (), text=f"{mean:+.0f} %")
+    return Estimate(mean, low, high, (), text=f"{round(mean):+d} %")
 
 
 def _direction(estimate: Estimate) -> Verdict:
