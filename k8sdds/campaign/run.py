@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -49,7 +48,7 @@ class Request:
     required: Sequence[str] = ()
     """Networks that the testbed must have; others are left out if the testbed does not have them."""
     dry_run: bool = False
-    longer: Callable[[str], bool] = lambda _: False
+    longer: Callable[[], bool] = lambda: False
     """Asks whether to measure longer trials, if those of an application cannot decide all of its requirements."""
 
 
@@ -119,9 +118,12 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
     display.line(f"Trials of {experiment.duration_s:g} s cannot decide {len(short)} of {count} requirements:")
     for samples in short:
         display.line(f"  {samples.describe(experiment.duration_s)}")
-    minutes = [math.ceil(preflight.estimate_s(each) / 60) for each in (longer, expansion)]
-    offer = f"Trials of {longer.experiment.duration_s:g} s can: about {minutes[0]} min instead of {minutes[1]} min."
-    return longer if request.longer(offer) else expansion
+    seconds = f"{longer.experiment.duration_s:g}"
+    more, less = (preflight.estimate_s(each) / 60 for each in (longer, expansion))
+    display.line(
+        f"Trials of {seconds} s can (--duration {seconds}): {more:.1f} min instead of {less:.1f} min."
+    )
+    return longer if request.longer() else expansion
 
 
 def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> None:

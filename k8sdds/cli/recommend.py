@@ -27,7 +27,7 @@ from k8sdds.cli.options import (
     complete_applications,
 )
 from k8sdds.cli.output import DataFormat, Json, choose
-from k8sdds.cli.terminal import agrees, print_step
+from k8sdds.cli.terminal import agrees
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def recommend(
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
     searched = applications.search(loaded, max_trials)
 
-    def longer(offer: str) -> bool:
-        print_step(offer)
+    def longer() -> bool:
         if yes or quick or dry_run or not (sys.stdin.isatty() and sys.stdout.isatty()):
             return yes
         return agrees("Measure these longer trials?", False)

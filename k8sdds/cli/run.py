@@ -147,7 +147,7 @@ def measure(
     psk_file: Path | None = None,
     required: Sequence[str] = (),
     command: str = "",
-    longer: Callable[[str], bool] = lambda _: False,
+    longer: Callable[[], bool] = lambda: False,
 ) -> None:
     """Measure an experiment and write its report.
 

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds.analysis import overhead
@@ -144,17 +144,12 @@ def of_own_run(run: RunFolder, experiment: ApplicationExperiment) -> Evidence:
         for row in overhead.plain_rows(table)
         if row["valid"] is not True
     }
-    command = run.campaign.get("command") or ()
-    rows = overhead.plain_rows(tidy.best(table))
-    return of_trials(experiment, rows, reasons, str(run.path), tuple(map(str, command)))
+    found = of_trials(experiment, overhead.plain_rows(tidy.best(table)), reasons, str(run.path))
+    return replace(found, command=tuple(map(str, run.campaign.get("command") or ())))
 
 
 def of_trials(
-    experiment: ApplicationExperiment,
-    best: Sequence[Row],
-    reasons: Mapping[str, str],
-    source: str,
-    command: tuple[str, ...] = (),
+    experiment: ApplicationExperiment, best: Sequence[Row], reasons: Mapping[str, str], source: str
 ) -> Evidence:
     """Return the evidence of the trials of a campaign that measured an application.
 
@@ -163,7 +158,6 @@ def of_trials(
         best: The valid trials.
         reasons: Why attempts were invalid, by cell_id.
         source: Where the trials are from.
-        command: The command line that measured them.
     """
     by_cell: dict[str, list[Row]] = defaultdict(list)
     for row in best:
@@ -191,7 +185,6 @@ def of_trials(
             *(({each.choice: each.value}, each.describe()) for each in experiment.left_out),
         ),
         folders=(source,),
-        command=command,
         trials=len(best),
         # A single configuration is measured a fixed number of times, whatever the results.
         rounds=max(1, len({row["repetition"] for row in best}))
