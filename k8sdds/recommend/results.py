@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ NAME = "recommendation"
 """Name of the files in a report."""
 MAX_ROWS = 12
 """Configurations that the terminal shows; the page and the CSV file have all."""
+
+MAX_PERCENT = 1000
+"""Largest bound of a change that is printed."""
 
 COLUMNS = (
     "place", "configuration", "verdict", "flow", "requirement", "requirement_verdict", "value", "ci_low", "ci_high",
@@ -350,13 +354,13 @@ def _figures(answer: Answer, folder: Path) -> list[Figure]:
 
     judged = [(judgement, _measured(answer, judgement).partition(" [")[0]) for judgement in best.judgements]
     found = [draw.requirements(judged, answer.role, _confidence(answer.confidence), folder)]
-    points = [
-        draw.Point(str(each.option.choices["network"]), each.verdict, scores)
+    points = {
+        each.option.key: draw.Point(str(each.option.choices["network"]), each.verdict, scores)
         for each in answer.ranked
         if len(scores := _scores(answer, each)) == len(answer.fits)
-    ]
-    if len(points) > 1 and len(_scores(answer, best)) == len(answer.fits):
-        found.append(draw.configurations(points, answer.role, folder))
+    }
+    if len(points) > 1 and best.option.key in points:
+        found.append(draw.configurations(list(points.values()), answer.role, folder))
     worth = [(each.what, each.quantity, each.contrast) for each in answer.worth]
     if any(contrast for *_, contrast in worth):
         found.append(draw.worth(worth, folder))
@@ -414,14 +418,11 @@ def _percent(contrast: Contrast | None, bounds: tuple[float | None, float | None
     """Return a change with its interval in percent, such as `+30 [+27, +33]`."""
     if contrast is None:
         return "not compared"
-    low, high = bounds
-    text = _signed(contrast.ratio)
-    return text if low is None or high is None else f"{text} [{_signed(low)}, {_signed(high)}]"
-
-
-def _signed(ratio: float) -> str:
-    change = 100 * (ratio - 1)
-    return f"{round(change):+d}" if change <= 1000 else "over +1000"
+    change, low, high = (None if ratio is None else 100 * (ratio - 1) for ratio in (contrast.ratio, *bounds))
+    if high is not None and high > MAX_PERCENT:
+        # So wide an interval has no upper bound that anyone can use.
+        return f"{change:+.0f} [{low:+.0f}, over +{MAX_PERCENT}]"
+    return re.sub(r"(?<![\d.-])(?=\d)", "+", formats.percent(change, low, high))
 
 
 def _option(each: Ranked | None) -> dict[str, Any] | None:
