@@ -330,7 +330,7 @@ def _worth_table(answer: Answer) -> Table:
         if (pairs := max(worth.configurations for worth in own.values())) > 1:
             first["small"] = f"on average over {pairs} pairs of configurations"
         if all(worth.contrast is None for worth in own.values()):
-            first["small"] = "no two measured configurations differ only in this"
+            first["small"] = "no repetition compares configurations that differ only in this"
         contrasts = [own[quantity].contrast if quantity in own else None for quantity in quantities]
         rows.append([first, *(_change(contrast) for contrast in contrasts)])
     heads = [f"{TITLES[quantity]}, %" for quantity in quantities]

@@ -202,7 +202,7 @@ def test_networks_that_were_measured_with_other_settings_are_not_called_unmeasur
     assert worth.contrast is None
     assert worth.what == "flannel-vxlan instead of kube-router"
     shown = {row[0]["text"]: row[0].get("small") for row in results.tables(found)[1].rows}
-    assert shown[worth.what] == "no two measured configurations differ only in this"
+    assert shown[worth.what] == "no repetition compares configurations that differ only in this"
 
 
 def test_the_page_has_figures_and_links_to_the_files(tmp_path: Path) -> None:
