@@ -151,10 +151,13 @@ class Paced(Workload):
         return TAGS.get(delay_method or "", ())
 
     def describe(self, record: Metrics) -> str:
-        """Return the tail of the delay and the missed deadlines."""
-        p99 = latencies.describe(**{"p99 delay": record.delay_p99_us})
-        missed = record.deadline_missed_percent
-        return p99 + (f", {missed:.2f} % missed the deadline" if missed else "")
+        """Return the tail of the delay in ms, the unit of its limits, and the missed deadlines."""
+        known = {"p90": record.delay_p90_us, "p99": record.delay_p99_us}
+        parts = [f"{name} {value / 1000:.3g} ms" for name, value in known.items() if value is not None]
+        parts = parts or ["unknown"]
+        if missed := record.deadline_missed_percent:
+            parts.append(f"{missed:.2f} % missed the deadline")
+        return f"delay {', '.join(parts)}"
 
 
 def _missing_percent(outputs: TrialOutputs, method: str) -> float:

@@ -23,7 +23,9 @@ from k8sdds.model.application import Search
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import Answer, answer
 from k8sdds.recommend.next_step import next_step
+from k8sdds.results.record import TrialRecord
 from k8sdds.system import yaml_text
+from k8sdds.workloads import find
 from tests.applications import Truth, application, folder
 
 TWO = [
@@ -230,6 +232,9 @@ def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_pa
     for flow in ("camera", "commands"):
         assert rows[flow, "p50 delay"][0] == " " and "ms [" in rows[flow, "p50 delay"][1]
     assert ("commands", "p90 delay") in rows and ("camera", "p90 delay") not in rows
+    measured = TrialRecord(delay_p90_us=33_012.3, deadline_missed_percent=2)
+    assert find("paced").describe(measured) == "delay p90 33 ms, 2.00 % missed the deadline", "as on the way"
+    assert find("paced").describe(TrialRecord()) == "delay unknown"
 
 
 def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> None:
