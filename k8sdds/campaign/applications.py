@@ -314,11 +314,9 @@ def undecidable(experiment: ApplicationExperiment) -> list[Samples]:
     return [samples for samples in needed if samples.duration_s > experiment.duration_s]
 
 
-def deciding(experiment: ApplicationExperiment) -> ApplicationExperiment:
-    """Return the experiment with trials that are long enough for all requirements."""
-    seconds = _long_enough_s(
-        [experiment.duration_s / DURATION_MARGIN, *(s.duration_s for s in undecidable(experiment))]
-    )
+def deciding(experiment: ApplicationExperiment, short: Sequence[Samples]) -> ApplicationExperiment:
+    """Return the experiment with trials that are long enough for all of these requirements."""
+    seconds = _long_enough_s([samples.duration_s for samples in short])
     application = experiment.application.model_copy(update={"duration_s": seconds})
     return experiment.model_copy(update={"duration_s": seconds, "application": application})
 

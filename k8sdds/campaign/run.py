@@ -113,7 +113,7 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
         return expansion
     if not (short := applications.undecidable(experiment)):
         return expansion
-    longer = expand(applications.deciding(experiment))
+    longer = expand(applications.deciding(experiment, short))
     count = len(list(experiment.application.requirements))
     display.line(f"Trials of {experiment.duration_s:g} s cannot decide {len(short)} of {count} requirements:")
     for samples in short:

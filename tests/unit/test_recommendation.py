@@ -248,7 +248,7 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
         "camera: p99 delay <= 10 ms needs 1,011 samples, a trial has 200",
         "camera: loss <= 1 % needs 300 samples, 1 repetition has 200",
     ]
-    longer = applications.deciding(short)
+    longer = applications.deciding(short, applications.undecidable(short))
     assert longer.duration_s == 16 and not applications.undecidable(longer)
     assert applications.undecidable(applications.experiment(application(flows=[flow], choices=choices))) == []
 
