@@ -125,7 +125,7 @@ def folder(
     data = {
         "schema": SCHEMA, "campaign": path.name, "seed": 1, "experiment": experiment.name, "baseline": experiment.baseline,
         "started_at": "2026-01-01T00:00:00.000Z", "k8sdds_version": "0", "testbed": {"name": "lab", "facts": {"cpu_count": 4}},
-        "networks": {}, "command": ["k8sdds", "recommend", "robot.yaml", "--seed", "1", "-o", "out"], **plan_json(blocks),
+        "networks": {}, "command": ["k8sdds", "recommend", "robot.yaml", "--seed", "1", "--duration=5", "-o", "out"], **plan_json(blocks),
     }  # fmt: skip
     run = RunFolder.create(path, data, start.experiment_yaml(experiment))
     records = []

@@ -13,9 +13,9 @@ from k8sdds.model.application import Application
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.evidence import Evidence
 
-_REPLACED = ("-o", "--output", "--seed", "--max-trials", "--repeat", "--duration")
-"""Options of the first measurement that the next one has not, or has with another value."""
-_FLAGS = ("--yes", "-y", "--quick")
+_LEFT_OUT = ("-o", "--output", "--seed")
+"""Options of the first measurement that the next one does not have."""
+_REPETITIONS = int(Application.model_fields["repetitions"].default)
 
 
 def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
@@ -26,13 +26,13 @@ def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
         configuration: Folder of the written files; None: they were not written.
     """
     best, evidence = answer.recommended, answer.evidence
-    again = _without(evidence.command)
+    again = list(evidence.command)
     if not {"recommend", "run"} & set(again):
         again = ["k8sdds", "recommend", evidence.application.name]
     folders = [word for folder in evidence.folders for word in ("--from", folder)]
     ask = shlex.join(["k8sdds", "recommend", _application(again, evidence.application), *folders])
     if best is None:
-        return "Measure it", shlex.join(again)
+        return "Measure it", _changed(again)
     if answer.verdict == MET:
         if configuration is None:
             return "Write the page and the files to use it", f"{ask} --output recommendation"
@@ -51,12 +51,13 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
         seconds = max(best.longer_s, applications.default_duration_s(application))
         wanted.append(f"trials of {seconds:g} s")
         options += ["--duration", f"{seconds:g}"]
-    # An interval needs two repetitions, and values that are missing need no more repetitions than the others.
-    if best.further or (not best.longer_s and best.option.repetitions < 2):
-        repetitions = max(best.option.repetitions + best.further, application.repetitions, 2)
+    # One repetition has no interval; values that are missing need no more repetitions than the others.
+    if best.further or best.option.repetitions == 1:
+        usual = _REPETITIONS if best.option.repetitions == 1 else application.repetitions
+        repetitions = max(best.option.repetitions + best.further, usual)
         wanted.append(f"about {repetitions} repetitions")
         options += ["--repeat", str(repetitions)]
-        if evidence.rounds > 1:
+        if "recommend" in evidence.command:
             # A search measures another configuration in the same rounds.
             added = 2 * len(application.flows) * (repetitions - best.option.repetitions)
             options += ["--max-trials", str(max(evidence.trials + added, applications.MIN_SEARCH_TRIALS))]
@@ -66,19 +67,19 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
             "A mean is so close to its limit that 1,000 repetitions would not decide it: change the limit or allow more"
             " choices, and measure again"
         )
-    return what, shlex.join([*again, *options])
+    return what, _changed(again, options)
 
 
-def _without(command: Sequence[str]) -> list[str]:
-    """Return a command line without the options that the next measurement replaces."""
+def _changed(command: Sequence[str], options: Sequence[str] = ()) -> str:
+    """Return a command line with other values of some options."""
     kept, skip = [], False
     for word in command:
         name, has_value, _ = word.partition("=")
-        if skip or name in (*_REPLACED, *_FLAGS):
-            skip = not skip and name in _REPLACED and not has_value
+        if skip or name in (*_LEFT_OUT, *options[::2]):
+            skip = not skip and not has_value
         else:
             kept.append(word)
-    return kept
+    return shlex.join([*kept, *options])
 
 
 def _application(command: Sequence[str], application: Application) -> str:

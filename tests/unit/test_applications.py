@@ -252,7 +252,10 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixt
             conclude(run, experiment, tmp_path / "out")
         assert error.value.exit_code in (7, 8) and error.value.remedy
         if kind is RequirementsUndecided:
-            assert re.search(r": k8sdds recommend robot\.yaml --repeat \d+$", error.value.remedy)
+            assert re.search(
+                r": k8sdds recommend robot\.yaml --duration=5 --repeat \d+ --max-trials \d+$",
+                error.value.remedy,
+            )
     page = (tmp_path / "out" / "recommendation.html").read_text()
     assert "measured in 5 repetitions" in page
     assert "<h1>Undecided</h1>" in page and "Requirements of the most promising configuration" in page

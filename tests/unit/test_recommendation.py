@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,7 +167,7 @@ def test_trials_that_are_too_short_lead_to_longer_ones_not_to_more(tmp_path: Pat
 def test_a_search_needs_trials_for_further_repetitions(tmp_path: Path) -> None:
     experiment = applications.experiment(application(flows=[TWO[0] | {"delay": "p90 <= 3 ms"}]))
     own = evidence.of_own_run(folder(tmp_path / "run", experiment, Truth(drift=0.3)), experiment)
-    found = answer(replace(own, rounds=2))
+    found = answer(own)
     assert found.recommended is not None and (further := found.recommended.further)
     _, command = next_step(found, None)
     assert command.endswith(f" --repeat {5 + further} --max-trials {own.trials + 2 * further}")
