@@ -42,6 +42,8 @@ class Ranked:
     """Its score relative to that of the recommended configuration."""
     bounds: tuple[float | None, float | None] = (None, None)
     """Interval of `against` at the level of the tests that distinguish configurations."""
+    tied: bool = False
+    """Whether no test distinguishes it from the recommended configuration."""
 
     @property
     def score(self) -> float | None:
@@ -52,12 +54,6 @@ class Ranked:
     def cost(self) -> float | None:
         """The score in its own unit: percent of one core, or the delay as a share of its limit."""
         return self.level.ratio if self.level else None
-
-    @property
-    def tied(self) -> bool:
-        """Whether no test distinguishes it from the recommended configuration."""
-        low, high = self.bounds
-        return low is None or high is None or low <= 1 <= high
 
     @property
     def further(self) -> int:
@@ -158,9 +154,12 @@ def answer(evidence: Evidence) -> Answer:
     # Bounds of one-sided tests (`analysis.race`), so that an interval and its verdict never contradict each other.
     comparing = 1 - 2 * corrected_level(evidence.family_error, tests)
     others = [
-        replace(each, against=contrast, bounds=contrast.interval(comparing) if contrast else (None, None))
+        replace(
+            each, against=contrast, bounds=(low, high), tied=low is None or high is None or low <= 1 <= high
+        )
         for each in judged[1:]
         for contrast in [against[each.option.key]]
+        for low, high in [contrast.interval(comparing) if contrast else (None, None)]
     ]
     worth = tuple(_worth(evidence, best.option, fits))
     return Answer(evidence, (best, *others), worth, confidence, comparing, fits)

@@ -44,11 +44,14 @@ _TOGETHER = (
     " the DDS traffic of those flows."
 )
 _ALONE = "Each flow was measured alone, without the other flows."
-_SIGNS: dict[Verdict, str] = {MET: "✓", NOT_MET: "✗", UNDECIDED: "?"}
-_MARKS: dict[Verdict, str] = {MET: "better", NOT_MET: "worse", UNDECIDED: "same"}
-
 Cell = dict[str, str]
 """`text`, and `sign` (of a verdict), `mark` (class), `title`, `small` (remarks) or `href`."""
+_SIGNS: dict[Verdict, Cell] = {
+    MET: {"sign": "✓", "mark": "better", "title": MET},
+    NOT_MET: {"sign": "✗", "mark": "worse", "title": NOT_MET},
+    UNDECIDED: {"sign": "?", "mark": "same", "title": UNDECIDED},
+}
+_NO_SIGN: Cell = {"sign": " ", "mark": "", "title": ""}
 
 
 @dataclass(frozen=True)
@@ -287,11 +290,7 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
                 more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
                 more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
                 measured["small"] = f"undecided: {each.why}{more}"
-            sign = (
-                _signed_by(each.verdict)
-                if each in best.judgements
-                else {"sign": " ", "mark": "", "title": ""}
-            )
+            sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
             rows.append(
                 [sign | {"text": where}, {"text": each.requirement.text}, measured, {"text": str(each.n)}]
             )
@@ -309,15 +308,7 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
     against = "" if each is answer.recommended else _percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""
     scale, _ = _cost_unit(answer.evidence.application.optimize)
-    return [
-        _signed_by(each.verdict) | name,
-        {"text": _level(each.level, scale)},
-        {"text": against},
-    ]
-
-
-def _signed_by(verdict: Verdict) -> Cell:
-    return {"sign": _SIGNS[verdict], "mark": _MARKS[verdict], "title": verdict}
+    return [_SIGNS[each.verdict] | name, {"text": _level(each.level, scale)}, {"text": against}]
 
 
 def _worth_table(answer: Answer) -> Table:
@@ -454,18 +445,15 @@ def _judgement(judged: Judgement) -> dict[str, Any]:
 
 
 def _csv_rows(answer: Answer) -> list[dict[str, Any]]:
-    rows = []
-    for place, each in enumerate(answer.ranked, start=1):
-        option = _option(each) or {}
-        shared = {
-            "place": place, "configuration": each.option.describe(), "score": each.cost,
-            "against_recommended": option["ratio_to_recommended"], "against_low": option["ci_low"],
-            "against_high": option["ci_high"], "tied": each.tied,
-        }  # fmt: skip
-        for judgement, own in zip(each.judgements, option["requirements"], strict=True):
-            described = {
-                "verdict": each.verdict, "flow": judgement.requirement.where, "requirement": own["text"],
-                "requirement_verdict": own["verdict"],
-            }  # fmt: skip
-            rows.append(own | shared | described)
-    return rows
+    return [
+        own
+        | {
+            "place": place, "configuration": each.option.describe(), "verdict": each.verdict,
+            "flow": judgement.requirement.where, "requirement": own["text"], "requirement_verdict": own["verdict"],
+            "score": each.cost, "against_recommended": option["ratio_to_recommended"],
+            "against_low": option["ci_low"], "against_high": option["ci_high"], "tied": each.tied,
+        }
+        for place, each in enumerate(answer.ranked, start=1)
+        for option in [_option(each) or {}]
+        for judgement, own in zip(each.judgements, option["requirements"], strict=True)
+    ]  # fmt: skip

@@ -178,6 +178,7 @@ def test_what_is_tied_has_an_interval_that_contains_no_difference(tmp_path: Path
     experiment = applications.experiment(application())
     truth = Truth(cpu={"kube-router": 1.03, "flannel-vxlan": 1.05}, noise=0.015)
     found = answer(evidence.of_own_run(folder(tmp_path / "run", experiment, truth), experiment))
+    assert not found.ranked[0].tied
     contradicting = 0
     for each in found.ranked[1:]:
         assert each.against is not None
