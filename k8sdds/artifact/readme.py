@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
 from k8sdds.claims import PAPER
+from k8sdds.results.run_folder import EXPERIMENT
 from k8sdds.system.templates import templates
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def cell(value: Any, code: bool = False) -> str:
 
 def repeat_command(run: PackedRun) -> str:
     """Return the command that repeats a run from the packed experiment, in the same random order."""
-    seed = run.folder.campaign.get("seed")
-    argv = ["k8sdds", "run", f"runs/{run.name}/experiment.yaml", "--output", f"again/{run.name}"]
-    return shlex.join([*argv, *(["--seed", str(seed)] if isinstance(seed, int) else [])])
+    return run.folder.repeat_command(f"runs/{run.name}/{EXPERIMENT}", "--output", f"again/{run.name}")
 
 
 def size(count: float) -> str:

@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -131,6 +132,17 @@ class RunFolder:
         if not isinstance(testbed, dict):
             return None
         return self.facts.get("reached") or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
+
+    def repeat_command(self, experiment: object, *options: str) -> str:
+        """Return the command that measures the same trials in the same order, in a new run folder.
+
+        Args:
+            experiment: The path of EXPERIMENT, which has all changes of the command line.
+            options: Further options.
+        """
+        seed = self.campaign.get("seed")
+        seeded = ["--seed", str(seed)] if isinstance(seed, int) else []
+        return shlex.join(["k8sdds", "run", str(experiment), *options, *seeded])
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -57,6 +57,16 @@ class SelectedTestbed:
         parts += [f"namespace {self.namespace}"] if self.namespace else []
         return f"cluster ({', '.join(parts)})"
 
+    def options(self) -> list[str]:
+        """Return the options of `k8sdds run` that select this testbed."""
+        values = {
+            "--testbed": self.name or self.testbed, "--kubeconfig": self.kubeconfig, "--context": self.context,
+            "--namespace": self.namespace, "--pod-network": self.network,
+            "--image": None if self.image == versions.PERFTEST_IMAGE else self.image,
+        }  # fmt: skip
+        given = [word for option, value in values.items() if value for word in (option, value)]
+        return [*given, "--meter"] if self.meter else given
+
 
 def file() -> Path:
     """Return the file with the current testbed of this user."""

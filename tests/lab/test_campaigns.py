@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -114,6 +117,22 @@ def test_the_same_seed_gives_the_same_order(k8sdds: Command, small: Path, tmp_pa
         orders.append([record["trial_id"] for record in last_attempts(tmp_path / name)])
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
+
+
+def test_the_command_in_the_report_reproduces_the_campaign(
+    k8sdds: Command, small: Path, tmp_path: Path
+) -> None:
+    changes = ("--network", "weavenet", "--repeat", "3", "--duration", "0.1", "--set", "test=latency")
+    assert k8sdds("run", str(small), "-o", "out", *changes).returncode == 0
+    small.unlink()
+    page = (tmp_path / "out" / "report" / "report.html").read_text()
+    printed = shlex.split(html.unescape(re.search(r"<pre>(k8sdds run .*)</pre>", page)[1]))
+    done = k8sdds(*printed[1:])
+    assert done.returncode == 0, done.stderr
+    (again,) = (tmp_path / "runs").iterdir()
+    first, second = (RunFolder.open(folder).campaign for folder in (tmp_path / "out", again))
+    assert [len(block) for block in first["blocks"]] == [2, 2, 2]
+    assert all(first[key] == second[key] for key in ("blocks", "trials", "seed", "experiment"))
 
 
 def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,11 @@ from k8sdds.report.settings import Row
 from k8sdds.report.theme import network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
+from k8sdds.results.run_folder import EXPERIMENT
+from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.shapes import fits
+from k8sdds.testbeds import selection
 from k8sdds.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -81,7 +85,6 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
 def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     """Return the variables of the template."""
     campaign = content.campaign
-    command = campaign.get("command")
     main = _main_figure(figures)
     figures = [figure for figure in figures if figure is not main]
     figure_sections = {
@@ -169,11 +172,22 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "seed": campaign.get("seed"),
         "version": campaign.get("k8sdds_version"),
         "origin": "imported" if content.testbed.startswith("imported") else "measured",
-        "command": shlex.join(map(str, command)) if isinstance(command, list) else str(command or ""),
+        "command": _command(content),
         "trials": _attempts(content),
         "trials_left": max(0, len(content.table) - MAX_TRIALS),
         "relevant_percent": summary.RELEVANT_PERCENT,
     }
+
+
+def _command(content: Content) -> str:
+    """Return the command that repeats the campaign, or the one that imported its data."""
+    run, command = content.run, content.campaign.get("command")
+    if content.testbed.startswith("imported"):
+        return shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
+    options: list[str] = []
+    with suppress(InputError):  # where it was measured is not known
+        options = selection.parse(run.reached).options()
+    return run.repeat_command(run.path / EXPERIMENT, *options)
 
 
 def _main_figure(figures: list[Figure]) -> Figure | None:
