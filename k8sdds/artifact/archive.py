@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -222,9 +221,7 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
     """Return the CSV tables of the report, derived from the raw data."""
     from k8sdds.report import content, csv_tables
 
-    with tempfile.TemporaryDirectory(prefix="k8sdds-artifact-") as temporary:
-        written = csv_tables.write(content.read(folder), Path(temporary))
-        return sorted((path.name, path.read_bytes()) for path in written)
+    return sorted((name, text.encode()) for name, text in csv_tables.texts(content.read(folder)).items())
 
 
 def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:

@@ -42,11 +42,11 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     ):
         content = contents.read(run, parquet=True)
         write_tables = partial(csv_tables.write, content, run.report / "tables")
-        files, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
+        _, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
         figures = [figure for part in drawn for figure in part]
         path = html.write(content, figures, run.report / "report.html")
     if console is not None:
-        terminal.show(content, console, [path, files[0].parent])
+        terminal.show(content, console, [path, run.report / "tables"])
     return path
 
 

@@ -6,15 +6,18 @@ The files are UTF-8 with one header line. Column names contain units. An empty c
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.report import profiles, run_tables
+from k8sdds.analysis.overhead import plain_rows
+from k8sdds.report import export, profiles, run_tables
 from k8sdds.report.content import Content
-from k8sdds.report.settings import test_of
+from k8sdds.report.settings import Row, test_of
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.files import write_atomically
 from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
@@ -29,65 +32,93 @@ INVALID_COLUMNS = (
     "trial_id", "attempt", "network_label", "test", "payload_bytes", "transport", "reliability",
     "subscribers", "repetition", "started_at", "reason",
 )  # fmt: skip
+ALWAYS = {*_KEY, UNIT, "ci_low", "ci_high"}
+"""Columns that a table has even if they are empty."""
 
 
 def write(content: Content, folder: Path) -> list[Path]:
-    """Write all tables to a folder and return their paths, the most important ones first.
-
-    The overhead tables of the headline metrics are always written, even if they are empty. Other files are written
-    only if there is data for them. docs/reference/report.md lists all files. Tables of an earlier report are removed.
-    """
-    import pandas as pd
-
+    """Write all tables to a folder and return their paths. Tables of an earlier report are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.csv"):
         old.unlink()
-    files = []
+    written = {folder / name: text for name, text in texts(content).items()}
+    for path, text in written.items():
+        write_atomically(path, text)
+    return list(written)
+
+
+def texts(content: Content) -> dict[str, str]:
+    """Return the content of all files by name; docs/reference/report.md lists them."""
+    return {f"{name}.csv": _text(rows) for name, rows in _without_constants(_tables(content)).items()}
+
+
+def _text(rows: list[Row]) -> str:
+    return export.to_csv(rows, list(dict.fromkeys(name for row in rows for name in row)))
+
+
+def _tables(content: Content) -> dict[str, list[Row]]:
+    """Return the rows of every table that has rows, the most important tables first."""
+    found: dict[str, list[Row]] = {}
     for quantity in METRICS:
         rows = content.overheads[content.overheads["quantity"] == quantity]
         if quantity in HEADLINES:
             # A latency test also has a rate of samples, and a throughput test can have latencies; neither
             # is a result of that test.
             rows = rows[rows["test"].isin([test_of(quantity, content.tests), "unknown"])]
-        if len(rows) or quantity in HEADLINES:
-            files.append(_write(_overhead_table(content, rows), folder / f"{overhead_name(quantity)}.csv"))
-    files += _write_run_tables(content, folder)
-    contrasts = pd.DataFrame([row for quantity in HEADLINES for row in content.contrasts(quantity)])
-    if len(contrasts):
-        files.append(_write(contrasts.rename(columns={UNIT: "network"}), folder / "contrasts.csv"))
-    if content.protections:
-        protections = pd.DataFrame(content.protections).rename(columns={UNIT: "network"})
-        files.append(_write(protections, folder / "protection_overhead.csv"))
-    if content.capacities:
-        files.append(
-            _write(
-                pd.DataFrame(content.capacities).rename(columns={UNIT: "network"}), folder / "capacity.csv"
-            )
-        )
-        delays = [
+        found[overhead_name(quantity)] = _overheads(content, rows)
+    blocks = background_cost.by_block(content.run)
+    upkeep = ("network", "block", *background_cost.COLUMNS[2:])
+    found |= _run_tables(content) | {
+        "contrasts": _named(row for quantity in HEADLINES for row in content.contrasts(quantity)),
+        "protection_overhead": _named(content.protections),
+        "capacity": _named(content.capacities),
+        "capacity_delays": [
             {"network": one.network} | row | {k: v for k, v in one.condition.items() if k not in row}
             for one in content.searches
             for row in one.delays
-        ]
-        files.append(_write(pd.DataFrame(delays), folder / "capacity_delays.csv"))
-    if profile_rows := profiles.rows(content):
-        files.append(_write(pd.DataFrame(profile_rows), folder / "profile.csv"))
-    if content.limits:
-        limits = pd.DataFrame(content.limits).rename(columns={UNIT: "network"})
-        files.append(_write(limits, folder / "limit_shares.csv"))
-    files.append(_write(content.levels.drop(columns="values"), folder / "levels.csv"))
-    trials = content.table.assign(warnings=[json.dumps(texts) for texts in content.table["warnings"]])
-    files.append(_write(trials, folder / "trials.csv"))
-    blocks = background_cost.by_block(content.run)
-    if blocks:
-        columns = ["network", "block", *background_cost.COLUMNS[2:]]
-        files.append(_write(pd.DataFrame(blocks)[columns], folder / "upkeep.csv"))
-    readings = kubectl_top.readings(content.run)
-    if readings:
-        files.append(_write(pd.DataFrame(readings), folder / "tops.csv"))
-    invalid = content.table.loc[~content.table["valid"], list(INVALID_COLUMNS)]
-    files.append(_write(invalid, folder / "invalid.csv"))
-    return files
+        ],
+        "profile": profiles.rows(content),
+        "limit_shares": _named(content.limits),
+        "levels": plain_rows(content.levels.drop(columns="values")),
+        "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in plain_rows(content.table)],
+        "upkeep": [{name: block[name] for name in upkeep} for block in blocks],
+        "tops": kubectl_top.readings(content.run),
+        "invalid": [{name: row[name] for name in INVALID_COLUMNS} for row in content.invalid],
+    }
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _without_constants(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Return tables without empty columns, and with the conditions that all rows share moved to `conditions`."""
+    moved: dict[str, dict[str, Any]] = {}
+    varying: set[str] = set()
+    found = {}
+    for name, rows in tables.items():
+        columns = dict.fromkeys(column for row in rows for column in row)
+        values = {column: {str(row.get(column)): row.get(column) for row in rows} for column in columns}
+        empty = {column for column in columns if values[column].keys() <= {"None", ""}} - ALWAYS
+        shared = {column for column in _OTHER_CONDITIONS if len(values.get(column, ())) == 1} - empty
+        moved[name] = {column: next(iter(values[column].values())) for column in columns if column in shared}
+        kept = [column for column in columns if column not in empty | shared]
+        varying |= {*kept}
+        found[name] = [{column: row.get(column) for column in kept} for row in rows]
+    conditions = _conditions(moved, varying)
+    return found | {"conditions": conditions} if conditions else found
+
+
+def _conditions(moved: dict[str, dict[str, Any]], varying: set[str]) -> list[Row]:
+    """Return one row per moved column; those that are equal in all tables have no table and are first."""
+    rows = [
+        {"table": table, "column": column, "value": value}
+        for table, values in moved.items()
+        for column, value in values.items()
+    ]
+    by_column: dict[str, set[str]] = {}
+    for row in rows:
+        by_column.setdefault(row["column"], set()).add(str(row["value"]))
+    same = {column for column, values in by_column.items() if len(values) == 1} - varying
+    everywhere = {row["column"]: row | {"table": None} for row in rows if row["column"] in same}
+    return [*everywhere.values(), *(row for row in rows if row["column"] not in same)]
 
 
 def overhead_name(quantity: str) -> str:
@@ -98,35 +129,33 @@ def overhead_name(quantity: str) -> str:
     return quantity + "_overhead"
 
 
-def _write_run_tables(content: Content, folder: Path) -> list[Path]:
-    """Write the headline overheads of every run, if the report contains tables per run."""
+def _run_tables(content: Content) -> dict[str, list[Row]]:
+    """Return the headline overheads of every run, if the report contains tables per run."""
     if not run_tables.has_run_tables(content):
-        return []
+        return {}
     overheads = content.overheads_by_repetition.assign(run=lambda table: table["repetition"] + 1)
-    files = []
+    found = {}
     for quantity in HEADLINES:
         rows = overheads[
             (overheads["quantity"] == quantity) & (overheads["test"] == test_of(quantity, content.tests))
         ]
-        if len(rows):
-            table = _overhead_table(content, rows, ("run",))
-            files.append(_write(table, folder / f"{overhead_name(quantity)}_by_run.csv"))
-    return files
+        found[f"{overhead_name(quantity)}_by_run"] = _overheads(content, rows, ("run",))
+    return found
 
 
-def _overhead_table(content: Content, rows: pd.DataFrame, first: tuple[str, ...] = ()) -> pd.DataFrame:
-    table = rows.rename(columns={UNIT: "network", "detectable_percent": "smallest_detectable_percent"})
+def _overheads(content: Content, table: pd.DataFrame, first: tuple[str, ...] = ()) -> list[Row]:
     order = {label: position for position, label in enumerate(content.networks)}
-    table = table.sort_values(
-        [*first, *_OTHER_CONDITIONS, "network", "payload_bytes"],
-        key=lambda column: column.map(order) if column.name == "network" else column.astype(str)
-        if column.name != "payload_bytes" else column.astype(float),
-        kind="stable",
-    )  # fmt: skip
-    return table[[*first, *OVERHEAD_COLUMNS]]
+
+    def place(row: Row) -> tuple[Any, ...]:
+        return (
+            *(str(row[name]) for name in (*first, *_OTHER_CONDITIONS)),
+            order.get(row["network"], len(order)), row["payload_bytes"] or 0,
+        )  # fmt: skip
+
+    rows = _named(plain_rows(table.rename(columns={"detectable_percent": "smallest_detectable_percent"})))
+    return [{name: row[name] for name in (*first, *OVERHEAD_COLUMNS)} for row in sorted(rows, key=place)]
 
 
-def _write(table: pd.DataFrame, path: Path) -> Path:
-    # Ten significant digits: more than the precision of any measurement, and still readable.
-    table.to_csv(path, index=False, float_format="%.10g", lineterminator="\n")
-    return path
+def _named(rows: Iterable[Row]) -> list[Row]:
+    """Return rows whose label of the network is called `network`."""
+    return [{"network" if name == UNIT else name: value for name, value in row.items()} for row in rows]

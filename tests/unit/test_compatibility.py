@@ -32,7 +32,18 @@ def tables(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_recorded_run_folder_reports_the_same_numbers(name, tables):
-    assert columns(tables / name, RECORDED / "tables" / name) == rows(RECORDED / "tables" / name)
+    recorded = rows(RECORDED / "tables" / name)
+    if not recorded:
+        assert not (tables / name).exists()
+        return
+    # Later versions add columns, and leave out empty ones and shared conditions.
+    shared = {
+        row["column"]: row["value"]
+        for row in rows(tables / "conditions.csv")
+        if row["table"] in ("", name[:-4])
+    }
+    empty = dict.fromkeys(recorded[0], "")
+    assert [{key: (empty | shared | row)[key] for key in empty} for row in rows(tables / name)] == recorded
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -46,12 +57,6 @@ def ten_digits(text: str) -> str:
         return f"{float(text):.10g}"
     except ValueError:
         return text
-
-
-def columns(path: Path, recorded: Path) -> list[dict[str, str]]:
-    """Return the rows of a table with the recorded columns only: later versions add columns."""
-    names = recorded.read_text(encoding="utf-8").splitlines()[0].split(",")
-    return [{name: row[name] for name in names} for row in rows(path)]
 
 
 def test_a_campaign_with_other_definitions_is_not_resumed():

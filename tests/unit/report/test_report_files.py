@@ -40,15 +40,16 @@ def read(path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_run_folder_gets_the_main_tables(reports, kind):
-    tables = reports(kind).tables
-    for name in ("throughput_overhead", "latency_p90_overhead"):
-        with open(tables / f"{name}.csv") as file:
-            header = next(csv.reader(file))
-        assert header[: len(OVERHEAD)] == OVERHEAD
-        assert {"reliability", "transport", "subscribers", "middleware", "security"} <= set(header)
-    assert {"levels.csv", "trials.csv", "invalid.csv"} <= {path.name for path in tables.iterdir()}
-    assert len(read(tables / "trials.csv")) == len(reports(kind).run.attempts())
+def test_tables_have_no_empty_columns_and_no_constant_conditions(reports, kind):
+    tables = {path.stem: read(path) for path in reports(kind).tables.iterdir()}
+    assert all(tables.values())
+    assert len(tables.get("trials", ())) == len(reports(kind).run.attempts())
+    moved = {(row["table"], row["column"]) for row in tables.pop("conditions", ())}
+    for name, rows in tables.items():
+        for column in rows[0].keys() - csv_tables.ALWAYS:
+            values = {row[column] for row in rows}
+            assert values != {""} and (column not in CONDITION or len(values) > 1), (name, column)
+            assert not moved & {("", column), (name, column)}
 
 
 def test_tables_contain_the_simulated_overheads(tmp_path):
@@ -59,7 +60,7 @@ def test_tables_contain_the_simulated_overheads(tmp_path):
         ("latency_p90_overhead", folders.LATENCY_OVERHEAD),
     ):
         rows = read(tmp_path / "tables" / f"{name}.csv")
-        assert len(rows) == 20
+        assert len(rows) == 20 and list(rows[0])[: len(OVERHEAD)] == OVERHEAD
         for row in rows:
             index = folders.PAYLOADS.index(int(row["payload_bytes"]))
             assert float(row["overhead_percent"]) == pytest.approx(truth[row["network"]][index], abs=1e-6)
