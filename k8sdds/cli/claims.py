@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
-from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -29,7 +29,7 @@ def claims(
     output: OutputFolder = None,
     fail_if: FailIf = None,
     as_json: Json = False,
-    form: RowsFormat = "table",
+    form: TablesFormat = "table",
 ) -> None:
     """Judge claims with the data of run folders: supported or contradicted, and by which test."""
     from k8sdds import claims as claim_files
@@ -43,7 +43,7 @@ def claims(
             {key: getattr(claim, key) for key in ("id", "claim", "paper", "command", "because")}
             for claim in loaded.claims
         ]
-        print_result(form, listed, lambda: _show_list(listed))
+        print_result(form, listed, lambda: _show_list(listed) if form == TABLE else print_table(listed))
         return
     if not runs:
         raise InputError(
@@ -52,7 +52,6 @@ def claims(
     from k8sdds.analysis import fail_condition
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as claims_report
-    from k8sdds.report import export
     from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
@@ -61,7 +60,6 @@ def claims(
         claims_report.data(loaded, judged),
         lambda: claims_report.show(loaded, judged, console()),
         rows=claims_report.rows(judged),
-        as_json=export.to_json,
     )
     if output is not None:
         for path in claims_report.write(loaded, judged, output):

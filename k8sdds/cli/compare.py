@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.options import FailIf, OutputFolder
-from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_result
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
@@ -44,7 +44,7 @@ def compare(
     output: OutputFolder = None,
     fail_if: FailIf = None,
     as_json: Json = False,
-    form: RowsFormat = "table",
+    form: TablesFormat = "table",
 ) -> None:
     """Compare run folders, or networks of run folders, cell by cell.
 
@@ -53,7 +53,7 @@ def compare(
     """
     from k8sdds.analysis import comparison, fail_condition
     from k8sdds.report import comparison as comparison_report
-    from k8sdds.report import export, winner
+    from k8sdds.report import winner
     from k8sdds.results.metrics import METRICS
     from k8sdds.system.yaml_text import nearest
 
@@ -78,7 +78,7 @@ def compare(
         for sentence in [] if overheads else winner.of_comparison(sides, pairs):
             console().print(sentence, style="bold green")
 
-    print_result(form, data, show, rows=data["rows"], as_json=export.to_json)
+    print_result(form, data, show, rows=data["rows"])
     if output is not None:
         for path in comparison_report.write(sides, pairs, overheads, output):
             console(stderr=form != TABLE).print(str(path), soft_wrap=True)

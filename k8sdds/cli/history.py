@@ -44,7 +44,6 @@ def history(
     """
     from k8sdds.analysis import fail_condition
     from k8sdds.analysis import history as analysis
-    from k8sdds.report import export
     from k8sdds.report import history as history_report
     from k8sdds.results.metrics import METRICS
     from k8sdds.system.yaml_text import nearest
@@ -68,7 +67,6 @@ def history(
         data,
         lambda: history_report.show(runs, found, overheads, console()),
         rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
-        as_json=export.to_json,
     )
     if output is not None:
         for path in history_report.write(runs, found, overheads, output):

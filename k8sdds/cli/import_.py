@@ -129,7 +129,7 @@ def _print_tables(imported: Import) -> None:
     first = [table for table in tables if table.repetition == tables[0].repetition]
     per_quantity = {table.quantity: table for table in reversed(first)}
     for table in sorted(per_quantity.values(), key=lambda table: table.quantity, reverse=True):
-        head, *rows = table.text()
+        head, *rows = table.text
         drawn = Table(title=f"{table.title} ({table.setting})", title_justify="left", box=box.SIMPLE_HEAD)
         for position, title in enumerate(head):
             drawn.add_column(title, justify="right" if position else "left", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Print the result of a reading command as text, JSON, YAML or CSV."""
+"""Print the result of a reading command as text, JSON, YAML, CSV, Markdown or LaTeX."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from k8sdds.cli.help import OUTPUT
 from k8sdds.cli.terminal import console, print_text
+from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError
 
 TABLE = "table"
@@ -21,6 +22,10 @@ _format = typer.Option(
 )
 RowsFormat = Annotated[Literal["table", "json", "yaml", "csv"], _format]
 """Format of a result that consists of rows."""
+TablesFormat = Annotated[Literal["table", "json", "yaml", "csv", "markdown", "latex"], _format]
+"""Format of a result that consists of rows, and is also printed as tables."""
+ReportFormat = Annotated[Literal["table", "json", "yaml", "markdown", "latex"], _format]
+"""Format of a report."""
 DataFormat = Annotated[Literal["table", "json", "yaml"], _format]
 """Format of any other result."""
 
@@ -38,17 +43,11 @@ def choose(form: str, as_json: bool) -> str:
     return "json"
 
 
-def to_json(data: Any) -> str:
-    """Return data as JSON; what JSON does not have, such as a path, becomes text."""
-    return json.dumps(data, indent=1, default=str)
-
-
 def print_result(
     form: str,
     data: Any,
     show: Callable[[], None] | None = None,
     rows: Sequence[Mapping[str, Any]] | None = None,
-    as_json: Callable[[Any], str] = to_json,
 ) -> None:
     """Print the result of a command.
 
@@ -57,23 +56,24 @@ def print_result(
         data: The whole result, for JSON and YAML.
         show: Prints the result as text; None: the command has no text.
         rows: The rows for CSV; None: `data`.
-        as_json: Formats the data as JSON.
     """
     if form == TABLE and show is not None:
         show()
-    elif form == "csv":
-        from k8sdds.report import export
+    elif form in ("markdown", "latex") and show is not None:
+        from k8sdds.report import markup
 
+        print_text(markup.render(form, show, console()))
+    elif form == "csv":
         rows = data if rows is None else rows
         columns = list(dict.fromkeys(column for row in rows for column in row))
         if columns:
-            print_text(export.to_csv(rows, columns).rstrip("\n"))
+            print_text(to_csv(rows, columns).rstrip("\n"))
     elif form == "yaml":
         from k8sdds.system import yaml_text
 
-        print_text(yaml_text.dump(json.loads(as_json(data))).rstrip("\n"))
+        print_text(yaml_text.dump(json.loads(to_json(data))).rstrip("\n"))
     else:
-        print_text(as_json(data))
+        print_text(to_json(data))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

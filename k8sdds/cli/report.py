@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
+from k8sdds.cli.output import TABLE, Json, ReportFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -21,7 +21,10 @@ def report(
         Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/TIME-EXPERIMENT.")
     ],
     as_json: Json = False,
-    form: DataFormat = "table",
+    form: ReportFormat = "table",
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Write the figures as PDF, too, with embedded fonts.")
+    ] = False,
     serve: Annotated[
         bool,
         typer.Option(
@@ -37,22 +40,24 @@ def report(
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.
 
-    With --format json or yaml, prints the report's content instead, and writes nothing. With --serve, prints an address
-    of this machine at which a browser shows the current results until you press Ctrl-C, and writes nothing either.
+    With another --format, prints the report's content or tables instead, and writes nothing. With --serve, prints an
+    address of this machine at which a browser shows the current results until you press Ctrl-C, and writes nothing.
     """
     from k8sdds import report as reports
     from k8sdds.results.run_folder import RunFolder
 
     form = choose(form, as_json)
     run = RunFolder.open(folder)
+    if serve + pdf + (form != TABLE) > 1:
+        raise InputError("--serve, --pdf and --format exclude each other", "use one of them")
     if serve:
-        if form != TABLE:
-            raise InputError(f"--serve and --format {form} exclude each other", "use one of them")
         _serve(run, port)
     elif form == TABLE:
-        reports.write_report(run, console())
-    else:
+        reports.write_report(run, console(), pdf)
+    elif form in ("json", "yaml"):
         print_result(form, reports.summarize(run))
+    else:
+        print_result(form, None, lambda: reports.show(run, console()))
 
 
 def _serve(run: RunFolder, port: int) -> None:

@@ -5,11 +5,12 @@ Importing this package is cheap: pandas, scipy and matplotlib are imported when 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
     from k8sdds.results.run_folder import RunFolder
 
-__all__ = ["summarize", "write_report"]
+__all__ = ["show", "summarize", "write_report"]
 
 
-def write_report(run: RunFolder, console: Console | None) -> Path:
+def write_report(run: RunFolder, console: Console | None, pdf: bool = False) -> Path:
     """Write report.html, the figures and the tables of a run folder and return the path of report.html.
 
     If the run folder has no valid trials, the report states this.
@@ -28,6 +29,7 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     Args:
         run: The run folder; the report goes to its folder `report`.
         console: If given, the summary and the main tables are printed to it.
+        pdf: Whether to write the figures as PDF, too.
 
     Raises:
         InputError: The run folder cannot be read, or the report cannot be written.
@@ -35,19 +37,31 @@ def write_report(run: RunFolder, console: Console | None) -> Path:
     from k8sdds.report import content as contents
     from k8sdds.report import csv_tables, html, terminal
     from k8sdds.report import figures as figure_files
+    from k8sdds.report.figures import canvas
     from k8sdds.system import parallel
 
     with explained(
         "cannot write the report", "make the folder writable, or copy the run folder to a writable place"
     ):
+        drawing = copy_context()
+        drawing.run(canvas.AS_PDF.set, pdf)
         content = contents.read(run, parquet=True)
         write_tables = partial(csv_tables.write, content, run.report / "tables")
-        _, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
+        tasks = [write_tables, *figure_files.tasks(content, run.report / "figures")]
+        _, *drawn = drawing.run(parallel.run, tasks)
         figures = [figure for part in drawn for figure in part]
         path = html.write(content, figures, run.report / "report.html")
     if console is not None:
         terminal.show(content, console, [path, run.report / "tables"])
     return path
+
+
+def show(run: RunFolder, console: Console) -> None:
+    """Print the summary and the main tables, without writing files. Raises like `summarize`."""
+    from k8sdds.report import content as contents
+    from k8sdds.report import terminal
+
+    terminal.show(contents.read(run), console, [])
 
 
 def summarize(run: RunFolder) -> dict[str, Any]:
@@ -57,13 +71,20 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         InputError: The run folder cannot be read.
     """
     from k8sdds.analysis import missing, overhead
+    from k8sdds.analysis.conditions import CONDITION, UNIT
     from k8sdds.report import content as contents
-    from k8sdds.report import summary
+    from k8sdds.report import export, summary
     from k8sdds.workloads import HEADLINES
 
     content = contents.read(run)
     testbed = content.campaign.get("testbed")
-    return {
+    first = ("quantity", UNIT, *CONDITION)
+
+    def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return rows with the columns first that identify them."""
+        return [{key: row[key] for key in first} | row for row in rows]
+
+    return export.finite({
         "schema": 1,
         "campaign": content.campaign.get("campaign"),
         "experiment": content.campaign.get("experiment"),
@@ -81,33 +102,15 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         },
         "answer": [{"lead": item.lead, "sentences": item.sentences} for item in summary.answer(content)],
         "caveats": summary.caveats(content),
-        "overheads": [_ordered(row) for row in overhead.plain_rows(content.overheads)],
-        "contrasts": [
-            {key: _finite(value) for key, value in row.items()}
-            for name in HEADLINES
-            for row in content.contrasts(name)
-        ],
-        "limits": [_ordered(row) for row in content.limits],
-        "capacities": [{key: _finite(value) for key, value in row.items()} for row in content.capacities],
-        "levels": [_ordered(row) for row in overhead.plain_rows(content.levels)],
+        "overheads": ordered(overhead.plain_rows(content.overheads)),
+        "contrasts": [row for name in HEADLINES for row in content.contrasts(name)],
+        "limits": ordered(content.limits),
+        "capacities": content.capacities,
+        "levels": ordered(overhead.plain_rows(content.levels)),
         "invalid": [
             {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}
             for row in content.invalid
         ],
         "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
         "missing": missing.by_network(content.best),
-    }
-
-
-def _ordered(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with the columns that identify it first, and without infinities."""
-    first = ("quantity", UNIT, *CONDITION)
-    ordered = {key: row[key] for key in first} | row
-    return {key: _finite(value) for key, value in ordered.items()}
-
-
-def _finite(value: Any) -> Any:
-    # JSON has no infinity, and an unbounded interval carries no information.
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return None
-    return value
+    })  # fmt: skip

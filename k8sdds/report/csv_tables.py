@@ -89,36 +89,18 @@ def _tables(content: Content) -> dict[str, list[Row]]:
 
 
 def _without_constants(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
-    """Return tables without empty columns, and with the conditions that all rows share moved to `conditions`."""
-    moved: dict[str, dict[str, Any]] = {}
-    varying: set[str] = set()
-    found = {}
+    """Return tables without empty columns, and with the conditions that all rows share in the table `conditions`."""
+    found, conditions = {}, []
     for name, rows in tables.items():
-        columns = dict.fromkeys(column for row in rows for column in row)
-        values = {column: {str(row.get(column)): row.get(column) for row in rows} for column in columns}
-        empty = {column for column in columns if values[column].keys() <= {"None", ""}} - ALWAYS
+        values = {column: {str(row.get(column)) for row in rows} for row in rows for column in row}
+        empty = {column for column in values if values[column] <= {"None", ""}} - ALWAYS
         shared = {column for column in _OTHER_CONDITIONS if len(values.get(column, ())) == 1} - empty
-        moved[name] = {column: next(iter(values[column].values())) for column in columns if column in shared}
-        kept = [column for column in columns if column not in empty | shared]
-        varying |= {*kept}
+        conditions.append(
+            {"table": name} | {column: rows[0][column] for column in values if column in shared}
+        )
+        kept = [column for column in values if column not in empty | shared]
         found[name] = [{column: row.get(column) for column in kept} for row in rows]
-    conditions = _conditions(moved, varying)
-    return found | {"conditions": conditions} if conditions else found
-
-
-def _conditions(moved: dict[str, dict[str, Any]], varying: set[str]) -> list[Row]:
-    """Return one row per moved column; those that are equal in all tables have no table and are first."""
-    rows = [
-        {"table": table, "column": column, "value": value}
-        for table, values in moved.items()
-        for column, value in values.items()
-    ]
-    by_column: dict[str, set[str]] = {}
-    for row in rows:
-        by_column.setdefault(row["column"], set()).add(str(row["value"]))
-    same = {column for column, values in by_column.items() if len(values) == 1} - varying
-    everywhere = {row["column"]: row | {"table": None} for row in rows if row["column"] in same}
-    return [*everywhere.values(), *(row for row in rows if row["column"] not in same)]
+    return found | {"conditions": conditions} if found else {}
 
 
 def overhead_name(quantity: str) -> str:

@@ -10,8 +10,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from k8sdds.report import document
-from k8sdds.report.figures import inline_svg
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
 
@@ -37,6 +35,9 @@ def write(
     Raises:
         InputError: The files cannot be written.
     """
+    from k8sdds.report import document
+    from k8sdds.report.figures import inline_svg
+
     figures, rules = inline_svg.share_styles(page.get("figures", ()))
     html = document.render("page.html.j2", {**page, "figures": figures}, figure_rules=rules)
     paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
@@ -49,8 +50,8 @@ def write(
 
 
 def to_json(data: Any) -> str:
-    """Return data as JSON; infinities and NaN become null, because JSON does not have them."""
-    return json.dumps(_finite(data), indent=1, ensure_ascii=False, allow_nan=False)
+    """Return data as JSON; what JSON does not have becomes null (infinities and NaN) or text, such as a path."""
+    return json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False, default=str)
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
@@ -72,11 +73,12 @@ def _csv_cell(value: Any) -> Any:
     return value
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return data with null in place of infinities and NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -30,21 +30,10 @@ class RunTable:
 
     quantity: str
     repetition: int
+    title: str
     setting: str
-    payloads: list[int]
-    rows: list[tuple[str, list[float | None]]]
-    baseline: str
-
-    @property
-    def title(self) -> str:
-        """The title, such as `Run 1: throughput overhead relative to host in %`."""
-        name = METRICS[self.quantity].title
-        return f"Run {self.repetition + 1}: {name} overhead relative to {self.baseline} in %"
-
-    def text(self) -> list[list[str]]:
-        """Return the cells as text, the head first, with one decimal as papers print it."""
-        head = ["network", *(payload(size) for size in self.payloads)]
-        return [head, *([label, *(_one_decimal(value) for value in values)] for label, values in self.rows)]
+    text: list[list[str]]
+    """The cells, the head first, with one decimal as papers print it."""
 
 
 def has_run_tables(content: Content) -> bool:
@@ -66,24 +55,26 @@ def tables(content: Content) -> list[RunTable]:
             key = (row["repetition"], *(row[name] for name in _TITLE_COLUMNS), row["quantity"])
             groups.setdefault(key, []).append(row)
     all_tables = [_table(content, rows) for rows in groups.values()]
-    several_payloads = [table for table in all_tables if len(table.payloads) > 1]
+    several_payloads = [table for table in all_tables if len(table.text[0]) > 2]
     return sorted(
-        several_payloads, key=lambda table: (table.repetition, -len(table.payloads) * len(table.rows))
+        several_payloads, key=lambda table: (table.repetition, -len(table.text[0]) * len(table.text))
     )
 
 
 def _table(content: Content, rows: list[Row]) -> RunTable:
     first = rows[0]
     payloads = sorted({row["payload_bytes"] for row in rows})
-    cells = {(row[UNIT], row["payload_bytes"]): row["overhead_percent"] for row in rows}
+    cells = {(row[UNIT], row["payload_bytes"]): _one_decimal(row["overhead_percent"]) for row in rows}
     labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
     setting = {name: first[name] for name in ("transport", "reliability", "subscribers")}
     setting |= {name: first[name] for name in ("batch_bytes", "security") if first[name] not in (0, "none")}
+    text = [["network", *map(payload, payloads)]]
+    text += [[label, *(cells.get((label, size), "–") for size in payloads)] for label in labels]
+    title = f"{METRICS[first['quantity']].title} overhead relative to {content.baseline} in %"
+    repetition = first["repetition"]
     return RunTable(
-        first["quantity"], first["repetition"], conditions.describe(setting), payloads,
-        [(label, [cells.get((label, payload)) for payload in payloads]) for label in labels],
-        str(content.baseline),
-    )  # fmt: skip
+        first["quantity"], repetition, f"Run {repetition + 1}: {title}", conditions.describe(setting), text
+    )
 
 
 def _one_decimal(value: float | None) -> str:

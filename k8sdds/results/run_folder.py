@@ -134,12 +134,7 @@ class RunFolder:
         return self.facts.get("reached") or ({"testbed": "lab"} if testbed.get("name") == "lab" else None)
 
     def repeat_command(self, experiment: object, *options: str) -> str:
-        """Return the command that measures the same trials in the same order, in a new run folder.
-
-        Args:
-            experiment: The path of EXPERIMENT, which has all changes of the command line.
-            options: Further options.
-        """
+        """Return the command that measures the same trials in the same order, from the path of EXPERIMENT."""
         seed = self.campaign.get("seed")
         seeded = ["--seed", str(seed)] if isinstance(seed, int) else []
         return shlex.join(["k8sdds", "run", str(experiment), *options, *seeded])

@@ -37,11 +37,8 @@ def test_a_recorded_run_folder_reports_the_same_numbers(name, tables):
         assert not (tables / name).exists()
         return
     # Later versions add columns, and leave out empty ones and shared conditions.
-    shared = {
-        row["column"]: row["value"]
-        for row in rows(tables / "conditions.csv")
-        if row["table"] in ("", name[:-4])
-    }
+    (conditions,) = [row for row in rows(tables / "conditions.csv") if row["table"] == name[:-4]]
+    shared = {key: value for key, value in conditions.items() if value}
     empty = dict.fromkeys(recorded[0], "")
     assert [{key: (empty | shared | row)[key] for key in empty} for row in rows(tables / name)] == recorded
 

@@ -29,8 +29,9 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     The tasks can run in several processes. Figures of an earlier report are removed first.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.png"), *folder.glob("*.svg")):
-        old.unlink()
+    for old in folder.iterdir():
+        if old.suffix in (".png", ".svg", ".pdf"):
+            old.unlink()
     alone = (partial(capacity.draw, content, folder), partial(flame_graph.draw, content, folder))
     if not content.settings:
         return list(alone)

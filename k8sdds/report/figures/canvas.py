@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,10 @@ DPI = 200
 FONT = 8.5
 _CHARACTER = 0.069
 """Mean width of a character in inches at font size FONT."""
+
+
+AS_PDF = ContextVar("AS_PDF", default=True)
+"""Whether figures are also written as PDF. Embedding the fonts takes longer than PNG and SVG together."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def axes(drawing: Drawing, left: float, top: float, width: float, height: float)
 def save(
     drawing: Drawing, folder: Path, slug: str, section: str, title: str, alt: str, caption: str
 ) -> Figure:
-    """Write SLUG.png and SLUG.svg and return the figure.
+    """Write SLUG.png, SLUG.svg and, if AS_PDF, SLUG.pdf, and return the figure.
 
     The SVG for the HTML report uses the colors of the page and contains the `alt` text.
     """
@@ -86,6 +91,9 @@ def save(
         drawing.savefig(
             unfinished, format="png", dpi=DPI, facecolor="white", pil_kwargs={"compress_level": 1}
         )
+    if AS_PDF.get():
+        with replacing(folder / f"{slug}.pdf") as unfinished:
+            drawing.savefig(unfinished, format="pdf", metadata={"CreationDate": None})
     buffer = io.StringIO()
     # Ids contain a hash of the slug, so that figures on one page do not share clip paths.
     with mpl.rc_context({"svg.hashsalt": slug}):
@@ -113,7 +121,8 @@ def _style() -> dict[str, Any]:
         "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.size": 0, "ytick.minor.size": 0,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
         "axes.titleweight": "bold", "axes.titlepad": 5, "axes.unicode_minus": True,
-        "svg.fonttype": "none", "text.parse_math": False, "lines.solid_capstyle": "butt", "figure.facecolor": "white",
+        "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False,
+        "lines.solid_capstyle": "butt", "figure.facecolor": "white",
     }  # fmt: skip
 
 

@@ -102,10 +102,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         or (main is not None and main.section == section and section in _WITH_TABLES)
     ]
     overhead_tables = [table for setting in content.settings for table in tables.overheads(content, setting)]
-    tables_per_run = [
-        {"title": table.title, "setting": table.setting, "text": table.text()}
-        for table in run_tables.tables(content)
-    ]
+    tables_per_run = run_tables.tables(content)
     contrast_tables = tables.contrasts(content)
     limit_tables = tables.limits(content)
     background, top_nodes = tables.background(content.run), tables.top_nodes(content.run)

@@ -44,12 +44,13 @@ def test_tables_have_no_empty_columns_and_no_constant_conditions(reports, kind):
     tables = {path.stem: read(path) for path in reports(kind).tables.iterdir()}
     assert all(tables.values())
     assert len(tables.get("trials", ())) == len(reports(kind).run.attempts())
-    moved = {(row["table"], row["column"]) for row in tables.pop("conditions", ())}
+    conditions = {row["table"]: row for row in tables.pop("conditions", ())}
+    assert conditions.keys() == tables.keys()
     for name, rows in tables.items():
         for column in rows[0].keys() - csv_tables.ALWAYS:
             values = {row[column] for row in rows}
             assert values != {""} and (column not in CONDITION or len(values) > 1), (name, column)
-            assert not moved & {("", column), (name, column)}
+            assert not conditions[name].get(column), (name, column)
 
 
 def test_tables_contain_the_simulated_overheads(tmp_path):
@@ -327,6 +328,25 @@ def test_almost_all_keys_of_the_campaign_file_are_optional(tmp_path, campaign):
     (run.path / "campaign.json").write_text(json.dumps(campaign))
     data = content.read(RunFolder.open(run.path))
     assert html.write(data, [], tmp_path / "page.html").is_file() and summarize(run)["answer"]
+
+
+def test_figures_are_written_as_pdf_with_their_fonts_if_requested(tmp_path):
+    run = folders.single(tmp_path / "run")
+    write_report(run, None, pdf=True)
+    figures = run.report / "figures"
+    assert (
+        {path.stem for path in figures.glob("*.pdf")}
+        == {path.stem for path in figures.glob("*.svg")}
+        != set()
+    )
+    for path in figures.glob("*.pdf"):
+        content = path.read_bytes()
+        fonts = content.count(b"/Type /FontDescriptor")
+        assert (
+            fonts == content.count(b"/FontFile2") == content.count(b"/Subtype /CIDFontType2") > 0
+        )  # Type 42
+    write_report(run, None)
+    assert not list(figures.glob("*.pdf"))
 
 
 def test_report_is_reproducible(tmp_path):

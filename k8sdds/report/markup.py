@@ -1,0 +1,88 @@
+"""Write what a command prints as Markdown or LaTeX, to paste it into a README or a paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pandas as pd
+from rich.console import Console, ConsoleRenderable, RenderHook
+from rich.table import Table
+from rich.text import Text
+
+from k8sdds.system import reading
+
+MAX_WIDTH = 50
+"""Most characters of a cell that LaTeX sets on one line."""
+
+_LATEX = str.maketrans({
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "\N{NO-BREAK SPACE}": "~", "µ": r"$\mu$", "±": r"$\pm$", "×": r"$\times$",
+    "→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "…": r"\dots{}", "·": r"$\cdot$", "✓": "yes", "✗": "no",
+    "\n": "; ",
+})  # fmt: skip
+
+
+class _Collect(RenderHook):
+    def __init__(self) -> None:
+        self.printed: list[ConsoleRenderable] = []
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        self.printed += renderables
+        return []
+
+
+def render(form: str, show: Callable[[], None], console: Console) -> str:
+    """Return what `show` prints to a console, in `markdown` or `latex`.
+
+    Text is a paragraph in Markdown and a comment in LaTeX. The bold line before a table is the table's caption.
+    """
+    console.width = 1000  # no table is adapted to a narrow terminal
+    hook = _Collect()
+    console.push_render_hook(hook)
+    try:
+        show()
+    finally:
+        console.pop_render_hook()
+    parts, heading = [], ""
+    for item in hook.printed:
+        if isinstance(item, Table):
+            parts.append(_markdown(item) if form == "markdown" else _latex(item, heading))
+        elif isinstance(item, Text) and (text := " ".join(item.plain.split())):
+            bold = item.get_style_at_offset(console, 0).bold
+            heading = text if bold else heading
+            mark = "**" if bold else ""
+            parts.append(f"{mark}{_in_markdown(text)}{mark}" if form == "markdown" else f"% {text}")
+    return reading.printable("\n\n".join(parts))
+
+
+def _markdown(table: Table) -> str:
+    heads, *rows = [[_in_markdown(cell) for cell in line] for line in _cells(table)]
+    rule = ["---:" if column.justify == "right" else "---" for column in table.columns]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
+
+
+def _in_markdown(text: str) -> str:
+    return re.sub(r"([\\`*|<~]|\](?=\())", r"\\\1", text).replace("\n", "<br>")
+
+
+def _latex(table: Table, caption: str) -> str:
+    heads, *rows = [[_in_latex(cell) for cell in line] for line in _cells(table)]
+    layout = "".join(
+        r"p{0.2\linewidth}" if max(map(len, cells)) > MAX_WIDTH else "r" if column.justify == "right" else "l"
+        for column, *cells in zip(table.columns, heads, *rows, strict=True)
+    )
+    # pandas escapes no captions, and no characters that pdfTeX does not have.
+    return pd.DataFrame(rows, columns=heads).to_latex(
+        index=False, escape=False, column_format=layout, caption=_in_latex(caption), position="htbp"
+    ).rstrip()  # fmt: skip
+
+
+def _in_latex(text: str) -> str:
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text.translate(_LATEX))
+
+
+def _cells(table: Table) -> list[list[str]]:
+    """Return the texts of the cells, the head first."""
+    rows = zip(*([column.header, *column.cells] for column in table.columns), strict=True)
+    return [[re.sub(" +", " ", str(cell)).strip() for cell in row] for row in rows]

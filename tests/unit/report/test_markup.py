@@ -1,0 +1,81 @@
+"""Tables as Markdown and LaTeX: the same cells as on the terminal, and no character that means something else."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from k8sdds.report import markup, terminal
+from tests import run_folders as folders
+from tests.conftest import Command
+
+SPECIAL = "a_b & 5 % #1 $x {y} ~z ^w \\ |*`<i>](u) -3 – µ"
+
+
+def show(console: Console) -> None:
+    table = Table()
+    table.add_column("overhead %", justify="right")
+    table.add_column("reason")
+    table.add_row("-3 [-4, 2]", Text("one\ntwo"))
+    table.add_row("  7", SPECIAL)
+    console.print(Text(f"Title {SPECIAL}", style="bold"))
+    console.print(table)
+    console.print("n = 3, 5 %", style="dim")
+
+
+def rendered(form: str, show, width: int = 40) -> str:
+    console = Console(width=width, markup=False)
+    return markup.render(form, lambda: show(console), console)
+
+
+def test_markdown_escapes_what_has_a_meaning() -> None:
+    special = r"a_b & 5 % #1 $x {y} \~z ^w \\ \|\*\`\<i>\](u) -3 – µ"
+    assert rendered("markdown", show).split("\n") == [
+        f"**Title {special}**", "",
+        "| overhead % | reason |", "| ---: | --- |", "| -3 [-4, 2] | one<br>two |", f"| 7 | {special} |", "",
+        "n = 3, 5 %",
+    ]  # fmt: skip
+
+
+def test_latex_escapes_what_has_a_meaning() -> None:
+    special = r"a\_b \& 5 \% \#1 \$x \{y\} \textasciitilde{}z \textasciicircum{}w \textbackslash{} |*`<i>](u) $-$3 -- $\mu$"
+    assert rendered("latex", show).split("\n") == [
+        f"% Title {SPECIAL}", "",
+        r"\begin{table}[htbp]", rf"\caption{{Title {special}}}", r"\begin{tabular}{rp{0.2\linewidth}}", r"\toprule",
+        r"overhead \% & reason \\", r"\midrule", r"$-$3 [$-$4, 2] & one; two \\", rf"7 & {special} \\", r"\bottomrule",
+        r"\end{tabular}", r"\end{table}", "",
+        "% n = 3, 5 %",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["scaling", "troubled", "camera"])
+def test_a_report_has_the_same_cells_in_every_format(reports, kind: str) -> None:
+    def show(console: Console) -> None:
+        terminal.show(reports(kind).content, console, [])
+
+    printed = Console(width=250, file=io.StringIO(), markup=False)
+    show(printed)
+    lines = {tuple(line.split()) for line in printed.file.getvalue().splitlines()}
+    rows = [
+        line
+        for line in rendered("markdown", show).split("\n")
+        if line.startswith("| ") and "--- |" not in line
+    ]
+    assert len(rows) > 4
+    assert all(tuple(re.sub(r"[|\\]", " ", row).split()) in lines for row in rows)
+    latex = [line for line in rendered("latex", show).split("\n") if line.endswith(r" \\")]
+    assert [line.count(" & ") for line in latex] == [row.count(" | ") for row in rows]
+    assert all(map(str.isascii, latex))
+
+
+def test_a_report_in_a_format_writes_no_files(k8sdds: Command, tmp_path: Path) -> None:
+    run = folders.single(tmp_path / "run").path
+    done = k8sdds("report", str(run), "--format", "markdown")
+    assert done.returncode == 0 and "| payload | network |" in done.stdout
+    assert not (run / "report").exists()
+    refused = k8sdds("report", str(run), "--format", "latex", "--pdf")
+    assert refused.returncode == 2 and "--serve, --pdf and --format exclude each other" in refused.stderr
