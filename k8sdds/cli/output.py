@@ -64,10 +64,8 @@ def print_result(
 
         print_text(markup.render(form, show, console()))
     elif form == "csv":
-        rows = data if rows is None else rows
-        columns = list(dict.fromkeys(column for row in rows for column in row))
-        if columns:
-            print_text(to_csv(rows, columns).rstrip("\n"))
+        if rows := data if rows is None else rows:
+            print_text(to_csv(rows).rstrip("\n"))
     elif form == "yaml":
         from k8sdds.system import yaml_text
 

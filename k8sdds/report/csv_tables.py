@@ -49,11 +49,7 @@ def write(content: Content, folder: Path) -> list[Path]:
 
 def texts(content: Content) -> dict[str, str]:
     """Return the content of all files by name; docs/reference/report.md lists them."""
-    return {f"{name}.csv": _text(rows) for name, rows in _without_constants(_tables(content)).items()}
-
-
-def _text(rows: list[Row]) -> str:
-    return export.to_csv(rows, list(dict.fromkeys(name for row in rows for name in row)))
+    return {f"{name}.csv": export.to_csv(rows) for name, rows in _without_constants(_tables(content)).items()}
 
 
 def _tables(content: Content) -> dict[str, list[Row]]:
@@ -66,8 +62,6 @@ def _tables(content: Content) -> dict[str, list[Row]]:
             # is a result of that test.
             rows = rows[rows["test"].isin([test_of(quantity, content.tests), "unknown"])]
         found[overhead_name(quantity)] = _overheads(content, rows)
-    blocks = background_cost.by_block(content.run)
-    upkeep = ("network", "block", *background_cost.COLUMNS[2:])
     found |= _run_tables(content) | {
         "contrasts": _named(row for quantity in HEADLINES for row in content.contrasts(quantity)),
         "protection_overhead": _named(content.protections),
@@ -81,7 +75,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         "limit_shares": _named(content.limits),
         "levels": plain_rows(content.levels.drop(columns="values")),
         "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in plain_rows(content.table)],
-        "upkeep": [{name: block[name] for name in upkeep} for block in blocks],
+        "upkeep": background_cost.by_block(content.run),
         "tops": kubectl_top.readings(content.run),
         "invalid": [{name: row[name] for name in INVALID_COLUMNS} for row in content.invalid],
     }

@@ -54,9 +54,9 @@ def to_json(data: Any) -> str:
     return json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False, default=str)
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """Return rows as CSV with a header. Numbers have ten digits; lists are joined, mappings become JSON."""
-    file = StringIO()
+    file, columns = StringIO(), columns or list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _csv_cell(row.get(key)) for key in columns} for row in rows)

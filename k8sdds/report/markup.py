@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 from rich.console import Console, ConsoleRenderable, RenderHook
@@ -40,14 +41,12 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
     console.width = 1000  # no table is adapted to a narrow terminal
     hook = _Collect()
     console.push_render_hook(hook)
-    try:
-        show()
-    finally:
-        console.pop_render_hook()
+    show()
+    console.pop_render_hook()
     parts, heading = [], ""
     for item in hook.printed:
-        if isinstance(item, Table):
-            parts.append(_markdown(item) if form == "markdown" else _latex(item, heading))
+        if table := _read(item):
+            parts.append(_markdown(*table) if form == "markdown" else _latex(*table, heading))
         elif isinstance(item, Text) and (text := " ".join(item.plain.split())):
             bold = item.get_style_at_offset(console, 0).bold
             heading = text if bold else heading
@@ -56,9 +55,21 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
     return reading.printable("\n\n".join(parts))
 
 
-def _markdown(table: Table) -> str:
-    heads, *rows = [[_in_markdown(cell) for cell in line] for line in _cells(table)]
-    rule = ["---:" if column.justify == "right" else "---" for column in table.columns]
+def _read(item: Any) -> tuple[list[list[str]], list[bool]] | None:
+    """Return the cells of a table, the head first, and whether each column is aligned to the right."""
+    if isinstance(item, Table):
+        rows = zip(*([column.header, *column.cells] for column in item.columns), strict=True)
+        right = [column.justify == "right" for column in item.columns]
+    elif hasattr(item, "heads"):  # a table of ours, which adapts to the width of the terminal
+        rows, right = [item.heads, *item.rows], [number in item.right for number in range(len(item.heads))]
+    else:
+        return None
+    return [[re.sub(" +", " ", str(cell)).strip() for cell in row] for row in rows], right
+
+
+def _markdown(cells: list[list[str]], right: list[bool]) -> str:
+    heads, *rows = [[_in_markdown(cell) for cell in line] for line in cells]
+    rule = ["---:" if is_right else "---" for is_right in right]
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
 
 
@@ -66,11 +77,11 @@ def _in_markdown(text: str) -> str:
     return re.sub(r"([\\`*|<~]|\](?=\())", r"\\\1", text).replace("\n", "<br>")
 
 
-def _latex(table: Table, caption: str) -> str:
-    heads, *rows = [[_in_latex(cell) for cell in line] for line in _cells(table)]
+def _latex(cells: list[list[str]], right: list[bool], caption: str) -> str:
+    heads, *rows = [[_in_latex(cell) for cell in line] for line in cells]
     layout = "".join(
-        r"p{0.2\linewidth}" if max(map(len, cells)) > MAX_WIDTH else "r" if column.justify == "right" else "l"
-        for column, *cells in zip(table.columns, heads, *rows, strict=True)
+        r"p{0.2\linewidth}" if max(map(len, column)) > MAX_WIDTH else "r" if is_right else "l"
+        for is_right, *column in zip(right, heads, *rows, strict=True)
     )
     # pandas escapes no captions, and no characters that pdfTeX does not have.
     return pd.DataFrame(rows, columns=heads).to_latex(
@@ -80,9 +91,3 @@ def _latex(table: Table, caption: str) -> str:
 
 def _in_latex(text: str) -> str:
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text.translate(_LATEX))
-
-
-def _cells(table: Table) -> list[list[str]]:
-    """Return the texts of the cells, the head first."""
-    rows = zip(*([column.header, *column.cells] for column in table.columns), strict=True)
-    return [[re.sub(" +", " ", str(cell)).strip() for cell in row] for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,7 +23,7 @@ from k8sdds.report.settings import Row
 from k8sdds.report.theme import network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
-from k8sdds.results.run_folder import EXPERIMENT
+from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.shapes import fits
@@ -169,18 +168,15 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "seed": campaign.get("seed"),
         "version": campaign.get("k8sdds_version"),
         "origin": "imported" if content.testbed.startswith("imported") else "measured",
-        "command": _command(content),
+        "command": _command(content.run),
         "trials": _attempts(content),
         "trials_left": max(0, len(content.table) - MAX_TRIALS),
         "relevant_percent": summary.RELEVANT_PERCENT,
     }
 
 
-def _command(content: Content) -> str:
-    """Return the command that repeats the campaign, or the one that imported its data."""
-    run, command = content.run, content.campaign.get("command")
-    if content.testbed.startswith("imported"):
-        return shlex.join(map(str, command)) if isinstance(command, list) else str(command or "")
+def _command(run: RunFolder) -> str:
+    """Return the command that repeats the campaign."""
     options: list[str] = []
     with suppress(InputError):  # where it was measured is not known
         options = selection.parse(run.reached).options()
