@@ -5,8 +5,6 @@ Importing this package is cheap: pandas, scipy and matplotlib are imported when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,12 +41,11 @@ def write_report(run: RunFolder, console: Console | None, pdf: bool = False) -> 
     with explained(
         "cannot write the report", "make the folder writable, or copy the run folder to a writable place"
     ):
-        drawing = copy_context()
-        drawing.run(canvas.AS_PDF.set, pdf)
+        before = canvas.AS_PDF.set(pdf)
         content = contents.read(run, parquet=True)
         write_tables = partial(csv_tables.write, content, run.report / "tables")
-        tasks = [write_tables, *figure_files.tasks(content, run.report / "figures")]
-        _, *drawn = drawing.run(parallel.run, tasks)
+        _, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
+        canvas.AS_PDF.reset(before)
         figures = [figure for part in drawn for figure in part]
         path = html.write(content, figures, run.report / "report.html")
     if console is not None:
@@ -78,12 +75,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
 
     content = contents.read(run)
     testbed = content.campaign.get("testbed")
-    first = ("quantity", UNIT, *CONDITION)
-
-    def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return rows with the columns first that identify them."""
-        return [{key: row[key] for key in first} | row for row in rows]
-
+    first = ("quantity", UNIT, *CONDITION)  # the columns that identify a row
     return export.finite({
         "schema": 1,
         "campaign": content.campaign.get("campaign"),
@@ -102,11 +94,11 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         },
         "answer": [{"lead": item.lead, "sentences": item.sentences} for item in summary.answer(content)],
         "caveats": summary.caveats(content),
-        "overheads": ordered(overhead.plain_rows(content.overheads)),
+        "overheads": [{key: row[key] for key in first} | row for row in overhead.plain_rows(content.overheads)],
         "contrasts": [row for name in HEADLINES for row in content.contrasts(name)],
-        "limits": ordered(content.limits),
+        "limits": [{key: row[key] for key in first} | row for row in content.limits],
         "capacities": content.capacities,
-        "levels": ordered(overhead.plain_rows(content.levels)),
+        "levels": [{key: row[key] for key in first} | row for row in overhead.plain_rows(content.levels)],
         "invalid": [
             {key: row[key] for key in ("trial_id", "attempt", UNIT, "test", "payload_bytes", "reason")}
             for row in content.invalid

@@ -6,6 +6,7 @@ The files are UTF-8 with one header line. Column names contain units. An empty c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,23 +87,21 @@ def _without_constants(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
     """Return tables without empty columns, and with the conditions that all rows share in the table `conditions`."""
     found, conditions = {}, []
     for name, rows in tables.items():
-        values = {column: {str(row.get(column)) for row in rows} for row in rows for column in row}
+        columns = dict.fromkeys(column for row in rows for column in row)
+        values = {column: {str(row.get(column)) for row in rows} for column in columns}
         empty = {column for column in values if values[column] <= {"None", ""}} - ALWAYS
         shared = {column for column in _OTHER_CONDITIONS if len(values.get(column, ())) == 1} - empty
         conditions.append(
-            {"table": name} | {column: rows[0][column] for column in values if column in shared}
+            {"table": name} | {column: rows[0].get(column) for column in columns if column in shared}
         )
-        kept = [column for column in values if column not in empty | shared]
+        kept = [column for column in columns if column not in empty | shared]
         found[name] = [{column: row.get(column) for column in kept} for row in rows]
     return found | {"conditions": conditions} if found else {}
 
 
 def overhead_name(quantity: str) -> str:
     """Return the name of a quantity's overhead table: `latency_p90_overhead` for latency_p90_us."""
-    for unit in ("_mbps", "_us", "_per_s", "_percent", "_bytes", "_s"):
-        if quantity.endswith(unit):
-            return quantity.removesuffix(unit) + "_overhead"
-    return quantity + "_overhead"
+    return re.sub("_(mbps|us|per_s|percent|bytes|s)$", "", quantity) + "_overhead"
 
 
 def _run_tables(content: Content) -> dict[str, list[Row]]:

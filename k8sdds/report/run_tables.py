@@ -18,9 +18,6 @@ from k8sdds.report.settings import Row, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
-TESTBEDS = ("imported",)
-"""Testbeds whose reports contain tables per run. A k8sdds campaign always plans its repetitions together."""
-
 _TITLE_COLUMNS = ("transport", "reliability", "publishers", "subscribers", "qos", "batch_bytes", "security")
 
 
@@ -37,10 +34,10 @@ class RunTable:
 
 
 def has_run_tables(content: Content) -> bool:
-    """Return whether a report contains tables per run: all valid trials are imported."""
+    """Return whether a report contains tables per run: all valid trials are imported. Campaigns plan runs together."""
     return (
         bool(content.baseline)
-        and {row["testbed"] for row in content.best} - {None} <= set(TESTBEDS)
+        and {row["testbed"] for row in content.best} - {None} <= {"imported"}
         and len(content.best) > 0
     )
 
