@@ -59,14 +59,17 @@ def test_a_report_has_the_same_cells_in_every_format(reports, kind: str) -> None
 
     printed = Console(width=250, file=io.StringIO(), markup=False)
     show(printed)
-    lines = {tuple(line.split()) for line in printed.file.getvalue().splitlines()}
+    lines = [line.split() for line in printed.file.getvalue().splitlines()]
     rows = [
         line
         for line in rendered("markdown", show).split("\n")
         if line.startswith("| ") and "--- |" not in line
     ]
     assert len(rows) > 4
-    assert all(tuple(re.sub(r"[|\\]", " ", row).split()) in lines for row in rows)
+    for row in rows:
+        words = re.sub(r"[|\\]", " ", row).split()
+        # A terminal does not repeat the point of a row, such as `2 1 KiB`.
+        assert any(words[-len(line) :] == line for line in lines if len(line) >= len(words) - 3), row
     latex = [line for line in rendered("latex", show).split("\n") if line.endswith(r" \\")]
     assert [line.count(" & ") for line in latex] == [row.count(" | ") for row in rows]
     assert all(map(str.isascii, latex))
@@ -75,7 +78,7 @@ def test_a_report_has_the_same_cells_in_every_format(reports, kind: str) -> None
 def test_a_report_in_a_format_writes_no_files(k8sdds: Command, tmp_path: Path) -> None:
     run = folders.single(tmp_path / "run").path
     done = k8sdds("report", str(run), "--format", "markdown")
-    assert done.returncode == 0 and "| payload | network |" in done.stdout
+    assert done.returncode == 0 and "| payload | network |" in done.stdout and "Report:" not in done.stdout
     assert not (run / "report").exists()
     refused = k8sdds("report", str(run), "--format", "latex", "--pdf")
     assert refused.returncode == 2 and "--serve, --pdf and --format exclude each other" in refused.stderr

@@ -330,6 +330,17 @@ def test_almost_all_keys_of_the_campaign_file_are_optional(tmp_path, campaign):
     assert html.write(data, [], tmp_path / "page.html").is_file() and summarize(run)["answer"]
 
 
+def test_the_command_to_reproduce_selects_the_testbed(tmp_path):
+    run = folders.single(tmp_path / "run")
+    campaign = json.loads((run.path / "campaign.json").read_text())
+    reached = {"testbed": "cluster", "kubeconfig": "/a b", "network": "flannel-vxlan", "meter": True}
+    campaign["testbed"]["facts"]["reached"] = reached
+    (run.path / "campaign.json").write_text(json.dumps(campaign))
+    page = html.write(content.read(run), [], tmp_path / "page.html").read_text(encoding="utf-8")
+    options = "--testbed cluster --kubeconfig &#39;/a b&#39; --pod-network flannel-vxlan --meter --seed 4711"
+    assert f"<pre>k8sdds run {run.path}/experiment.yaml {options}</pre>" in page
+
+
 def test_figures_are_written_as_pdf_with_their_fonts_if_requested(tmp_path):
     run = folders.single(tmp_path / "run")
     write_report(run, None, pdf=True)
