@@ -30,8 +30,9 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: run test test-all unit lab cluster lint docs vega deb test-data setup setup-tests bootstrap clean
 
+# stdout has only what to do next, which is done here.
 run: $(VENV)/.ready
-	@$(VENV)/bin/k8sdds setup --yes --for lab
+	@$(VENV)/bin/k8sdds setup --yes --for lab >/dev/null
 	@$(VENV)/bin/k8sdds run quickstart
 
 test: setup-tests lint
@@ -79,7 +80,7 @@ setup: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds setup --yes --for deploy
 
 setup-tests: $(VENV)/.test-ready
-	@$(VENV)/bin/k8sdds setup --yes --for tests
+	@$(VENV)/bin/k8sdds setup --yes --for tests >/dev/null
 
 bootstrap:
 	@command -v apt-get >/dev/null || exit 0; \

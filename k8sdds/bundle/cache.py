@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
@@ -26,6 +28,15 @@ KEEP = {
 """Number of most recently used entries to keep per group. A deploy uses three archives per architecture."""
 RECENT_S = 2 * 3600
 """Entries used more recently are always kept, because they may still be in use."""
+SECONDS = {
+    "programs/kubernetes": 300, "programs/metrics-server": 120, "programs/flanneld": 90, "programs/coredns": 60,
+    "programs/etcd": 30, "programs/kube-router": 120, "programs/wea": 60, "programs": 2, "official/kubernetes": 90,
+    "official": 10, "rootfs": 120, "native": 180,
+}  # fmt: skip
+"""Typical time to create an entry on two idle cores, by the beginning of its path."""
+OTHER_SECONDS = 20
+SHOWN_S = 60
+"""Steps that take at least as long are shown with their typical time."""
 NODES = "nodes"
 """Folder of the disks of local nodes, which are not cache entries."""
 
@@ -43,7 +54,12 @@ class Usage:
 
 
 class NotCached(Exception):
-    """An entry is missing, and `frozen` prevents its creation."""
+    """Entries are missing, and `frozen` prevents their creation."""
+
+    def __init__(self, steps: Mapping[str, int]) -> None:
+        super().__init__(", ".join(steps))
+        self.steps = steps
+        """The steps that create them, with their typical times in seconds."""
 
 
 _frozen = ContextVar("_frozen", default=False)
@@ -51,7 +67,7 @@ _frozen = ContextVar("_frozen", default=False)
 
 @contextlib.contextmanager
 def frozen() -> Iterator[None]:
-    """Leave the cache unchanged in this block: raise NotCached instead of creating an entry."""
+    """Leave the cache unchanged in this block: `creating` raises NotCached instead."""
     token = _frozen.set(True)
     try:
         yield
@@ -59,22 +75,86 @@ def frozen() -> Iterator[None]:
         _frozen.reset(token)
 
 
-def check_not_frozen(missing: str) -> None:
-    """Raise NotCached in a block of `frozen`.
-
-    Args:
-        missing: What would be created.
-    """
-    if _frozen.get():
-        raise NotCached(missing)
+def is_frozen() -> bool:
+    """Return whether this is a block of `frozen`."""
+    return _frozen.get()
 
 
 @contextlib.contextmanager
-def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
+def collecting(steps: dict[str, int]) -> Iterator[None]:
+    """Add the steps of a NotCached that this block raises to `steps`, and continue after it."""
+    try:
+        yield
+    except NotCached as error:
+        steps |= error.steps
+
+
+class Numbered:
+    """Report the steps of a plan with their numbers and typical times, and other lines unchanged."""
+
+    def __init__(self, report: Callable[[str], None], steps: Mapping[str, int]) -> None:
+        self._report = report
+        self._steps = steps
+        self._numbers = {step: f"[{number}/{len(steps)}] " for number, step in enumerate(steps, 1)}
+
+    def __call__(self, line: str) -> None:
+        """Report a line."""
+        self._report(self._numbers.get(line, "") + _with_time(line, self._steps.get(line, 0)))
+
+
+def planned(report: Callable[[str], None], fill: Callable[[Callable[[str], None]], object]) -> Numbered:
+    """Report what a function adds to the cache, and return the report with which to run it.
+
+    Args:
+        report: Receives the plan, and later the steps.
+        fill: Adds entries to the cache and reports its steps. Called here in a block of `frozen`.
+    """
+    if isinstance(report, Numbered):
+        return report
+    report = functools.cache(report)  # `fill` reports the reasons of its plan twice
+    steps: dict[str, int] = {}
+    with frozen(), collecting(steps):
+        fill(report)
+    for line in describe(steps):
+        report(line)
+    return Numbered(report, steps)
+
+
+def describe(steps: Mapping[str, int]) -> list[str]:
+    """Return the lines of a plan: how many steps it has, how long they take, and what they do."""
+    if not steps:
+        return []
+    if len(steps) == 1:
+        return [f"not in the cache yet: {_with_time(*next(iter(steps.items())))}"]
+    lines = [f"not in the cache yet: {len(steps)} steps, {_about(sum(steps.values()))} on two idle cores"]
+    for verb in dict.fromkeys(step.partition(" ")[0] for step in steps):
+        names = [
+            _with_time(step.removesuffix(f" for {HOST_ARCH}"), seconds).partition(" ")[2]
+            for step, seconds in steps.items()
+            if step.startswith(f"{verb} ")
+        ]
+        lines.append(f"  {verb} {', '.join(names)}")
+    return lines
+
+
+def _with_time(step: str, seconds: int) -> str:
+    return f"{step} ({_about(seconds)})" if seconds >= SHOWN_S else step
+
+
+def _about(seconds: int) -> str:
+    return f"about {max(1, round(seconds / 60))} min"
+
+
+@contextlib.contextmanager
+def creating(
+    path: Path, step: str = "", report: Callable[[str], None] = lambda _: None, lock: str = ".lock"
+) -> Iterator[bool]:
     """Hold an exclusive lock and yield whether an entry is missing. On exit, mark the entry as used.
 
     Args:
         path: The entry, which the caller must create if it is missing.
+        step: What creates it, such as `building etcd`.
+        report: Receives the step if the entry is missing.
         lock: Name of the lock file, in the folder of the entry.
 
     Raises:
@@ -83,11 +163,17 @@ def creating(path: Path, lock: str = ".lock") -> Iterator[bool]:
     if _frozen.get() and path.exists():
         yield False
         return
-    check_not_frozen(f"{path.parent.name}/{path.name}")
+    name = f"{path.parent.name}/{path.name}"
+    if _frozen.get():
+        seconds = (time for start, time in SECONDS.items() if name.startswith(start))
+        raise NotCached({step or name: next(seconds, OTHER_SECONDS)})
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / lock).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        yield not path.exists()
+        missing = not path.exists()
+        if missing and step:
+            report(step)
+        yield missing
         mark_used(path)
 
 

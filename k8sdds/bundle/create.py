@@ -18,6 +18,8 @@ from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
+_WRITING = "writing the bundle"
+
 
 def cached_bundle(
     arches: Sequence[str] = (HOST_ARCH,),
@@ -35,19 +37,26 @@ def cached_bundle(
             out.
 
     Raises:
-        NotCached: In a block of `cache.frozen`, a part of the bundle is not in the cache.
+        NotCached: In a block of `cache.frozen`, with the steps for all parts that are not in the cache.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
     check_architectures(arches)
+    if not cache.is_frozen():
+        report = cache.planned(report, lambda report: cached_bundle(arches, report, only_k8sdds, required))
     selected = parts.without_clones(parts.selected_images(only_k8sdds), required)
-    built = parts.build(arches, report, selected, only_k8sdds)
+    steps: dict[str, int] = {}
+    with cache.collecting(steps):
+        built = parts.build(arches, report, selected, only_k8sdds)
+    with cache.collecting(steps):
+        hashes = [native.hashes(arch, report) for arch in arches]
+    if steps:
+        raise cache.NotCached({**steps, _WRITING: cache.OTHER_SECONDS})
     images = [asdict(image) for image in selected]
-    hashes = [native.hashes(arch, report) for arch in arches]
     sources = [images, [parts.path_of(part).name for part in built.values()], hashes]
     key = hashlib.sha256(oci.canonical(sources)).hexdigest()
     name = "-".join([*(["own"] if only_k8sdds else []), *arches, key[:16]])
     folder = cache_folder() / "bundles" / name
-    with cache.creating(folder) as missing:
+    with cache.creating(folder, _WRITING, report) as missing:
         if missing:
             _write(folder, arches, built, selected, report, only_k8sdds)
             items.share_files(folder, arches, built)
@@ -96,7 +105,16 @@ def create(
     """
     check(output, arches, suites)
     _check_writable(output)
-    # Packages first, because a failure to fetch them shows within seconds, while the build takes minutes.
+
+    def clone(program: contents.Program) -> None:
+        if program.source_name not in sources:
+            repositories.clone(program, report)
+
+    def build(program: contents.Program) -> None:
+        for arch in arches:
+            golang.build(program, arch, report, sources=sources)
+
+    # What fails within seconds comes first, because the build takes minutes: packages and clones.
     with tempfile.TemporaryDirectory() as fetched:
         debs = {}
         for suite, arch in ((suite, arch) for suite in suites for arch in arches):
@@ -104,8 +122,11 @@ def create(
                 debs[suite, arch] = packages.cached(suite, arch, report)
             else:
                 debs[suite, arch] = Path(fetched, suite, arch)
-                packages.fetch(debs[suite, arch], suite, arch, report, apt_sources)
-        selected = parts.with_available_clones(arches, report, required, sources)
+                packages.fetch(debs[suite, arch], suite, arch, apt_sources)
+        every = parts.selected_images(only_k8sdds=False)
+        cloned = parts.with_available_clones(every, clone, report, required, sources)
+        report = cache.planned(report, lambda report: parts.build(arches, report, cloned, sources=sources))
+        selected = parts.with_available_clones(cloned, build, report, required, sources)
         built = parts.build(arches, report, selected, sources=sources)
         _write(output, arches, built, selected, report, debs=debs, sources=sources, verify=verify)
     cache.prune()

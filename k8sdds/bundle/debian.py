@@ -26,21 +26,25 @@ SYSROOT_FOLDERS = ("lib", "usr/bin", "usr/include", "usr/lib")
 """Folders of a sysroot that compilers read or that programs are copied from."""
 
 
-def archive(release: Release, arch: str, packages: Sequence[str], report: Report) -> Path:
-    """Return a tar file with packages and their dependencies, from the cache. Raises PrerequisiteError."""
+def archive(release: Release, arch: str, packages: Sequence[str], report: Report, of: str = "images") -> Path:
+    """Return a tar file with packages `of` something and their dependencies, from the cache.
+
+    Raises PrerequisiteError.
+    """
     return _cached(
-        "bases", ".tar", release.codename, arch, packages, report, lambda packed, path: packed.rename(path)
+        "bases", ".tar", of, release.codename, arch, packages, report, lambda new, to: new.rename(to)
     )
 
 
 def sysroot(release: Release, arch: str, packages: Sequence[str], report: Report) -> Path:
     """Return a folder that a cross compiler builds against, from the cache. Raises PrerequisiteError."""
-    return _cached("sysroots", "", release.codename, arch, packages, report, _unpack)
+    return _cached("sysroots", "", "compilers", release.codename, arch, packages, report, _unpack)
 
 
 def _cached(
     kind: str,
     suffix: str,
+    of: str,
     suite: str,
     arch: str,
     packages: Sequence[str],
@@ -49,9 +53,8 @@ def _cached(
 ) -> Path:
     key = hashlib.sha256(oci.canonical([suite, packages])).hexdigest()[:12]
     path = cache_folder() / kind / f"{suite}-{arch}-{key}{suffix}"
-    with cache.creating(path) as missing:
+    with cache.creating(path, f"fetching Debian packages of {of} for {arch}", report) as missing:
         if missing:
-            report(f"fetching Debian packages for {arch}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
                 _fetch(Path(folder, "base.tar"), suite, arch, packages)
                 finish(Path(folder, "base.tar"), path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import http.client
 import json
@@ -120,8 +121,12 @@ class Downloader:
             )
         return None
 
-    def fetch(self, wanted: Sequence[tuple[Release, str]]) -> list[Official | Unavailable]:
+    def fetch(
+        self, wanted: Sequence[tuple[Release, str]], missing: dict[str, int]
+    ) -> list[Official | Unavailable]:
         """Download releases, each for an architecture.
+
+        In a block of `cache.frozen`, only asks which servers answer, and adds the downloads to `missing`.
 
         Returns:
             For each, the release, or why it is not available.
@@ -134,10 +139,17 @@ class Downloader:
         with ThreadPoolExecutor(PARALLEL) as pool:
             try:
                 self._unreachable = {host: why for host, why in pool.map(_probe, hosts) if why}
+                if cache.is_frozen():
+                    return [self._planned(release, arch, missing) for release, arch in wanted]
                 return list(pool.map(lambda pair: self._fetch(*pair), wanted))
             finally:
                 # After an error or Ctrl-C, the other downloads end at once.
                 self._stopped.set()
+
+    def _planned(self, release: Release, arch: str, missing: dict[str, int]) -> Official | Unavailable:
+        with cache.collecting(missing):
+            return self._fetch(release, arch)
+        return Official(self._folder(release, arch), (), ())
 
     def _fetch(self, release: Release, arch: str) -> Official | Unavailable:
         for host in _hosts(release):
@@ -145,9 +157,12 @@ class Downloader:
                 return Unavailable(self._unreachable[host])
         folder = self._folder(release, arch)
         try:
-            with cache.creating(folder, f"{release.name}-{arch}.lock") as missing:
+            step, lock = (
+                f"downloading {release.name} {release.version} for {arch}",
+                f"{release.name}-{arch}.lock",
+            )
+            with cache.creating(folder, step, self._report, lock) as missing:
                 if missing:
-                    self._report(f"downloading {release.name} {release.version} for {arch}")
                     self._create(folder, release, arch)
         except Unavailable as error:
             return error
@@ -273,6 +288,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow no redirect: urllib then raises HTTPError."""
 
 
+@functools.cache
 def _probe(host: str) -> tuple[str, str]:
     """Return a host, and why it does not answer within CONNECT_TIMEOUT_S; empty if it answers."""
     request = urllib.request.Request(f"https://{host}/", method="HEAD")

@@ -72,9 +72,8 @@ def fetch_emulator(arch: str, on: str, report: Report) -> Path:
     """Return the program in the cache that emulates an architecture on another; fetch it if it is missing."""
     release = debian_release.running("images with an emulator")
     path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{release.codename}"
-    with cache.creating(path) as missing:
+    with cache.creating(path, f"fetching {PROGRAMS[arch]}", report) as missing:
         if missing:
-            report(f"fetching {PROGRAMS[arch]}")
             with replacing(path) as unfinished:
                 program = f"/usr/bin/{PROGRAMS[arch]}{release.emulator_suffix}"
                 packages.extract_file(release.emulators, program, on, unfinished)

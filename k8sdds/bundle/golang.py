@@ -54,18 +54,20 @@ def build(
     with contextlib.suppress(FileNotFoundError):
         cache.mark_used(built)
         return built
-    with cache.creating(built, f"{program.name}-{arch}.lock") as missing:
+    step, lock = f"building {program.name} {program.version} for {arch}", f"{program.name}-{arch}.lock"
+    with cache.creating(built, step, lock=lock) as missing:
         if missing:
-            if not program.copied:
-                report(f"building {program.name} {program.version} for {arch}")
-            if program.repository is None:
-                _run_build(program, arch, _folder(program, modules), built, _toolchain(report))
+            # The step is reported when Go and the sources are there: a program that cannot be cloned is not built.
+            root = None if program.copied else _toolchain(report)
+            if root and program.repository is None:
+                report(step)
+                _run_build(program, arch, _folder(program, modules), built, root)
                 return built
             with repositories.checked_out(program, sources, report) as folder:
-                if program.copied:
+                report(step)
+                if root is None:
                     _copy_file(program, folder / program.package, built)
                     return built
-                root = _toolchain(report)
                 _replace_modules(repositories.replacements(program, folder, sources), folder, root)
                 _run_build(program, arch, folder, built, root, _c_compiler(program, arch, report))
     return built
@@ -115,9 +117,8 @@ def _toolchain(report: Report) -> Path:
         return root
     if given:
         raise PrerequisiteError(f"{given} contains no Go", "set K8SDDS_GOROOT to a folder with bin/go")
-    with cache.creating(root.parent) as missing:
+    with cache.creating(root.parent, f"installing Go {versions.GO} into the cache", report) as missing:
         if missing:
-            report(f"installing Go {versions.GO} into the cache")
             _install(root)
     return root
 

@@ -102,11 +102,14 @@ def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
     """Return the programs for another architecture, built against Debian's libraries, from the cache."""
     check(arch)
     release = debian_release.running("programs for other architectures")
-    sysroot = debian.sysroot(release, arch, LIBRARIES, report)
+    step = f"building perftest for {arch}"
+    try:
+        sysroot = debian.sysroot(release, arch, LIBRARIES, report)
+    except cache.NotCached as error:
+        raise cache.NotCached({**error.steps, step: cache.SECONDS["native"]}) from error
     built = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot)}"
-    with cache.creating(built) as missing:
+    with cache.creating(built, step, report) as missing:
         if missing:
-            report(f"building perftest for {arch}")
             with tempfile.TemporaryDirectory(prefix=".new-", dir=built.parent) as folder:
                 _build(arch, sysroot, Path(folder))
                 _check_middlewares(Path(folder, "install/libexec/k8sdds"))

@@ -41,14 +41,13 @@ def check_suite(suite: str) -> None:
         )
 
 
-def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | None = None) -> list[Path]:
+def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> list[Path]:
     """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
     Args:
         folder: The folder.
         suite: Code name of the distribution.
         arch: The architecture.
-        report: Called with each step that takes long.
         sources: File with apt sources in the format of /etc/apt/sources.list. None uses this machine's sources,
             with its code name replaced by `suite`.
 
@@ -66,7 +65,6 @@ def fetch(folder: Path, suite: str, arch: str, report: Report, sources: Path | N
         )
     if not shutil.which("apt-get"):
         raise PrerequisiteError("apt-get is not installed", "run this command on a Debian-based machine")
-    report(f"fetching packages of {suite} for {arch}")
     with tempfile.TemporaryDirectory() as temporary:
         apt = _Apt(Path(temporary), arch)
         apt.write_sources(suite, sources)
@@ -118,13 +116,14 @@ def cached(suite: str, arch: str, report: Report) -> Path:
 
     Raises InputError or PrerequisiteError, as `fetch` does.
     """
+    check_suite(suite)
     key = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
     today = datetime.now(UTC).strftime("%Y%m%d")
     folder = cache_folder() / "packages" / f"{suite}-{arch}-{today}{key}"
-    with cache.creating(folder) as missing:
+    with cache.creating(folder, f"fetching packages of {suite} for {arch}", report) as missing:
         if missing:
             with creating_folder(folder) as unfinished:
-                fetch(unfinished, suite, arch, report)
+                fetch(unfinished, suite, arch)
     if missing:
         cache.prune()
     return folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from k8sdds import versions
@@ -31,14 +31,25 @@ def without_clones(images: Sequence[contents.Image], required: Collection[str] =
 
 
 def with_available_clones(
-    arches: Sequence[str], report: Report, required: Collection[str], sources: Mapping[str, Path]
+    images: Sequence[contents.Image],
+    provide: Callable[[contents.Program], object],
+    report: Report,
+    required: Collection[str],
+    sources: Mapping[str, Path],
 ) -> list[contents.Image]:
-    """Build the programs whose repositories are cloned, and return the images for which this succeeds.
+    """Provide the programs whose repositories are cloned, and return the images for which this succeeds.
+
+    Args:
+        images: The images to select from.
+        provide: Clones or builds a program; raises PrerequisiteError if this is not possible.
+        report: Receives which images are left out.
+        required: Images that must not be left out.
+        sources: Sources that the user provides. The images that need them must not be left out.
 
     Raises:
         InputError: A source that the user provides is not valid.
-        PrerequisiteError: A program cannot be built that an image in `required` or in `sources` needs, or k8sdds can
-            provide no image of this name.
+        PrerequisiteError: `provide` fails for an image that must not be left out, or k8sdds can provide no image of a
+            name in `required`.
     """
     unknown = sorted(set(required) - {image.name for image in contents.IMAGES})
     if unknown:
@@ -48,15 +59,15 @@ def with_available_clones(
         )
     selected = []
     failed: dict[str, PrerequisiteError] = {}
-    for image in selected_images(only_k8sdds=False):
+    for image in images:
         programs = cloned_programs(image)
         names = {program.source_name for program in programs}
         try:
             # Two images may share sources, which are not cloned twice if this fails.
             for name in names & set(failed):
                 raise failed[name]
-            for program, arch in ((program, arch) for program in programs for arch in arches):
-                golang.build(program, arch, report, sources=sources)
+            for program in programs:
+                provide(program)
         except PrerequisiteError as error:
             if image.name in required or names & set(sources):
                 raise
@@ -80,24 +91,36 @@ def build(
     only_k8sdds: bool = False,
     sources: Mapping[str, Path] = repositories.NO_SOURCES,
 ) -> Parts:
-    """Download or build the programs, and build the base layers."""
+    """Download or build the programs, and build the base layers.
+
+    Raises:
+        NotCached: In a block of `cache.frozen`, with the steps for all parts that are not in the cache.
+        PrerequisiteError: A part cannot be built or fetched.
+    """
     installs = [install for image in images for install in image.programs]
     installs += [] if only_k8sdds else contents.INSTALLS
     needed = {install.program for install in installs}
     programs = [program for program in contents.PROGRAMS.values() if program.name in needed]
     release = debian_release.running("images")
     base = (*contents.BASE_PACKAGES, *release.dds_libraries)
-    downloaded = {} if only_k8sdds else _downloaded(arches, report)
+    missing: dict[str, int] = {}
+    downloaded = {} if only_k8sdds else _downloaded(arches, report, missing)
     parts: Parts = {}
     for arch in arches:
-        parts["base", arch] = debian.archive(release, arch, base, report)
+        with cache.collecting(missing):
+            parts["base", arch] = debian.archive(release, arch, base, report, "the base layer")
         for image in images:
             if image.packages:
-                own = debian.archive(release, arch, (*base, *image.packages), report)
-                parts[packages_of(image), arch] = own
+                of = image.name.rpartition("/")[2]
+                with cache.collecting(missing):
+                    own = debian.archive(release, arch, (*base, *image.packages), report, of)
+                    parts[packages_of(image), arch] = own
         for program in programs:
             part = downloaded.get((program.name, arch))
-            parts[program.name, arch] = part or golang.build(program, arch, report, sources=sources)
+            with cache.collecting(missing):
+                parts[program.name, arch] = part or golang.build(program, arch, report, sources=sources)
+    if missing:
+        raise cache.NotCached(missing)
     return parts
 
 
@@ -106,13 +129,15 @@ def packages_of(image: contents.Image) -> str:
     return f"packages of {image.name}"
 
 
-def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], Official]:
+def _downloaded(
+    arches: Sequence[str], report: Report, missing: dict[str, int]
+) -> dict[tuple[str, str], Official]:
     """Return the official builds that replace programs, by the program's name and the architecture.
 
-    What is in the cache is used without contacting a server: official builds, else built programs.
+    What is in the cache is used without contacting a server: official builds, else built programs. In a block of
+    `cache.frozen`, nothing is downloaded: the steps are added to `missing`, and the builds returned do not exist.
 
     Raises:
-        NotCached: In a block of `cache.frozen`, a download is necessary.
         WrongChecksum: A download differs from what was pinned or published.
         PrerequisiteError: Official builds are required, but not available.
     """
@@ -126,10 +151,8 @@ def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], 
         (release, arch) for release, arch in releases
         if found[release.name, arch] is None and (source == official.OFFICIAL or not _is_built(release, arch))
     ]  # fmt: skip
-    for release, arch in wanted:
-        cache.check_not_frozen(f"{release.name} {release.version} for {arch}")
     unavailable: dict[str, list[str]] = {}
-    for (release, arch), result in zip(wanted, downloader.fetch(wanted), strict=True):
+    for (release, arch), result in zip(wanted, downloader.fetch(wanted, missing), strict=True):
         if isinstance(result, Official):
             found[release.name, arch] = result
         else:

@@ -98,14 +98,9 @@ def checked_out(program: Program, sources: Mapping[str, Path], report: Report) -
         own = sources.get(program.source_name)
         if own:
             _copy(own, folder, repository.module)
-        elif official.selected_source() == official.MODULES:
-            raise PrerequisiteError(
-                f"{official.VARIABLE}={official.MODULES} prevents cloning {repository.url}",
-                _provide(program.source_name),
-            )
         else:
             # A link may lead to a file that the repository does not have.
-            shutil.copytree(_cached_clone(program.source_name, repository, report), folder, symlinks=True)
+            shutil.copytree(clone(program, report), folder, symlinks=True)
         for number, (module, path) in enumerate(_modules(program, sources)):
             _copy(path, Path(temporary, str(number)), module)
         yield folder / program.folder
@@ -203,12 +198,20 @@ def _provide(name: str) -> str:
     return f"provide the sources yourself: k8sdds bundle create {OPTION} {name}=FOLDER"
 
 
-def _cached_clone(name: str, repository: Repository, report: Report) -> Path:
-    """Return a folder in the cache with the files of a repository's tag, which several programs may share."""
+def clone(program: Program, report: Report) -> Path:
+    """Return a folder in the cache with the files of a program's repository, which several programs may share.
+
+    Raises:
+        PrerequisiteError: The repository cannot be cloned, or its tag refers to another commit.
+    """
+    name, repository = program.source_name, _repository(program)
+    if official.selected_source() == official.MODULES:
+        raise PrerequisiteError(
+            f"{official.VARIABLE}={official.MODULES} prevents cloning {repository.url}", _provide(name)
+        )
     cloned = cache_folder() / "sources" / f"{name}-{repository.commit[:16]}"
-    with cache.creating(cloned) as missing:
+    with cache.creating(cloned, f"cloning {repository.url} {repository.tag}", report) as missing:
         if missing:
-            report(f"cloning {repository.url} {repository.tag}")
             with creating_folder(cloned) as unfinished:
                 _clone(name, repository, unfinished)
                 shutil.rmtree(unfinished / ".git")

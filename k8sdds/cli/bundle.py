@@ -13,7 +13,8 @@ from k8sdds import versions
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import DryRun, complete_experiments, complete_profiles, split_list
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
-from k8sdds.cli.terminal import console, print_note, print_text
+from k8sdds.cli.steps import Steps
+from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,11 +120,12 @@ def create(
             f" with packages of {', '.join(suites) or 'no distribution'}{_naming(required)} to {output}"
         )
         return
-    created = bundle.create(
-        output, arches, print_note, suites, apt_sources,
-        [image for network in required for image in network.images], sources,
-        lambda unfinished: bundled_networks.check(unfinished, required),
-    )  # fmt: skip
+    with Steps() as steps:
+        created = bundle.create(
+            output, arches, steps, suites, apt_sources,
+            [image for network in required for image in network.images], sources,
+            lambda unfinished: bundled_networks.check(unfinished, required),
+        )  # fmt: skip
     console().print(f"wrote {created.folder}: {len(created.items)} items")
     _show_networks(created, required)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +20,7 @@ from k8sdds.cli.options import (
     Yes,
     load_profile,
 )
+from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
@@ -61,13 +62,14 @@ def deploy(
     if as_json and not dry_run:
         raise InputError("--json requires --dry-run", f"run: k8sdds deploy {profile} --dry-run --json")
     if dry_run and not flow.machines_exist(loaded):
-        _show_local_nodes_plan(loaded, as_json)
+        _show_incomplete(loaded, flow.missing_software(loaded, print_note), (), as_json, create=True)
         return
     options = flow.Options(limit or (), allow_reboot, dry_run, accept_new_host_keys, concurrency, force)
-    deployed = flow.deploy(loaded, options, _Terminal(yes))
+    with _Terminal(yes) as terminal:
+        deployed = flow.deploy(loaded, options, terminal)
     if dry_run:
         if deployed.missing:
-            _show_software_plan(deployed.missing, deployed.notes, as_json)
+            _show_incomplete(loaded, deployed.missing, deployed.notes, as_json)
         else:
             _show(deployed.actions, deployed.notes, as_json)
         return
@@ -76,35 +78,34 @@ def deploy(
             _notes(deployed.notes)
         console().print("no changes")
         return
-    selection.write(selection.SelectedTestbed(selection.CLUSTER, loaded.name))
     console().print(
         f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name},"
         f" Kubernetes {loaded.kubernetes.version} ({deployed.software}).",
         soft_wrap=True,
     )
+    is_current = selection.read().name == loaded.name
     print_step(
-        f"It is now the current testbed (k8sdds testbed). Try: k8sdds run quickstart\n"
-        f"Or: kubectl --kubeconfig {record.folder(loaded.name) / 'kubeconfig'} get nodes"
+        f"Measure on it: k8sdds run quickstart{'' if is_current else f' --testbed {loaded.name}'}\n"
+        + ("" if is_current else f"Make it the current testbed: k8sdds testbed {loaded.name}\n")
+        + f"Look at it: kubectl --kubeconfig {record.folder(loaded.name) / 'kubeconfig'} get nodes"
     )
 
 
-class _Terminal:
+class _Terminal(Steps):
     """Report a deploy on the terminal, and ask for confirmation unless --yes is given."""
 
+    note = Steps.__call__
+
     def __init__(self, yes: bool) -> None:
+        super().__init__()
         self._yes = yes
 
-    def step(self, title: str) -> None:
-        if console(stderr=True).is_terminal:
-            print_note(f"{title} …")
-
-    def note(self, text: str) -> None:
-        print_note(text)
-
     def confirm(self, question: str) -> None:
+        self.pause()
         confirm(question, self._yes)
 
     def confirm_plan(self, actions: Sequence[Action], notes: Sequence[str]) -> None:
+        self.pause()
         if not self._yes:
             _show(actions, notes, as_json=False)
             confirm("Apply these changes?", yes=False)
@@ -112,6 +113,7 @@ class _Terminal:
     def progress(self, actions: Sequence[Action]) -> Progress:
         from k8sdds.cli.deploy_progress import Progress
 
+        self.pause()
         return Progress(actions)
 
 
@@ -120,33 +122,24 @@ def _notes(lines: Sequence[str]) -> None:
         print_note(line)
 
 
-def _show_local_nodes_plan(profile: Profile, as_json: bool) -> None:
-    """Show the plan of a local cluster whose nodes do not exist yet."""
+def _show_incomplete(
+    profile: Profile, missing: Mapping[str, int], notes: Sequence[str], as_json: bool, create: bool = False
+) -> None:
+    """Show the plan of a deploy before the changes of machines are known: their software or they are missing."""
+    from k8sdds.bundle import cache
+
     names = [node.name for node in profile.nodes]
     if as_json:
-        print_text(json.dumps({"machines": names, "actions": None}, indent=1))
+        plan = {"missing": list(missing), "actions": None, "notes": list(notes)}
+        print_text(json.dumps({"machines": names, **plan} if create else plan, indent=1))
         return
-    console().print(
+    nodes = (
         f"would create the local nodes {', '.join(names)} and a cluster of Kubernetes"
-        f" {profile.kubernetes.version} with {profile.network.name} on them;"
-        " the changes on each node are planned once the nodes exist",
-        soft_wrap=True,
+        f" {profile.kubernetes.version} with {profile.network.name} on them"
     )
-
-
-def _show_software_plan(missing: str, notes: Sequence[str], as_json: bool) -> None:
-    """Show the plan of a deploy whose software is not in the cache."""
-    if as_json:
-        print_text(json.dumps({"missing": missing, "actions": None, "notes": list(notes)}, indent=1))
-        return
-    for note in notes:
-        console().print(note, soft_wrap=True)
-    console().print(
-        f"would first add missing software to the cache, starting with {missing}: downloads take minutes, builds"
-        " without internet access 20 minutes; would then plan the changes on each machine, and ask before applying"
-        " them",
-        soft_wrap=True,
-    )
+    then = "the changes of the machines are planned once they and the software exist"
+    for line in (*notes, *cache.describe(missing), *([nodes] if create else []), then):
+        console().print(line, soft_wrap=True)
 
 
 def _show(actions: Sequence[Action], notes: Sequence[str], as_json: bool) -> None:

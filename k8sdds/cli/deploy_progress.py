@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from k8sdds.cli.terminal import console, print_step, quiet
+from k8sdds.cli.terminal import live, print_step
 from k8sdds.deploy.actions import Action
 
 
@@ -21,21 +21,14 @@ class Progress:
         self._done = dict.fromkeys(self._total, 0)
         self._running: dict[str, tuple[Action, float]] = {}
         self._lock = threading.Lock()
-        self._live: Any = None
+        self._live = live(self._table)
 
     def __enter__(self) -> Progress:
-        if console().is_terminal and not quiet():
-            from rich.live import Live
-
-            self._live = Live(
-                console=console(), refresh_per_second=4, transient=True, get_renderable=self._table
-            )
-            self._live.start()
+        self._live.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+    def __exit__(self, *failure: Any) -> None:
+        self._live.__exit__(*failure)
 
     def started(self, action: Action) -> None:
         """Record that an action started on its node."""

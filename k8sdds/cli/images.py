@@ -11,6 +11,7 @@ import typer
 
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Limit, ProfileName, load_profile, split_list
+from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
@@ -40,7 +41,8 @@ def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
     from k8sdds.bundle.contents import HOST_ARCH
 
     images.references(names)
-    return bundle.cached_bundle(split_list(arch) or [HOST_ARCH], print_note, only_k8sdds=True)
+    with Steps() as steps:
+        return bundle.cached_bundle(split_list(arch) or [HOST_ARCH], steps, only_k8sdds=True)
 
 
 def _show_planned(what: str, names: Sequence[str], arch: str, where: str) -> None:

@@ -12,7 +12,8 @@ from k8sdds import versions
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
-from k8sdds.cli.terminal import console, print_note, print_step, print_text
+from k8sdds.cli.steps import Steps
+from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def up(
             what = todo[states[spec.name]] if spec.name in states else "would create and boot"
             print_text(f"{what} {spec.name} of {cluster}")
         return
-    running = nodes.up(cluster, specs, print_note)
+    with Steps() as steps:
+        running = nodes.up(cluster, specs, steps)
     for node in running:
         console().print(f"{node.name}: {node.address}")
     print_step(f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}")

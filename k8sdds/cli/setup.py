@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.options import DryRun, Yes
-from k8sdds.cli.terminal import confirm, console, print_note
+from k8sdds.cli.steps import Steps
+from k8sdds.cli.terminal import confirm, console, print_note, print_step
 from k8sdds.system.errors import InputError
 
 
@@ -48,9 +49,11 @@ def setup(
             )
     missing = plan([PURPOSES[name] for name in names])
     for line in missing.describe():
-        console().print(line, soft_wrap=True)
-    if not missing.describe():
-        console().print(f"This machine is set up for: {', '.join(names)}")
-    elif not dry_run:
+        console(stderr=not dry_run).print(line, soft_wrap=True)
+    if missing.describe():
+        if dry_run:
+            return
         confirm("Continue?", yes)
-        apply(missing, print_note)
+        with Steps() as steps:
+            apply(missing, print_note, steps.detail)
+    print_step(f"Ready. Next: {PURPOSES[names[-1]].next}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,16 @@ def print_error(error: BaseException) -> None:
     while cause is not None and _verbosity == Verbosity.VERBOSE:
         print(f"  caused by {type(cause).__name__}: {reading.printable(str(cause))}", file=sys.stderr)
         cause = cause.__cause__
+
+
+def live(draw: Callable[[], Any], stderr: bool = False) -> AbstractContextManager[Any]:
+    """Draw what a function returns below the output of a `with` block. Without a terminal, draw nothing."""
+    shown_on = console(stderr)
+    if quiet() or not shown_on.is_terminal:
+        return nullcontext()
+    from rich.live import Live
+
+    return Live(console=shown_on, refresh_per_second=4, transient=True, get_renderable=draw)
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -36,6 +36,7 @@ from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.deploy.software import Software
 from k8sdds.model.profile import Profile
+from k8sdds.nodes.rootfs import rootfs
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.system.ssh import Connections
 
@@ -58,11 +59,8 @@ class Options:
 class Interface(Protocol):
     """Report to the user, and ask for confirmation."""
 
-    def step(self, title: str) -> None:
-        """Report the start of a step."""
-
     def note(self, text: str) -> None:
-        """Report a note."""
+        """Report a note, or the start of a step."""
 
     def confirm(self, question: str) -> None:
         """Ask the user to confirm; raises if the answer is no, or cannot be given."""
@@ -84,8 +82,9 @@ class DeployResult:
     node_count: int = 0
     software: str = ""
     """Where the cluster's software comes from, for messages."""
-    missing: str = ""
-    """Dry run only: software that is not in the cache. The changes of the machines cannot be planned without it."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Dry run only: steps that create software that is not in the cache, with their typical times. The changes of the
+    machines cannot be planned without it."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +131,11 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
         create_nodes = not machines_exist(profile)
         if create_nodes:
             running_campaigns.refuse_on_local_nodes(profile, options.force, note)
+            note = cache.planned(note, functools.partial(_provide_local, profile))
             interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
             running_campaigns.refuse_on_local_nodes(profile, options.force, note)
-            interface.step("creating local nodes")
-        bundle = None if options.dry_run else create_machines(profile, interface.note)
-        interface.step(f"connecting to {len(profile.nodes)} machines, and gathering facts")
+        bundle = None if options.dry_run else create_machines(profile, note)
+        note(f"connecting to {len(profile.nodes)} machines, and gathering facts")
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
             part, machines = restrict(profile, survey(profile, connections), options.limit)
@@ -147,16 +146,14 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                     _refuse_campaigns(profile, connections, options, note)
                     interface.confirm(question.format(", ".join(names)))
                     _refuse_campaigns(profile, connections, options, note)
-                    enable_memory_cgroup(names, machines, connections, interface.note)
+                    enable_memory_cgroup(names, machines, connections, note)
                     part, machines = restrict(profile, survey(profile, connections), options.limit)
-            interface.step("checking prerequisites")
             machines.raise_problems(profile)
-            interface.step("planning")
             try:
                 with cache.frozen() if options.dry_run else contextlib.nullcontext():
-                    state = desired_state(part, machines.facts, bundle, interface.note)
+                    state = desired_state(part, machines.facts, bundle, note)
             except cache.NotCached as error:
-                return DeployResult((), machines.notes, len(part.nodes), missing=str(error))
+                return DeployResult((), machines.notes, len(part.nodes), missing=error.steps)
             state = replace(state, left_out=[node for node in profile.nodes if node not in part.nodes])
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
@@ -165,8 +162,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                     interface.confirm_plan(actions, machines.notes)
                     _refuse_campaigns(profile, connections, options, note)
                 for line in machines.notes:
-                    interface.note(line)
-                interface.step("applying the plan")
+                    note(line)
                 with interface.progress(actions) as observer:
                     apply_plan(profile, state, actions, connections, observer)
             elif not options.dry_run:
@@ -194,6 +190,24 @@ def create_machines(profile: Profile, note: Callable[[str], None]) -> Software |
         software.check_network(shared, _network(profile), {HOST_ARCH: ()})
         local_nodes.create(profile, shared.bundle, note)
     return shared
+
+
+def missing_software(profile: Profile, note: Callable[[str], None]) -> dict[str, int]:
+    """Return the steps that create what local nodes need and the cache does not have, with their typical times."""
+    missing: dict[str, int] = {}
+    with cache.frozen(), cache.collecting(missing):
+        _provide_local(profile, note)
+    return missing
+
+
+def _provide_local(profile: Profile, note: Callable[[str], None]) -> None:
+    missing: dict[str, int] = {}
+    with cache.collecting(missing):
+        software.for_profile(profile, (HOST_ARCH,), note)
+    with cache.collecting(missing):
+        rootfs(note)
+    if missing:
+        raise cache.NotCached(missing)
 
 
 def survey(profile: Profile, connections: Connections) -> MachineSurvey:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from k8sdds.bundle import cache
 from k8sdds.nodes import access, cgroups, forwarding, machine, records, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
@@ -45,7 +46,7 @@ def up(
     if len({spec.name for spec in specs}) != len(specs):
         raise InputError("two nodes have the same name", "give each node another name")
     with records.locked(cluster):
-        base = rootfs(report)
+        base = rootfs(cache.planned(report, rootfs))
         record = records.read(cluster)
         if record and not record.alive:
             _mark_stopped(record)

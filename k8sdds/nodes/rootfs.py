@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from k8sdds.bundle import cache
 from k8sdds.system import debian_release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import creating_folder
@@ -56,22 +55,15 @@ def rootfs(report: Callable[[str], None]) -> Path:
     suite = debian_release.running("local nodes").codename
     recipe = json.dumps([suite, PACKAGES, MASKED, FILES]).encode()
     folder = cache_folder() / "rootfs" / f"{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"
-    if folder.is_dir():
-        with contextlib.suppress(OSError):
-            os.utime(folder)  # the time of its last use, by which the cache is pruned
-        return folder
-    if not shutil.which("mmdebstrap"):
-        raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy")
-    folder.parent.mkdir(exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            report(f"creating a Debian root file system in {folder} (once, about two minutes)")
+    with cache.creating(folder, "creating the root file system of local nodes", report) as missing:
+        if missing:
             _create(folder, suite)
     return folder
 
 
 def _create(folder: Path, suite: str) -> None:
+    if not shutil.which("mmdebstrap"):
+        raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy")
     log = folder.with_name(f"{folder.name}.log")
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
     try:

@@ -38,17 +38,21 @@ def can_build() -> bool:
     return all(shutil.which(tool) for tool in COMPILER)
 
 
-def build(report: Callable[[str], None]) -> None:
+def build(report: Callable[[str], None], progress: Callable[[str], None]) -> None:
     """Build and install the programs, and report each middleware that could not be built.
+
+    Args:
+        report: Receives steps and notes.
+        progress: Receives the lines of the build.
 
     Raises:
         PrerequisiteError: The build fails.
     """
     report(f"building {_WHAT} (takes a few minutes)")
     if CHECKOUT is None:
-        log = _build_in_cache()
+        log = _build_in_cache(progress)
     else:
-        log = _build(CHECKOUT / "build" / "native", CHECKOUT / "build", (*_TESTED, "install"))
+        log = _build(CHECKOUT / "build" / "native", CHECKOUT / "build", (*_TESTED, "install"), progress)
     for program in PROGRAMS:
         native_program(program)
     for name in missing_middlewares():
@@ -61,7 +65,7 @@ def missing_middlewares() -> list[str]:
     return [name for name in BACKENDS if name not in backends()]
 
 
-def _build_in_cache() -> Path:
+def _build_in_cache(progress: Callable[[str], None]) -> Path:
     """Build the programs in the cache and return the build log."""
     cache_folder()  # creates it for this user only
     target = built_folder()
@@ -70,17 +74,23 @@ def _build_in_cache() -> Path:
     with cache.creating(target):
         if not is_current():
             with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
-                _build(Path(folder, "native"), Path(folder, "install"), ("install",), log)
+                _build(Path(folder, "native"), Path(folder, "install"), ("install",), progress, log)
                 cache.remove(target)
                 Path(folder, "install", "libexec", "k8sdds").rename(target)
     cache.prune()
     return log
 
 
-def _build(folder: Path, prefix: Path, targets: Sequence[str], log: Path | None = None) -> Path:
+def _build(
+    folder: Path,
+    prefix: Path,
+    targets: Sequence[str],
+    progress: Callable[[str], None],
+    log: Path | None = None,
+) -> Path:
     log = log or folder / "build.log"
     settings = {"CMAKE_INSTALL_PREFIX": prefix}
-    cmake.build(_WHAT, shared("perftest-images"), folder, log, settings, targets, _SETUP)
+    cmake.build(_WHAT, shared("perftest-images"), folder, log, settings, targets, _SETUP, progress)
     return log
 
 

@@ -65,19 +65,25 @@ class Purpose:
 
     name: str
     packages: tuple[str, ...]
+    next: str
+    """The command to continue with."""
 
 
 PURPOSES = {
     purpose.name: purpose
     for purpose in (
-        Purpose("lab", LAB),
-        Purpose("lab-cilium", LAB_CILIUM),
-        Purpose("deploy", DEPLOY),
+        Purpose("lab", LAB, "k8sdds run quickstart"),
+        Purpose("lab-cilium", LAB_CILIUM, "k8sdds run quickstart --network host,cilium-vxlan"),
+        Purpose("deploy", DEPLOY, "k8sdds deploy one-machine"),
         *(
-            Purpose(f"deploy-{arch}", DEPLOY if arch == HOST_ARCH else (*DEPLOY, cross_compiler(arch)))
+            Purpose(
+                f"deploy-{arch}",
+                DEPLOY if arch == HOST_ARCH else (*DEPLOY, cross_compiler(arch)),
+                f"k8sdds bundle create bundle --arch {arch}",
+            )
             for arch in BUNDLE_ARCHITECTURES
         ),
-        Purpose("tests", TESTS),
+        Purpose("tests", TESTS, "pytest tests/unit"),
     )
 }
 

@@ -55,10 +55,17 @@ def plan(purposes: Sequence[Purpose]) -> Plan:
     return Plan(tuple(packages.missing(list(names))), tuple(modules), not native.is_current())
 
 
-def apply(plan: Plan, report: Callable[[str], None]) -> None:
+def apply(
+    plan: Plan, report: Callable[[str], None], progress: Callable[[str], None] = lambda _: None
+) -> None:
     """Apply a plan, as far as this user can.
 
     Without root, the native programs are built if a compiler is installed.
+
+    Args:
+        plan: The plan.
+        report: Receives steps and notes.
+        progress: Receives the lines of the build of the native programs.
 
     Raises:
         PrerequisiteError: A step failed, or packages are still missing.
@@ -69,7 +76,7 @@ def apply(plan: Plan, report: Callable[[str], None]) -> None:
         report(f"kernel modules are not loaded, because you are not root: {', '.join(plan.modules)}")
     still_missing = packages.missing(plan.packages)
     if plan.build and (not still_missing or native.can_build()):
-        _build(report, bool(still_missing))
+        _build(report, progress, bool(still_missing))
     if still_missing:
         names = " ".join(packages.available_name(name) or name for name in still_missing)
         raise PrerequisiteError(
@@ -79,10 +86,10 @@ def apply(plan: Plan, report: Callable[[str], None]) -> None:
         )
 
 
-def _build(report: Callable[[str], None], may_fail: bool) -> None:
+def _build(report: Callable[[str], None], progress: Callable[[str], None], may_fail: bool) -> None:
     """Build the native programs. A failure that missing packages explain is only reported."""
     try:
-        native.build(report)
+        native.build(report, progress)
     except PrerequisiteError as error:
         if not may_fail:
             raise

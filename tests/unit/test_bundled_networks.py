@@ -136,4 +136,4 @@ def test_a_program_that_an_image_lacks_is_missing(tmp_path: Path, program: str, 
 
 def test_an_image_that_no_bundle_can_contain_is_an_error_before_the_build() -> None:
     with pytest.raises(PrerequisiteError, match=r"bundles cannot contain registry\.example/x:1"):
-        with_available_clones([HOST_ARCH], print, ["registry.example/x:1"], repositories.NO_SOURCES)
+        with_available_clones([], print, print, ["registry.example/x:1"], repositories.NO_SOURCES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,28 @@ def test_the_command_lists_and_empties_the_cache(folder: Path, k8sdds: Command) 
         and str(folder) in done.stdout
     )
     assert names(folder / "bundles") == set()
+
+
+def test_a_plan_comes_first_and_numbers_its_steps(tmp_path: Path) -> None:
+    def fill(report: Callable[[str], None]) -> None:
+        report("why")
+        missing: dict[str, int] = {}
+        for name in ("programs/kubernetes-1", "bases/two"):
+            step = f"building {name}"
+            with cache.collecting(missing), cache.creating(tmp_path / name, step, report) as is_missing:
+                assert is_missing
+                (tmp_path / name).touch()
+        if missing:
+            raise cache.NotCached(missing)
+
+    lines: list[str] = []
+    report = cache.planned(lines.append, fill)
+    assert lines == [
+        "why",
+        "not in the cache yet: 2 steps, about 5 min on two idle cores",
+        "  building programs/kubernetes-1 (about 5 min), bases/two",
+    ]
+    assert list(tmp_path.iterdir()) == [] and cache.planned(report, fill) is report
+    fill(report)
+    assert lines[3:] == ["[1/2] building programs/kubernetes-1 (about 5 min)", "[2/2] building bases/two"]
+    assert cache.planned(lines.append, lambda report: None) and len(lines) == 5

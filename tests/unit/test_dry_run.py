@@ -6,11 +6,14 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from k8sdds.bundle import cache, cached_bundle, native, official, packages
+from k8sdds import versions
+from k8sdds.bundle import cache, cached_bundle, download, native, official, packages
 from k8sdds.campaign import experiments
 from k8sdds.campaign import run as steps
 from k8sdds.campaign.expansion import expand
@@ -59,7 +62,6 @@ def snapshot(folder: Path) -> dict[str, str]:
     [
         (("security", "init", "credentials", "--subscribers", "2"), "would create credentials: "),
         (("testbed", "lab"), "would select the testbed: lab"),
-        (("deploy", "one-machine"), "would create the local nodes"),
         (("destroy", "one-machine"), "Nothing to destroy"),
         (("nodes", "up", "alpha", "--cluster", "mine"), "would create and boot alpha of mine"),
         (("nodes", "down", "--cluster", "mine"), ""),
@@ -107,20 +109,53 @@ def test_a_dry_run_refuses_a_run_folder_that_exists(tmp_path: Path, monkeypatch:
     assert f"--resume {tmp_path}" in refused.value.remedy
 
 
-@pytest.mark.parametrize("source", ["official", "modules"])
-def test_a_frozen_cache_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this machine be one that can build everything, with an empty cache, which must stay empty."""
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv(official.VARIABLE, source)
     release = next(iter(debian_release.RELEASES.values()))
     monkeypatch.setattr(debian_release, "running", lambda what: release)
     monkeypatch.setattr(native, "check", lambda arch: None)
-    steps: list[str] = []
-    with cache.frozen(), pytest.raises(cache.NotCached):
-        cached_bundle(report=steps.append)
-    with cache.frozen(), pytest.raises(cache.NotCached):
-        packages.cached("bookworm", "amd64", steps.append)
-    assert not steps
+    monkeypatch.setattr(native, "hashes", lambda arch, report: [])
+    yield
     assert not list((tmp_path / "cache").rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("source", "unreachable", "verb"),
+    [("official", "", "downloading"), ("modules", "", "building"), ("auto", "no route", "building")],
+)
+def test_a_frozen_cache_is_not_filled(
+    empty_cache: None, monkeypatch: pytest.MonkeyPatch, source: str, unreachable: str, verb: str
+) -> None:
+    monkeypatch.setenv(official.VARIABLE, source)
+    monkeypatch.setattr(download, "_probe", lambda host: (host, unreachable))
+    notes: list[str] = []
+    with cache.frozen(), pytest.raises(cache.NotCached) as missing:
+        cached_bundle(("amd64",), notes.append)
+    steps = list(missing.value.steps)
+    fetched = [f"fetching Debian packages of {of} for amd64" for of in ("the base layer", "perftest:0.1.0")]
+    assert [step for step in steps if step.startswith("fetching")] == fetched
+    etcd = [f"{verb} etcd {versions.ETCD} for amd64"]
+    assert [step for step in steps if " etcd " in step] == etcd and steps[-1] == "writing the bundle"
+    assert not [step for step in steps if "kube-router" in step or "weave" in step]
+    assert len(notes) == bool(unreachable) and all("no route; building from Go" in note for note in notes)
+    with cache.frozen(), pytest.raises(cache.NotCached):
+        packages.cached("bookworm", "amd64", notes.append)
+
+
+def test_a_dry_run_of_deploy_names_the_steps_of_the_first_cluster(
+    empty_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(official.VARIABLE, official.MODULES)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(flow, "machines_exist", lambda profile: False)
+    command.deploy("one-machine", dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"not in the cache yet: \d+ steps, about \d+ min on two idle cores", lines[0])
+    assert lines[2].startswith(f"  building kubernetes {versions.KUBERNETES} (about 5 min), etcd ")
+    assert "  creating the root file system of local nodes (about 2 min)" in lines
+    assert lines[-2].startswith("would create the local nodes ")
 
 
 def test_a_frozen_cache_serves_its_entries_unchanged(tmp_path: Path) -> None:
@@ -138,7 +173,7 @@ def test_a_dry_run_of_deploy_names_software_that_is_not_in_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def state(*args: object) -> None:
-        with cache.creating(tmp_path / "official" / "kubernetes"):
+        with cache.creating(tmp_path / "official" / "kubernetes", "downloading kubernetes"):
             raise AssertionError("the entry would be created")
 
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
@@ -149,14 +184,12 @@ def test_a_dry_run_of_deploy_names_software_that_is_not_in_the_cache(
     monkeypatch.setattr(flow, "survey", lambda *args: flow.MachineSurvey({}, notes=["a note"]))
     monkeypatch.setattr(flow, "desired_state", state)
     command.deploy("one-machine", dry_run=True)
-    note, plan = capsys.readouterr().out.splitlines()
-    assert note == "a note"
-    assert plan.startswith(
-        "would first add missing software to the cache, starting with official/kubernetes: "
-    )
+    note, plan, then = capsys.readouterr().out.splitlines()
+    assert note == "a note" and "once they and the software exist" in then
+    assert plan == "not in the cache yet: downloading kubernetes (about 2 min)"
     command.deploy("one-machine", dry_run=True, as_json=True)
     shown = json.loads(capsys.readouterr().out)
-    assert shown == {"missing": "official/kubernetes", "actions": None, "notes": ["a note"]}
+    assert shown == {"missing": ["downloading kubernetes"], "actions": None, "notes": ["a note"]}
     assert not (tmp_path / "official").exists()
 
 

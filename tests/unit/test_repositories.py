@@ -262,17 +262,17 @@ def test_only_required_images_are_built_from_clones() -> None:
 
 
 @pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def built() -> Callable[..., list[str]]:
     """Return a function that builds images of a bundle while no repository can be cloned."""
 
-    def fail(*args: object, **options: object) -> Path:
+    def fail(program: Program) -> None:
         raise PrerequisiteError("cannot clone it", "provide it")
 
-    monkeypatch.setattr(golang, "build", fail)
     notes: list[str] = []
 
     def images(required: tuple[str, ...] = (), **sources: Path) -> list[str]:
-        selected = with_available_clones(["amd64"], notes.append, required, sources)
+        images = selected_images(only_k8sdds=False)
+        selected = with_available_clones(images, fail, notes.append, required, sources)
         return [image.name for image in selected] + notes
 
     return images

@@ -241,7 +241,7 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pyte
 
 def test_unavailable_packages_are_reported(tmp_path: Path) -> None:
     with pytest.raises(PrerequisiteError, match="update failed"):
-        packages.fetch(tmp_path / "new", "no-such-suite", HOST_ARCH, lambda _: None)
+        packages.fetch(tmp_path / "new", "no-such-suite", HOST_ARCH)
     with pytest.raises(InputError, match="not the name of a suite"):
-        packages.fetch(tmp_path / "new", "../x", HOST_ARCH, lambda _: None)
+        packages.fetch(tmp_path / "new", "../x", HOST_ARCH)
     assert not (tmp_path / "new").exists()
