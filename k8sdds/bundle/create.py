@@ -72,7 +72,7 @@ def cached_images() -> set[str]:
     """Return the images of this machine's architecture that `cached_bundle` creates without cloning a repository."""
     return {
         image.name for image in contents.IMAGES
-        if all(golang.is_cached(program, HOST_ARCH) for program in parts.cloned_programs(image))
+        if all(golang.cached(program, HOST_ARCH) for program in parts.cloned_programs(image))
     }  # fmt: skip
 
 

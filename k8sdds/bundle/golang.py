@@ -33,7 +33,6 @@ def build(
     program: Program,
     arch: str,
     report: Report,
-    modules: Path | None = None,
     sources: Mapping[str, Path] = repositories.NO_SOURCES,
 ) -> Path:
     """Return a built program for an architecture, from the cache if its sources have not changed.
@@ -42,18 +41,16 @@ def build(
         program: The program.
         arch: The architecture.
         report: Called with each step that takes long.
-        modules: Folder that contains the folder of the program's module. None means deploy/bundle.
         sources: For a program with a repository: sources that the user provides, as `repositories.parse` returns.
 
     Raises:
         InputError: A source that the user provides is not valid.
         PrerequisiteError: The program cannot be built.
     """
-    built = _built(program, arch, modules, sources)
     # A cached program is used at once, even while another command builds another version of it.
-    with contextlib.suppress(FileNotFoundError):
-        cache.mark_used(built)
-        return built
+    if found := cached(program, arch, sources):
+        return found
+    built = _built(program, arch, sources)
     step, lock = f"building {program.name} {program.version} for {arch}", f"{program.name}-{arch}.lock"
     with cache.creating(built, step, lock=lock) as missing:
         if missing:
@@ -61,7 +58,7 @@ def build(
             root = None if program.copied else _toolchain(report)
             if root and program.repository is None:
                 report(step)
-                _run_build(program, arch, _folder(program, modules), built, root)
+                _run_build(program, arch, _folder(program), built, root)
                 return built
             with repositories.checked_out(program, sources, report) as folder:
                 report(step)
@@ -73,35 +70,25 @@ def build(
     return built
 
 
-def is_cached(program: Program, arch: str, sources: Mapping[str, Path] = repositories.NO_SOURCES) -> bool:
-    """Return whether a program is in the cache."""
-    return _built(program, arch, sources=sources).is_file()
-
-
-def cached(program: Program, arch: str) -> Path | None:
+def cached(program: Program, arch: str, sources: Mapping[str, Path] = repositories.NO_SOURCES) -> Path | None:
     """Return a program that was built for an architecture, or None if it is not in the cache."""
-    built = _built(program, arch)
+    built = _built(program, arch, sources)
     with contextlib.suppress(FileNotFoundError):
         cache.mark_used(built)
         return built
     return None
 
 
-def _folder(program: Program, modules: Path | None) -> Path:
-    return (modules or shared("deploy") / "bundle") / program.folder
+def _folder(program: Program) -> Path:
+    return shared("deploy") / "bundle" / program.folder
 
 
-def _built(
-    program: Program,
-    arch: str,
-    modules: Path | None = None,
-    sources: Mapping[str, Path] = repositories.NO_SOURCES,
-) -> Path:
+def _built(program: Program, arch: str, sources: Mapping[str, Path] = repositories.NO_SOURCES) -> Path:
     """Return the path of a program in the cache, whether it is built or not."""
     properties = {key: value for key, value in asdict(program).items() if value is not None}
     key = hashlib.sha256(json.dumps([versions.GO, arch, properties]).encode())
     if program.repository is None:
-        folder = _folder(program, modules)
+        folder = _folder(program)
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             key.update(f"\n{path.relative_to(folder)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
     else:
@@ -216,16 +203,8 @@ def _go(
     """Run the go command in a folder, with the caches of k8sdds and none of the user's settings of Go."""
     caches = cache_folder() / "go"
     passed_on = (
-        "HOME",
-        "PATH",
-        "TMPDIR",
-        "GOPROXY",
-        "GOSUMDB",
-        "GONOSUMDB",
-        "SSL_CERT_FILE",
-        "HTTPS_PROXY",
-        "https_proxy",
-    )
+        "HOME", "PATH", "TMPDIR", "GOPROXY", "GOSUMDB", "GONOSUMDB", "SSL_CERT_FILE", "HTTPS_PROXY", "https_proxy",
+    )  # fmt: skip
     environment = {name: os.environ[name] for name in passed_on if name in os.environ} | {
         "GOROOT": str(root), "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "GOENV": "off",
         "GOMODCACHE": str(caches / "mod"), "GOCACHE": str(caches / "build"), **target,

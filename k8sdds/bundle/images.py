@@ -48,16 +48,8 @@ def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
     Raises:
         InputError: There is no image with one of the names.
     """
-    available = [item for item in bundle.images(arch) if item.name.startswith(versions.LOCAL_REGISTRY)]
-    by_name = {short_name(item): item for item in available}
-    selected = []
-    for name in names:
-        tagged = name.removeprefix(versions.LOCAL_REGISTRY)
-        item = by_name.get(tagged) or by_name.get(tagged.partition(":")[0])
-        if item is None or (":" in tagged and item.name != versions.LOCAL_REGISTRY + tagged):
-            raise InputError(f"there is no image {name!r} for {arch}", f"use one of: {', '.join(by_name)}")
-        selected.append(item)
-    return selected or available
+    by_name = {item.name: item for item in bundle.images(arch)}
+    return [by_name[reference] for reference in references(names)]
 
 
 def short_name(item: Item) -> str:
@@ -102,13 +94,8 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
         with tempfile.TemporaryDirectory(prefix="k8sdds-push-") as folder:
             tag = name.rpartition(":")[2]
             _layout(bundle, same, Path(folder), tag)
-            argv = [
-                "skopeo",
-                "copy",
-                "--all",
-                "--preserve-digests",
-                *(["--dest-tls-verify=false"] if plain_http else []),
-            ]
+            argv = ["skopeo", "copy", "--all", "--preserve-digests"]
+            argv += ["--dest-tls-verify=false"] if plain_http else []
             try:
                 done = subprocess.run(
                     [*argv, f"oci:{folder}:{tag}", f"docker://{reference}"],

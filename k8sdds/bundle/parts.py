@@ -171,7 +171,7 @@ def _downloaded(
 
 
 def _is_built(release: official.Release, arch: str) -> bool:
-    return all(golang.is_cached(contents.PROGRAMS[name], arch) for name in release.programs)
+    return all(golang.cached(contents.PROGRAMS[name], arch) for name in release.programs)
 
 
 def cached_program(name: str) -> Path | None:

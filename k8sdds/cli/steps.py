@@ -61,7 +61,7 @@ class Steps:
     def _repeat(self, ended: threading.Event) -> None:
         while not ended.wait(PAUSE_S):
             if self._elapsed_s() >= PAUSE_S:
-                print_note(f"{self._step}: {self._status()}")
+                print_note(f"{'' if self._detail else f'{self._step}: '}{self._status()}")
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._since_s

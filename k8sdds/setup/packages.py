@@ -31,18 +31,8 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 LAB = tuple(
     dict.fromkeys(
-        [
-            *BUILD,
-            *TOOLS.values(),
-            *tool_packages().values(),
-            "ethtool",
-            STRESSOR,
-            "kmod",
-            "openssl",
-            "procps",
-            FASTDDS.package,
-            PERF.package,
-        ]
+        [*BUILD, *TOOLS.values(), *tool_packages().values()]
+        + ["ethtool", STRESSOR, "kmod", "openssl", "procps", FASTDDS.package, PERF.package]
         + [package for feature in features() if feature != CLANG for package in feature.package.split()]
     )
 )
