@@ -107,7 +107,8 @@ def create(
     _check_writable(output)
 
     def clone(program: contents.Program) -> None:
-        if program.source_name not in sources:
+        is_built = all(golang.cached(program, arch, sources) for arch in arches)
+        if program.source_name not in sources and not is_built:
             repositories.clone(program, report)
 
     def build(program: contents.Program) -> None:
