@@ -137,7 +137,7 @@ def _show_incomplete(
         f"would create the local nodes {', '.join(names)} and a cluster of Kubernetes"
         f" {profile.kubernetes.version} with {profile.network.name} on them"
     )
-    then = "the changes of the machines are planned once they and the software exist"
+    then = f"the changes of the machines are planned once they {'and the software ' if missing else ''}exist"
     for line in (*notes, *cache.describe(missing), *([nodes] if create else []), then):
         console().print(line, soft_wrap=True)
 

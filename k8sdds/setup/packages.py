@@ -63,7 +63,7 @@ PURPOSES = {
     purpose.name: purpose
     for purpose in (
         Purpose("lab", LAB, "k8sdds run quickstart"),
-        Purpose("lab-cilium", LAB_CILIUM, "k8sdds run cni-overhead --network host,cilium-vxlan"),
+        Purpose("lab-cilium", LAB_CILIUM, "k8sdds run tcp-networks --network cilium-vxlan"),
         Purpose("deploy", DEPLOY, "k8sdds deploy one-machine"),
         *(
             Purpose(

@@ -1,0 +1,65 @@
+"""Long commands show what they do, and deploy changes nothing that was not requested."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from k8sdds.cli import deploy as command
+from k8sdds.cli import steps
+from k8sdds.deploy import deploy as flow
+from k8sdds.deploy.actions import Action
+from k8sdds.system import cmake
+from k8sdds.testbeds import selection
+
+
+def test_a_step_that_takes_long_is_repeated_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(steps, "PAUSE_S", 0.1)
+    with steps.Steps() as report:
+        report("[1/2] building etcd")
+        time.sleep(0.25)
+        report.detail("[3/80] Building CXX object a.o")
+        time.sleep(0.2)
+        report.pause()
+        time.sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["[1/2] building etcd", "[1/2] building etcd: 0 s"]
+    assert lines[-1] == "0 s  [3/80] Building CXX object a.o" and len(lines) <= 5
+
+
+def test_a_build_reports_the_last_line_of_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "cmake"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" != --build ] || { echo "[1/2] a.o"; sleep 1.5; echo "[2/2] b.o"; }\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    lines: list[str] = []
+    log = tmp_path / "build.log"
+    cmake.build("it", tmp_path, tmp_path / "build", log, {}, ["all"], "k8sdds setup", lines.append)
+    assert lines == ["[1/2] a.o"] and log.read_text().endswith("[2/2] b.o\n")
+
+
+@pytest.mark.parametrize("current", ["", "one-machine"])
+def test_deploy_does_not_change_the_current_testbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], current: str
+) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    if current:
+        selection.write(selection.SelectedTestbed(selection.CLUSTER, current))
+    before = selection.read()
+    done = flow.DeployResult(
+        [Action("control", "runtime", "load modules", ":")], node_count=3, software="bundle"
+    )
+    monkeypatch.setattr(flow, "deploy", lambda *_: done)
+    command.deploy("one-machine", yes=True)
+    assert selection.read() == before
+    lines = capsys.readouterr().out.splitlines()
+    option = "" if current else " --testbed one-machine"
+    assert f"Measure on it: k8sdds run quickstart{option}" in lines
+    assert ("Make it the current testbed: k8sdds testbed one-machine" in lines) == (not current)
