@@ -74,8 +74,8 @@ def deploy(
             _show(deployed.actions, deployed.notes, as_json)
         return
     if not deployed.actions:
-        if limit:
-            _notes(deployed.notes)
+        if limit and deployed.notes:
+            print_note("\n".join(deployed.notes))
         console().print("no changes")
         return
     console().print(
@@ -115,11 +115,6 @@ class _Terminal(Steps):
 
         self.pause()
         return Progress(actions)
-
-
-def _notes(lines: Sequence[str]) -> None:
-    for line in lines:
-        print_note(line)
 
 
 def _show_incomplete(

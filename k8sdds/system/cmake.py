@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from k8sdds.system.errors import PrerequisiteError
-
-TIMEOUT_S = 3600
-"""The build of perftest takes about two minutes on two shared cores, and several times as long on a Raspberry Pi."""
 
 
 def build(
@@ -35,7 +31,7 @@ def build(
         settings: CMake variables, such as CMAKE_INSTALL_PREFIX.
         targets: `install`, or `install/strip` to remove debug information, and others of the project.
         setup: The command that installs CMake and the libraries.
-        progress: Receives the last line of the output every second, such as `[12/80] Building …`.
+        progress: Receives each line of the output, such as `[12/80] Building …`.
 
     Raises:
         PrerequisiteError: CMake is not installed, or the build fails.
@@ -43,14 +39,12 @@ def build(
     configure = ["cmake", "-S", sources, "-B", folder, "-G", "Ninja"]
     configure += [f"-D{key}={value}" for key, value in {"CMAKE_BUILD_TYPE": "Release", **settings}.items()]
     folder.mkdir(parents=True, exist_ok=True)
-    with log.open("w+") as output:
+    with log.open("w+", buffering=1) as output:
         for argv in (configure, ["cmake", "--build", folder, "--target", *targets]):
             try:
-                code = _run(argv, output, lambda: progress(_last_line(log)))
+                code = _run(argv, output, progress)
             except FileNotFoundError:
                 raise PrerequisiteError("cmake is not installed", f"run: {setup}") from None
-            except subprocess.TimeoutExpired:
-                raise PrerequisiteError(f"building {what} timed out after {TIMEOUT_S} s") from None
             if code:
                 lines = [line.strip() for line in log.read_text().splitlines() if "rror" in line][:3]
                 raise PrerequisiteError(
@@ -58,24 +52,17 @@ def build(
                 )
 
 
-def _run(argv: Sequence[str | Path], output: IO[str], every_second: Callable[[], None]) -> int:
-    """Run a command and return its exit code. Raises TimeoutExpired."""
-    ends_s = time.monotonic() + TIMEOUT_S
+def _run(argv: Sequence[str | Path], output: IO[str], progress: Callable[[str], None]) -> int:
+    """Run a command, write its output, and return its exit code."""
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-        env={**os.environ, "LC_ALL": "C"},
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", env={**os.environ, "LC_ALL": "C"},
     ) as process:  # fmt: skip
         try:
-            while True:
-                try:
-                    return process.wait(timeout=1)
-                except subprocess.TimeoutExpired:
-                    if time.monotonic() > ends_s:
-                        raise
-                    every_second()
-        finally:
+            for line in process.stdout or ():
+                output.write(line)
+                progress(line.strip())
+            return process.wait()
+        except BaseException:
             process.kill()
-
-
-def _last_line(log: Path) -> str:
-    return (log.read_text(errors="replace").splitlines() or [""])[-1]
+            raise
