@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
@@ -92,7 +92,7 @@ def collecting(steps: dict[str, int]) -> Iterator[None]:
 class Numbered:
     """Report the steps of a plan with their numbers and typical times, and other lines unchanged."""
 
-    def __init__(self, report: Callable[[str], None], steps: Mapping[str, int]) -> None:
+    def __init__(self, report: Report, steps: Mapping[str, int]) -> None:
         self._report = report
         self._steps = steps
         self._numbers = {step: f"[{number}/{len(steps)}] " for number, step in enumerate(steps, 1)}
@@ -102,7 +102,7 @@ class Numbered:
         self._report(self._numbers.get(line, "") + _with_time(line, self._steps.get(line, 0)))
 
 
-def planned(report: Callable[[str], None], fill: Callable[[Callable[[str], None]], object]) -> Numbered:
+def planned(report: Report, fill: Callable[[Report], object]) -> Numbered:
     """Report what a function adds to the cache, and return the report with which to run it.
 
     Args:
@@ -147,7 +147,7 @@ def _about(seconds: int) -> str:
 
 @contextlib.contextmanager
 def creating(
-    path: Path, step: str = "", report: Callable[[str], None] = lambda _: None, lock: str = ".lock"
+    path: Path, step: str = "", report: Report = lambda _: None, lock: str = ".lock"
 ) -> Iterator[bool]:
     """Hold an exclusive lock and yield whether an entry is missing. On exit, mark the entry as used.
 
