@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -163,6 +164,14 @@ def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Com
         raise InputError(
             f"A and B are the same: {a.name}", "name two run folders, or two networks: FOLDER@LABEL"
         )
+    for one, other in ((a, b), (b, a)):
+        labels = sorted({row[UNIT] for row in (*one.rows, *one.capacities)})
+        if other.label and not one.label and len(labels) > 1:
+            choices = [f"{one.name}@{label}" for label in labels]
+            raise InputError(
+                f"{one.name} has {len(labels)} networks, but {other.name} is one network",
+                f"name one: {', '.join(shlex.quote(name) for name in choices if name != other.name)}",
+            )
     same_folder = a.folder == b.folder and not relative
     match_networks = not (a.label or b.label)
     cells_a, cells_b, differing = _cells(a, b, match_networks)

@@ -54,6 +54,7 @@ def compare(
     from k8sdds.analysis import comparison, fail_condition
     from k8sdds.report import comparison as comparison_report
     from k8sdds.report import winner
+    from k8sdds.report.text import paragraph
     from k8sdds.results.metrics import METRICS
     from k8sdds.system.yaml_text import nearest
 
@@ -76,7 +77,7 @@ def compare(
         for (a, b), pair in zip(itertools.combinations(sides, 2), pairs, strict=True):
             comparison_report.show(a, b, pair, overheads, console())
         for sentence in [] if overheads else winner.of_comparison(sides, pairs):
-            console().print(sentence, style="bold green")
+            paragraph(console(), sentence, style="bold green")
 
     print_result(form, data, show, rows=data["rows"])
     if output is not None:

@@ -76,14 +76,10 @@ def print_result(
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows, which have the same columns, as a table."""
-    from rich.table import Table
+    from k8sdds.report.text import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in rows[0] if rows else ():
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*map(_cell, row.values()))
-    console().print(table)
+    heads = [column.replace("_", " ") for column in rows[0]] if rows else []
+    Table(heads, [[*map(_cell, row.values())] for row in rows]).print(console())
 
 
 def _cell(value: Any) -> str:

@@ -56,10 +56,10 @@ def show(
 
 
 def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from k8sdds.campaign import preflight
+    from k8sdds.report.text import Table
 
     out = console()
     experiment = expansion.experiment
@@ -71,7 +71,6 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         f" (warm-up {experiment.warmup_s:g} s): about {format_duration(preflight.estimate_s(expansion))};"
         f" baseline {experiment.baseline}\n",
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
     columns = {
         "cell": lambda cell: cell.cell_id,
         "network": lambda cell: cell.network_label,
@@ -84,11 +83,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         "layout": lambda cell: cell.layout,
         "nodes": lambda cell: str(cell.node_count),
     }
-    for column in columns:
-        table.add_column(column)
-    for cell in expansion.cells:
-        table.add_row(*(value(cell) for value in columns.values()))
-    out.print(table)
+    Table([*columns], [[value(cell) for value in columns.values()] for cell in expansion.cells]).print(out)
     if commands:
         for row in cells:
             out.print(Text(f"\n{row['cell_id']}", style="bold"))

@@ -11,6 +11,7 @@ from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import export, formats
+from k8sdds.report.text import Table, paragraph
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -81,26 +82,19 @@ def data(claims: Claims, judged: list[ClaimResult]) -> dict[str, Any]:
 
 def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
     """Print the table of the claims and a summary."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print(Text(claims.title or claims.name, style="bold"))
-    if claims.source:
-        console.print(Text(claims.source, style="dim"))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, show_lines=True)
-    for name in ("claim", "published", "imported", "measured", "verdict"):
-        table.add_column(name, overflow="fold")
-    for claim in judged:
-        table.add_row(
-            f"{claim.claim.id}\n{claim.claim.paper}", _published(claim), _results(claim, True),
-            _results(claim, False),
-            Text.assemble((claim.verdict, _STYLES[claim.verdict]), f"\n{claim.reason}"),
-        )  # fmt: skip
-    console.print(table)
-    console.print(summary(judged))
-    console.print(chance(claims, judged))
-    console.print(
+    paragraph(console, claims.title or claims.name, style="bold")
+    paragraph(console, claims.source, style="dim")
+    rows = [
+        (f"{claim.claim.id}\n{claim.claim.paper}", _published(claim), _results(claim, True),
+         _results(claim, False), f"{claim.verdict}\n{claim.reason}")
+        for claim in judged
+    ]  # fmt: skip
+    heads = ("claim", "published", "imported", "measured", "verdict")
+    Table(heads, rows, [_STYLES[claim.verdict] for claim in judged], rules=True).print(console)
+    paragraph(console, summary(judged))
+    paragraph(console, chance(claims, judged))
+    paragraph(
+        console,
         f"Values are listed by payload, with 95 % intervals. Tests are at the {100 * claims.level:g} % level;"
         " see `k8sdds docs claims`.",
         style="dim",

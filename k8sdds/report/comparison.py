@@ -14,6 +14,7 @@ from k8sdds.analysis.conditions import describe
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.report import export, formats, winner
+from k8sdds.report.text import Table, paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 
@@ -47,28 +48,15 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
 
 def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Console) -> None:
     """Print the table of the comparison, its summary and its notes."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print(Text(f"B {b.name} compared with A {a.name}", style="bold"))
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for head in _heads(relative):
-        table.add_column(head, overflow="fold")
-    for row in comparison.rows:
-        style = "green" if row["better"] else "red" if row["worse"] else ""
-        table.add_row(*_cells(row, comparison, relative), style=style)
-    if comparison.rows or not comparison.capacities:
-        console.print(table)
+    rows = comparison.rows
+    paragraph(console, f"B {b.name} compared with A {a.name}", style="bold")
+    if rows:
+        styles = ["green" if row["better"] else "red" if row["worse"] else "" for row in rows]
+        Table(_heads(relative), [_cells(row, comparison, relative) for row in rows], styles).print(console)
     if comparison.capacities:
-        capacities = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-        for head in CAPACITY_HEADS:
-            capacities.add_column(head, overflow="fold")
-        for row in comparison.capacities:
-            capacities.add_row(*_capacity_cells(row))
-        console.print(capacities)
+        Table(CAPACITY_HEADS, [_capacity_cells(row) for row in comparison.capacities]).print(console)
     for sentence in [*lead(comparison), *_notes(comparison)]:
-        console.print(sentence)
+        paragraph(console, sentence)
 
 
 def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, folder: Path) -> list[Path]:
@@ -145,18 +133,26 @@ def _capacity_cells(row: Row) -> list[str]:
 
 
 def lead(comparison: Comparison) -> list[str]:
-    """Summarize in one or two sentences how many cells differ."""
-    rows = comparison.rows
-    better, worse = (sum(1 for row in rows if row[key]) for key in ("better", "worse"))
+    """Summarize in a few sentences how many cells differ."""
+    tested = [row for row in comparison.rows if row["p"] is not None]
+    better, worse = (sum(1 for row in tested if row[key]) for key in ("better", "worse"))
+    single = sum(1 for row in comparison.rows if min(row["n_a"], row["n_b"]) == 1)
     sentences = []
-    if rows or not comparison.capacities:
+    if tested:
         sentences.append(
-            f"Of {formats.count(len(rows), 'comparison')}, B is better in {better} and worse in {worse}."
+            f"Of {formats.count(len(tested), 'comparison')}, B is better in {better} and worse in {worse}."
         )
-    if better + worse < len(rows):
+    if better + worse < len(tested):
         sentences.append(
-            f"In {len(rows) - better - worse}, no difference was shown. This does not prove equality."
+            f"In {len(tested) - better - worse}, no difference was shown. This does not prove equality."
         )
+    if single:
+        sentences.append(
+            f"In {formats.count(single, 'comparison')}, a side has one repetition, which cannot show a difference,"
+            " however large: measure at least 3 (--repeat 3)."
+        )
+    if same := len(comparison.rows) - len(tested) - single:
+        sentences.append(f"In {same}, there is no test: all repetitions give the same number.")
     return sentences
 
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
+from k8sdds.report.text import Table, paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
@@ -39,19 +40,11 @@ def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
 
 def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: Console) -> None:
     """Print the table of the history, its summary and its notes."""
-    from rich import box
-    from rich.table import Table
-
     every = rows(runs, found)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for head in _HEADS:
-        table.add_column(head, overflow="fold")
-    for row in every:
-        style = "green" if row["better"] else "red" if row["worse"] else ""
-        table.add_row(*_cells(row, every, relative), style=style)
-    console.print(table)
+    styles = ["green" if row["better"] else "red" if row["worse"] else "" for row in every]
+    Table(_HEADS, [_cells(row, every, relative) for row in every], styles).print(console)
     for sentence in [*_lead(every, runs), *_notes()]:
-        console.print(sentence)
+        paragraph(console, sentence)
 
 
 def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: Path) -> list[Path]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
@@ -19,6 +16,7 @@ from k8sdds.model.axis import payload
 from k8sdds.report import formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, Setting
+from k8sdds.report.text import Table, paragraph
 from k8sdds.report.winner import winner_sentences
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
@@ -33,28 +31,30 @@ QUANTITIES = (*HEADLINES, "delay_p99_us", "deadline_missed_percent")
 
 def show(content: Content, console: Console, files: list[Path]) -> None:
     """Print the summary, the main tables, the invalid attempts and the paths of the files."""
-    console.print(Text(_title(content), style="bold"))
+    paragraph(console, _title(content), style="bold")
     for sentence in winner_sentences(content):
-        _print_paragraph(console, sentence, "", "bold green")
+        paragraph(console, sentence, style="bold green")
     console.print()
     for statement in summary.answer(content):
-        console.print(Text(statement.lead, style="bold cyan"))
+        paragraph(console, statement.lead, style="bold cyan")
         for sentence in statement.sentences:
-            _print_paragraph(console, sentence, "- ")
+            paragraph(console, sentence, "- ")
     for note in summary.caveats(content):
         important = not note.startswith(("Measured in", "Testbed:"))
-        _print_paragraph(console, note, "! " if important else "  ", "yellow" if important else "dim")
+        paragraph(console, note, "! " if important else "  ", "yellow" if important else "dim")
     for setting in content.settings[:MAX_SETTINGS]:
         table = _table(content, setting)
-        if table.row_count:
+        if table.rows:
             console.print()
-            console.print(Text(f"{setting.title}, n = {setting.repetitions()}", style="bold"))
-            console.print(table)
+            paragraph(console, f"{setting.title}, n = {setting.repetitions()}", style="bold")
+            table.print(console)
     if len(content.settings) > MAX_SETTINGS:
-        console.print(f"{len(content.settings) - MAX_SETTINGS} further tables in the report.", style="dim")
+        paragraph(
+            console, f"{len(content.settings) - MAX_SETTINGS} further tables in the report.", style="dim"
+        )
     if any(setting.overheads(name) for setting in content.settings for name in HEADLINES):
         legend = f"%: overhead relative to {content.baseline}, [95 % interval]; ~ interval spans 0"
-        console.print(Text(legend, style="dim"))
+        paragraph(console, legend, style="dim")
     _print_invalid(content, console)
     console.print()
     for path in files:
@@ -76,22 +76,17 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> Table:
     valid = {a.get("trial_id"): a for a in attempts if a.get("valid") is True}
     labels = list(dict.fromkeys([baseline, *(_label(a) for a in attempts)]))
     names = [name for name in HEADLINES if any(a.get(name) is not None for a in attempts)]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column("network", overflow="fold")
-    table.add_column("valid", justify="right")
-    table.add_column("invalid", justify="right")
-    for name in names:
-        table.add_column(f"{METRICS[name].title} vs {baseline}", justify="right")
+    heads = ["network", "valid", "invalid", *(f"{METRICS[name].title} vs {baseline}" for name in names)]
+    rows, styles = [], []
     for label in labels:
         trials = [a for a in valid.values() if _label(a) == label]
         bad = sum(1 for a in attempts if _label(a) == label and a.get("valid") is not True)
         changes = [
             "baseline" if label == baseline else _mean_change(valid, label, baseline, name) for name in names
         ]
-        table.add_row(
-            label, str(len(trials)), str(bad) if bad else "", *changes, style="" if trials else "dim"
-        )
-    return table
+        rows.append([label, str(len(trials)), str(bad) if bad else "", *changes])
+        styles.append("" if trials else "dim")
+    return Table(heads, rows, styles, right=range(1, len(heads)))
 
 
 def _mean_change(valid: dict[Any, dict[str, Any]], label: str, baseline: str, name: str) -> str:
@@ -125,14 +120,6 @@ def _title(content: Content) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _print_paragraph(console: Console, text: str, mark: str, style: str = "") -> None:
-    width = min(console.width, 100)
-    wrapped = textwrap.fill(
-        text, width, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False
-    )
-    console.print(Text(wrapped, style=style), soft_wrap=True)
-
-
 def _table(content: Content, setting: Setting) -> Table:
     """Return the table of a setting: points and networks × quantities, headline metrics with their overheads."""
     columns = [
@@ -140,32 +127,25 @@ def _table(content: Content, setting: Setting) -> Table:
         for name in QUANTITIES
         if setting.levels(name)
     ]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    several_counts = "subscribers" not in setting.values
-    if several_counts:
-        table.add_column("subs", no_wrap=True, justify="right")
-    table.add_column("payload", no_wrap=True, justify="right")
-    table.add_column("network", overflow="fold", min_width=7)
+    keys = {"subs": lambda point: str(point.subscribers)} if "subscribers" not in setting.values else {}
+    keys["payload"] = lambda point: payload(point.payload_bytes)
+    heads, right = [*keys, "network"], set(range(len(keys)))
     for metric, _, overheads in columns:
-        table.add_column(_column_title(metric.title, metric.unit), justify="right")
-        if overheads:
-            table.add_column("overhead %", no_wrap=True)
+        right.add(len(heads))
+        heads.append(_column_title(metric.title, metric.unit))
+        heads += ["overhead %"] if overheads else []
+    rows = []
     for point in setting.points:
-        labels = [
-            label for label in content.networks if any((label, point) in rows for _, rows, _ in columns)
-        ]
-        for label in labels:
-            first = label == labels[0]
-            cells = [payload(point.payload_bytes) if first else "", label]
-            if several_counts:
-                cells.insert(0, str(point.subscribers) if first else "")
-            for _, rows, overheads in columns:
-                row = rows.get((label, point))
-                cells.append(formats.number(row["mean"]) if row else "–")
-                if overheads:
-                    cells.append(_overhead(overheads.get((label, point))))
-            table.add_row(*cells, end_section=label == labels[-1] and point != setting.points[-1])
-    return table
+        for label in content.networks:
+            if not any((label, point) in levels for _, levels, _ in columns):
+                continue
+            cells = [*(text(point) for text in keys.values()), label]
+            for _, levels, overheads in columns:
+                level = levels.get((label, point))
+                cells.append(formats.number(level["mean"]) if level else "–")
+                cells += [_overhead(overheads.get((label, point)))] if overheads else []
+            rows.append(cells)
+    return Table(heads, rows, right=right, keys=len(keys) + 1)
 
 
 def _column_title(title: str, unit: str) -> str:
@@ -187,13 +167,13 @@ def _print_invalid(content: Content, console: Console) -> None:
     if not content.invalid:
         return
     console.print()
-    console.print(Text("Invalid attempts (kept, but excluded from all statistics)", style="bold"))
+    paragraph(console, "Invalid attempts (kept, but excluded from all statistics)", style="bold")
     codes = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     for code, n in codes.most_common():
         example = next(row for row in content.invalid if str(row["reason"] or code).startswith(code))
         details = str(example["reason"] or "").partition(":")[2].strip()
-        _print_paragraph(console, f"{n} × {code}" + (f": {details}" if details else ""), "- ")
+        paragraph(console, f"{n} × {code}" + (f": {details}" if details else ""), "- ")
     if content.failed:
         labels = Counter(row[UNIT] for row in content.failed)
         text = formats.join([f"{label} ({n})" for label, n in labels.items()])
-        _print_paragraph(console, f"trials without a valid attempt: {text}", "! ", "yellow")
+        paragraph(console, f"trials without a valid attempt: {text}", "! ", "yellow")

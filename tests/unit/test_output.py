@@ -98,5 +98,5 @@ def test_json_of_other_types_is_text() -> None:
 def test_a_table_shows_zero_and_marks_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.console.cache_clear()
     output.print_table([{"node": "a", "free_mb": 0, "kubelet": "", "tags": ["x", "y"]}])
-    assert capsys.readouterr().out.splitlines()[1].split() == ["a", "0", "–", "x,", "y"]
+    assert capsys.readouterr().out.splitlines()[2].split() == ["a", "0", "–", "x,", "y"]
     terminal.console.cache_clear()

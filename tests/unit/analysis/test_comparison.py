@@ -114,6 +114,20 @@ def test_one_repetition_has_a_ratio_and_no_test():
     (row,) = compare(side("a", rows(n=1)), side("b", rows(n=1, mbps=50))).rows
     assert row["p"] is None and row["p_holm"] is None and not row["different"]
     assert row["how"] == "no test: one repetition"
+    assert comparison_report.lead(compare(side("a", rows(n=1)), side("b", rows(n=1, mbps=50)))) == [
+        "In 1 comparison, a side has one repetition, which cannot show a difference, however large: measure at least 3"
+        " (--repeat 3)."
+    ]
+
+
+def test_one_network_is_not_compared_with_all_of_another_folder():
+    several = side("r", rows(), rows("flannel-vxlan", mbps=50))
+    one = Side("s@host", "s", rows(seed=2), label="host")
+    for a, b in ((several, one), (one, several)):
+        with pytest.raises(InputError, match="r has 2 networks, but s@host is one network") as refused:
+            compare(a, b)
+        assert refused.value.remedy == "name one: r@flannel-vxlan, r@host"
+    assert compare(side("r", rows()), one).rows
 
 
 def test_fail_if_has_an_exit_code():
