@@ -30,6 +30,7 @@ from k8sdds.cli import (
     recommend,
     report,
     reproduce,
+    runs,
     schema,
     security,
     setup,
@@ -154,14 +155,15 @@ _add(MEASURE, "schema", schema.schema, "k8sdds schema experiment", "k8sdds schem
 _add_group(MEASURE, "security", security.app)
 _add(
     ANALYZE, "report", report.report,
-    "k8sdds report runs/mine",
+    "k8sdds report @last",
     "k8sdds report runs/mine --json",
     "k8sdds report runs/mine --serve",
 )  # fmt: skip
+_add(ANALYZE, "runs", runs.runs, "k8sdds runs", "k8sdds runs study/runs --json")
 _add(
     ANALYZE, "compare", compare.compare,
     "k8sdds compare runs/monday runs/tuesday runs/friday --overheads",
-    "k8sdds compare runs/mine@host runs/mine@flannel-vxlan --output out",
+    "k8sdds compare @last@host @last@flannel-vxlan --output out",
     "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
 )  # fmt: skip
 _add(

@@ -88,7 +88,7 @@ def compare(
 
 
 def _side(text: str) -> Side:
-    """Read `FOLDER` or `FOLDER@LABEL` as one side of a comparison."""
+    """Read `FOLDER` or `FOLDER@LABEL`, where FOLDER can be `@last`, as one side of a comparison."""
     from k8sdds.analysis import capacities, overhead
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.conditions import UNIT
@@ -97,10 +97,11 @@ def _side(text: str) -> Side:
     from k8sdds.results.run_folder import RunFolder
     from k8sdds.system.yaml_text import nearest
 
-    folder, at, label = text.rpartition("@")
-    if not at or Path(text).is_dir():
+    folder, _, label = text.rpartition("@")
+    if not folder or Path(text).is_dir():
         folder, label = text, ""
     run = RunFolder.open(folder)
+    folder = str(run.path)
     table = tidy.frame(run)
     rows = overhead.plain_rows(tidy.best(table))
     searches = capacities.found(overhead.plain_rows(tidy.probes(table)), run.campaign.get("repetitions"))
@@ -115,4 +116,12 @@ def _side(text: str) -> Side:
     baseline = run.campaign.get("baseline") or ("host" if "host" in labels else None)
     found = capacities.table(searches, baseline)
     confidence = confidence_of(run.campaign)
-    return Side(text, str(run.path.resolve()), rows, baseline, label or None, found, confidence)
+    return Side(
+        f"{folder}@{label}" if label else folder,
+        str(run.path.resolve()),
+        rows,
+        baseline,
+        label or None,
+        found,
+        confidence,
+    )

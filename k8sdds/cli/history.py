@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.analysis.history import Run
+    from k8sdds.results.run_folder import RunFolder
 
 
 def history(
@@ -46,6 +46,7 @@ def history(
     from k8sdds.analysis import history as analysis
     from k8sdds.report import history as history_report
     from k8sdds.results.metrics import METRICS
+    from k8sdds.results.run_folder import RunFolder
     from k8sdds.system.yaml_text import nearest
 
     form = choose(form, as_json)
@@ -56,10 +57,11 @@ def history(
                 f"--quantity {name}: has no history{nearest(name, known)}",
                 "leave it out for the main metrics, or name another, such as latency_p99_us or publisher_cpu_percent",
             )
-    paths = [Path(folder).resolve() for folder in folders]
-    if repeated := [folder for folder, path in zip(folders, paths, strict=True) if paths.count(path) > 1]:
+    opened = [RunFolder.open(folder) for folder in folders]
+    paths = [run.path.resolve() for run in opened]
+    if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
         raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
-    runs, found = analysis.history([_run(folder) for folder in folders], quantity or (), overheads)
+    runs, found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
     data = history_report.data(runs, found)
     rows = analysis.rows(runs, found)
     print_result(
@@ -75,17 +77,15 @@ def history(
         fail_condition.fail_if(rows, fail_if)
 
 
-def _run(folder: str) -> Run:
+def _run(run: RunFolder) -> Run:
     from k8sdds.analysis import overhead
     from k8sdds.analysis.conditions import UNIT
     from k8sdds.analysis.history import Run
     from k8sdds.results import tidy
-    from k8sdds.results.run_folder import RunFolder
 
-    run = RunFolder.open(folder)
     rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
     if not rows:
-        raise InputError(f"{folder} has no valid trial", f"see: k8sdds report {folder}")
+        raise InputError(f"{run.path} has no valid trial", f"see: k8sdds report {run.path}")
     host = "host" if any(row[UNIT] == "host" for row in rows) else None
     baseline = run.campaign.get("baseline") or host
-    return Run(folder, str(run.campaign.get("started_at") or ""), rows, baseline)
+    return Run(str(run.path), str(run.campaign.get("started_at") or ""), rows, baseline)

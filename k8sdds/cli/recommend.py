@@ -163,7 +163,7 @@ def _evidence(application: Application, folders: list[Path]) -> Evidence:
         if own is not None and _sent(own.application) == _sent(application):
             # What is required or may be chosen may have changed since then, but what was measured has not.
             return evidence.of_own_run(run, applications.changed_in(own, application))
-    return evidence.of_folders(application, [str(folder) for folder in folders])
+    return evidence.of_folders(application, [str(RunFolder.open(folder).path) for folder in folders])
 
 
 def _sent(application: Application) -> tuple[Any, ...]:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/TIME-EXPERIMENT.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/."
+        ),
     ],
     as_json: Json = False,
     form: ReportFormat = "table",

@@ -39,7 +39,7 @@ from k8sdds.cli.options import (
 )
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.cli.testbed import open_testbed, select
-from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RunFolder
+from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RUNS, RunFolder
 from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.testbeds import selection
@@ -172,7 +172,7 @@ def measure(
 
     selected = selected or SelectedTestbed()
     name = campaign_name(experiment.name)
-    folder = output or Path("runs") / name
+    folder = output or RUNS / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     request = steps.Request(experiment, name, folder, seed, required, dry_run, longer)
     print_step(f"Testbed: {_describe(selected)}")
@@ -196,6 +196,7 @@ def resume_measuring(
     from k8sdds.campaign.start import campaign_name
 
     run_folder = RunFolder.open(folder)
+    folder = run_folder.path
     with faults.explained(f"cannot write to {folder}"):
         run_folder.require_room()
     experiment = experiments.load(str(folder / EXPERIMENT))

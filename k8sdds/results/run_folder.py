@@ -26,6 +26,10 @@ from k8sdds.system.strict import MAX_TITLE
 
 SCHEMA = versions.RUN_FOLDER
 """Version of the records. `Metric.since` states which definitions of metrics changed with it."""
+RUNS = Path("runs")
+"""The folder in which campaigns create their run folders."""
+LAST = "@last"
+"""Name of the newest run folder in RUNS, wherever a run folder is named."""
 CAMPAIGN = "campaign.json"
 EXPERIMENT = "experiment.yaml"
 QOS = "qos"
@@ -94,12 +98,19 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path | str) -> RunFolder:
-        """Return an existing run folder. Raises InputError if the path is not a run folder."""
+        """Return an existing run folder; LAST is the newest one in RUNS. Raises InputError if there is none."""
+        if str(path) == LAST:
+            if newest := newest_first(RUNS):
+                return newest[0]
+            raise InputError(
+                f"{LAST}: {RUNS}/ contains no run folder",
+                "measure one: k8sdds run quickstart; or name a folder",
+            )
         run = cls(path)
         if not run.path.is_dir():
             raise InputError(f"{run.path} is not a folder", "name a run folder, such as runs/TIME-EXPERIMENT")
         if not (run.path / CAMPAIGN).is_file():
-            raise InputError(f"{run.path} is not a run folder: it has no {CAMPAIGN}", "see: ls runs/")
+            raise InputError(f"{run.path} is not a run folder: it has no {CAMPAIGN}", "see: k8sdds runs")
         return run
 
     @property
@@ -124,6 +135,14 @@ class RunFolder:
             # As the labels of the records, see `results.record.checked`.
             campaign["baseline"] = reading.one_line(campaign["baseline"], MAX_TITLE)
         return campaign
+
+    @property
+    def started_at(self) -> str:
+        """When the campaign started, in ISO 8601 format; when the folder was written if this was not recorded."""
+        with suppress(InputError):
+            if started := self.campaign.get("started_at"):
+                return str(started)
+        return datetime.fromtimestamp((self.path / CAMPAIGN).stat().st_mtime, UTC).isoformat()
 
     @property
     def reached(self) -> dict[str, Any] | None:
@@ -255,6 +274,12 @@ class RunFolder:
     def report(self) -> Path:
         """The folder of the report; created if missing."""
         return _created(self.path / "report")
+
+
+def newest_first(folder: Path) -> list[RunFolder]:
+    """Return the run folders in a folder, the newest first."""
+    runs = (RunFolder(path.parent) for path in folder.glob(f"*/{CAMPAIGN}"))
+    return sorted(runs, key=lambda run: run.started_at, reverse=True)
 
 
 def _created(path: Path) -> Path:

@@ -26,7 +26,8 @@ from tests.conftest import Command
 from tests.unit.test_help import LEAVES, leaves
 
 READ_ONLY = {
-    "list", "show", "docs", "schema", "compare", "history", "claims", "kubeconfig", "doctor", "lab plan", "lab ls",
+    "list", "show", "docs", "schema", "runs", "compare", "history", "claims", "kubeconfig", "doctor",
+    "lab plan", "lab ls",
     "network list", "network show", "nodes ls", "bundle verify", "bundle list", "artifact verify", "security show",
     "security check", "security levels",
 }  # fmt: skip

@@ -66,7 +66,7 @@ def test_nothing_but_the_result_is_printed(k8sdds: Command, tmp_path: Path) -> N
 def test_every_reading_command_has_formats() -> None:
     tree = command_tree()
     reading = {
-        "list", "show", "testbed", "schema", "report", "compare", "history", "claims", "status", "doctor",
+        "list", "show", "testbed", "schema", "report", "runs", "compare", "history", "claims", "status", "doctor",
         "network list", "nodes ls", "lab ls", "bundle list", "bundle cache", "security show", "security check", "security levels",
         "artifact verify",
     }  # fmt: skip
