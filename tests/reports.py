@@ -62,7 +62,7 @@ class Reported:
     def printed(self) -> str:
         """The printed text (80 columns, not a terminal)."""
         out = io.StringIO()
-        terminal.show(self.content, Console(file=out, width=80), [self.run.report / "report.html"])
+        terminal.show(self.content, Console(file=out, width=80), self.run.report / "report.html")
         return out.getvalue()
 
     @cached_property

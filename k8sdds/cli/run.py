@@ -244,8 +244,8 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None
     is_application = isinstance(experiment, ApplicationExperiment)
     # The tables of an application's configurations are long; its recommendation replaces them on the terminal.
     path = report.write_report(run, None if is_application else console())
-    console().print(f"\nReport: {path}")
     if is_application:
+        console().print(f"\nReport: {path}", soft_wrap=True)
         from k8sdds.campaign import experiments
         from k8sdds.cli.verdict import conclude
         from k8sdds.recommend.evidence import of_own_run

@@ -5,15 +5,20 @@ The terminal is redrawn only between trials, so that drawing does not disturb a 
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 from k8sdds import workloads
 from k8sdds.cli.terminal import console, format_duration, print_step, quiet
 from k8sdds.model.trial import Trial
+from k8sdds.report.formats import count
+from k8sdds.results.metrics import METRICS
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.results.record import TrialRecord
 
+_NUMBER = r"\d+(?:\.\d+)?"
+_TAIL = "delay_p99_us"
 SMOOTHING = 0.2
 """Weight of the latest trial in the expected duration of the next one."""
 
@@ -28,6 +33,9 @@ class Progress:
         self._records: list[dict[str, Any]] = []
         self._status = ""
         self._live: Any = None
+        self._ended: set[str] = set()
+        self._warnings: dict[str, dict[str, str]] = {}
+        """By kind of warning: the text by trial."""
 
     def __enter__(self) -> Progress:
         if console().is_terminal and not quiet():
@@ -41,6 +49,10 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+        for texts in self._warnings.values():
+            alike = "" if len(set(texts.values())) == 1 else ", such as"
+            text = max(texts.values(), key=lambda text: [float(n) for n in re.findall(_NUMBER, text)])
+            self.note(f"! {len(texts)} of {count(len(self._ended), 'trial')}{alike}: {text}")
 
     def prepared(self, seconds: float) -> None:
         """Report that all networks are up."""
@@ -58,7 +70,7 @@ class Progress:
             self._draw(f"{self._status}   {left} left")
 
     def trial_ended(self, trial: Trial, record: TrialRecord) -> None:
-        """Record the result; print why an attempt is invalid, and warnings."""
+        """Record the result; print why an attempt is invalid. Warnings are printed at the end, each kind once."""
         took = time.monotonic() - self._started_at
         self._trial_s += SMOOTHING * (took - self._trial_s)
         self._records.append(record.as_json())
@@ -66,8 +78,19 @@ class Progress:
             self.note(f"{trial.describe()}: attempt {record.attempt} is invalid: {record.reason}")
         elif self._live is None:
             self.note(f"    {_result(record)}")
-        for warning in record.warnings or ():
-            self.note(f"{trial.describe()}: {warning}")
+        if record.valid:
+            self._keep_warnings(trial, record)
+
+    def _keep_warnings(self, trial: Trial, record: TrialRecord) -> None:
+        self._ended.add(trial.trial_id)
+        texts = list(record.warnings or ())
+        # The report names headline metrics that are unknown.
+        if why := (record.missing or {}).get(_TAIL):
+            texts.append(f"{METRICS[_TAIL].title} unknown: {why}")
+        for text in texts:
+            # Texts of one kind differ in their numbers.
+            kind = re.sub(_NUMBER, "", text)
+            self._warnings.setdefault(kind, {})[trial.trial_id] = text
 
     def note(self, text: str) -> None:
         """Print a permanent line."""

@@ -49,7 +49,7 @@ def write_report(run: RunFolder, console: Console | None, pdf: bool = False) -> 
         figures = [figure for part in drawn for figure in part]
         path = html.write(content, figures, run.report / "report.html")
     if console is not None:
-        terminal.show(content, console, [path, run.report / "tables"])
+        terminal.show(content, console, path)
     return path
 
 
@@ -58,7 +58,7 @@ def show(run: RunFolder, console: Console) -> None:
     from k8sdds.report import content as contents
     from k8sdds.report import terminal
 
-    terminal.show(contents.read(run), console, [])
+    terminal.show(contents.read(run), console)
 
 
 def summarize(run: RunFolder) -> dict[str, Any]:

@@ -12,17 +12,9 @@ from k8sdds.analysis import capacities
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import CONDITION, describe
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.numbers import fixed as fixed
+from k8sdds.system.numbers import number as number
 from k8sdds.workloads.capacity import SUBSCRIBERS
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Return a value with some significant digits and no exponent: 0.0412, 6.10, 94.0, 1650, 18186."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return fixed(value, min(decimals, 6))
 
 
 def percent(value: float | None, low: float | None = None, high: float | None = None) -> str:
@@ -169,12 +161,6 @@ def moment(text: object) -> str:
         if len(text) >= 17 and text[10] == "T" and text.endswith("Z")
         else text
     )
-
-
-def fixed(value: float, decimals: int) -> str:
-    """Return a value with a fixed number of decimals; never `-0.0`."""
-    text = f"{value:.{decimals}f}"
-    return text.lstrip("-") if float(text) == 0 else text
 
 
 def _decimals(half_width: float) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.model.axis import payload
@@ -29,8 +28,8 @@ QUANTITIES = (*HEADLINES, "delay_p99_us", "deadline_missed_percent")
 """Columns of the tables."""
 
 
-def show(content: Content, console: Console, files: list[Path]) -> None:
-    """Print the summary, the main tables, the invalid attempts and the paths of the files."""
+def show(content: Content, console: Console, page: Path | None = None) -> None:
+    """Print the summary, the main tables, the invalid attempts and the path of the page if there is one."""
     paragraph(console, _title(content), style="bold")
     for sentence in winner_sentences(content):
         paragraph(console, sentence, style="bold green")
@@ -56,10 +55,9 @@ def show(content: Content, console: Console, files: list[Path]) -> None:
         legend = f"%: overhead relative to {content.baseline}, [95 % interval]; ~ interval spans 0"
         paragraph(console, legend, style="dim")
     _print_invalid(content, console)
-    console.print()
-    for path in files:
+    if page is not None:
         # Long paths are not wrapped, so that they can be copied.
-        console.print(Text(str(path)), soft_wrap=True)
+        console.print(f"\nReport: {page}", soft_wrap=True)
 
 
 def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> Table:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from k8sdds.results import histograms
 from k8sdds.results.histograms import VALUES_BEYOND
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
 from k8sdds.workloads.outputs import TrialOutputs
 
 MISSING_PERCENT = 1
@@ -60,7 +61,7 @@ def set_percentiles(
 def describe(**quantities: float | None) -> str:
     """Describe percentiles in µs, by name, in one line."""
     return ", ".join(
-        f"{name} unknown (too few values or episodes)" if value is None else f"{name} {value:.1f} µs"
+        f"{name} unknown" if value is None else f"{name} {number(value)} µs"
         for name, value in quantities.items()
     )
 

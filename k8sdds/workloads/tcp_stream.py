@@ -9,6 +9,7 @@ from pydantic import Field
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.trial import Cell
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
 from k8sdds.workloads.tools.iperf3 import MAX_WRITE_BYTES, Iperf3, Stream, StreamOptions, write_limit
 
 
@@ -40,4 +41,4 @@ class TcpStream(Stream):
         """Return the rate and the retransmits."""
         if record.throughput_mbps is None:
             return "throughput unknown"
-        return f"{record.throughput_mbps:.1f} Mbit/s, {record.retransmits or 0} retransmits"
+        return f"{number(record.throughput_mbps)} Mbit/s, {record.retransmits or 0} retransmits"

@@ -14,6 +14,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate, steadiness, timeline
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
 from k8sdds.system.strict import Strict
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
@@ -123,7 +124,7 @@ class Throughput(Workload):
         if record.throughput_mbps is None or record.samples_per_s is None:
             return "throughput unknown"
         lost = f", lost {record.lost_percent:.2f} %" if record.lost_percent else ""
-        return f"{record.throughput_mbps:.1f} Mbit/s, {record.samples_per_s:.0f} samples/s{lost}"
+        return f"{number(record.throughput_mbps)} Mbit/s, {number(record.samples_per_s)} samples/s{lost}"
 
 
 def _times_samples(cell: Cell) -> bool:

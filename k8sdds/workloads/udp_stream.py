@@ -5,6 +5,7 @@ from __future__ import annotations
 from k8sdds.model.trial import Cell
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.tools.iperf3 import Iperf3, Stream, write_limit
 
@@ -35,4 +36,4 @@ class UdpStream(Stream):
         """Return the rate and the loss."""
         if record.throughput_mbps is None:
             return "throughput unknown"
-        return f"{record.throughput_mbps:.1f} Mbit/s, lost {record.lost_percent or 0:.2f} %"
+        return f"{number(record.throughput_mbps)} Mbit/s, lost {record.lost_percent or 0:.2f} %"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
 
@@ -38,4 +39,4 @@ def describe(record: Metrics, rate: float | None, unit: str) -> str:
     if rate is None:
         return f"{unit} unknown"
     p99 = record.round_trip_p99_us
-    return f"{rate:.0f} {unit}/s" + (f", p99 {p99:.1f} µs" if p99 is not None else "")
+    return f"{number(rate)} {unit}/s" + (f", p99 {number(p99)} µs" if p99 is not None else "")

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -23,6 +24,7 @@ from k8sdds.analysis.history import (
 )
 from k8sdds.cli.app import app
 from k8sdds.report import history as history_report
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import ConditionMet, InputError
 
 
@@ -159,5 +161,7 @@ def test_few_runs_are_refused():
 
 def test_a_folder_that_is_named_twice_is_refused(tmp_path):
     folders = [str(tmp_path / f"run-{number}") for number in range(MIN_RUNS)]
+    for folder in folders:
+        RunFolder.create(Path(folder), {}, "")
     result = CliRunner().invoke(app, ["history", *folders, f"{folders[0]}/"])
     assert isinstance(result.exception, InputError) and "named more than once" in result.exception.message

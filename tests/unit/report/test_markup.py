@@ -55,7 +55,7 @@ def test_latex_escapes_what_has_a_meaning() -> None:
 @pytest.mark.parametrize("kind", ["scaling", "troubled", "camera"])
 def test_a_report_has_the_same_cells_in_every_format(reports, kind: str) -> None:
     def show(console: Console) -> None:
-        terminal.show(reports(kind).content, console, [])
+        terminal.show(reports(kind).content, console)
 
     printed = Console(width=250, file=io.StringIO(), markup=False)
     show(printed)

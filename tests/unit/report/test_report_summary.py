@@ -133,7 +133,7 @@ def test_cluster_with_one_kernel_is_reported(tmp_path):
 def test_terminal_output_fits_80_columns_without_color(reports, kind):
     printed = reports(kind).printed
     assert "\x1b" not in printed
-    lines = [line.rstrip() for line in printed.splitlines() if not line.startswith("/")]
+    lines = [line.rstrip() for line in printed.splitlines() if not line.startswith("Report: ")]
     assert max(len(line) for line in lines) <= 80
     assert f"{kind}/report/report.html" in printed
 

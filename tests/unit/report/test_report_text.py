@@ -52,7 +52,7 @@ def read(tmp_path_factory):
 
 
 def test_tables_of_a_report_are_whole_at_any_width(read):
-    check(lambda console: terminal.show(read, console, []))
+    check(lambda console: terminal.show(read, console))
     check(lambda console: terminal.results_so_far(read.run.attempts(), "host").print(console))
 
 

@@ -1,0 +1,21 @@
+"""Format numbers as text, in the same way in progress, tables and reports."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a value with some significant digits and no exponent: 0.0412, 6.10, 94.0, 1650, 18186."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return fixed(value, min(decimals, 6))
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Return a value with a fixed number of decimals; never `-0.0`."""
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if float(text) == 0 else text
