@@ -378,7 +378,7 @@ def _adjust(rows: list[Row], level: float) -> None:
             "p_holm": p, "different": different, "better": different and better,
             "worse": different and not better,
             "detectable_percent": None if detectable is None else 100 * (detectable - 1),
-            "how": _how(contrast),
+            "how": _how(contrast), "repetitions": tests.repetitions(contrast, len(tested), level),
         }  # fmt: skip
 
 

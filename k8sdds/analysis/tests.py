@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from k8sdds.analysis.statistics import CONFIDENCE, POWER
 
+MOST_REPETITIONS = 50
+"""Repetitions up to which it is worth naming how many would show a difference."""
 NO_SPREAD = 1e-9
 """Standard error of logarithms below which values count as equal. Their spread is then unknown rather than 0."""
 
@@ -199,6 +201,25 @@ def detectable(contrast: Contrast, tests: int = 1, level: float = 1 - CONFIDENCE
     if not math.isfinite(delta):
         return None
     return math.exp(min(delta * contrast.error, math.log(1000)))
+
+
+def repetitions(contrast: Contrast, tests: int = 1, level: float = 1 - CONFIDENCE) -> int | None:
+    """Return how many repetitions make a two-sided test at level/tests significant if mean and spread stay as they are.
+
+    The result is None if the contrast is not testable, or if they are more than MOST_REPETITIONS.
+    """
+    if not contrast.testable or contrast.error is None:
+        return None
+    quantile = 1 - (level / tests) ** (1 / contrast.exponent) / 2
+    spread = contrast.error * math.sqrt(contrast.n)
+    return next(
+        (
+            n
+            for n in range(2, MOST_REPETITIONS + 1)
+            if _quantile(quantile, n - 1) * spread / math.sqrt(n) <= abs(contrast.log)
+        ),
+        None,
+    )
 
 
 def _moments(logs: Sequence[float], rounding: float) -> tuple[float, float | None]:

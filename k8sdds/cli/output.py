@@ -76,10 +76,10 @@ def print_result(
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows, which have the same columns, as a table."""
-    from k8sdds.report.text import Table
+    from k8sdds.report.text import TextTable
 
     heads = [column.replace("_", " ") for column in rows[0]] if rows else []
-    Table(heads, [[*map(_cell, row.values())] for row in rows]).print(console())
+    TextTable(heads, [[*map(_cell, row.values())] for row in rows]).print(console())
 
 
 def _cell(value: Any) -> str:

@@ -59,7 +59,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
     from rich.text import Text
 
     from k8sdds.campaign import preflight
-    from k8sdds.report.text import Table
+    from k8sdds.report.text import TextTable
 
     out = console()
     experiment = expansion.experiment
@@ -83,7 +83,9 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         "layout": lambda cell: cell.layout,
         "nodes": lambda cell: str(cell.node_count),
     }
-    Table([*columns], [[value(cell) for value in columns.values()] for cell in expansion.cells]).print(out)
+    TextTable([*columns], [[value(cell) for value in columns.values()] for cell in expansion.cells]).print(
+        out
+    )
     if commands:
         for row in cells:
             out.print(Text(f"\n{row['cell_id']}", style="bold"))

@@ -11,7 +11,7 @@ from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import export, formats
-from k8sdds.report.text import Table, paragraph
+from k8sdds.report.text import TextTable, paragraph
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
         for claim in judged
     ]  # fmt: skip
     heads = ("claim", "published", "imported", "measured", "verdict")
-    Table(heads, rows, [_STYLES[claim.verdict] for claim in judged], rules=True).print(console)
+    TextTable(heads, rows, [_STYLES[claim.verdict] for claim in judged], rules=True).print(console)
     paragraph(console, summary(judged))
     paragraph(console, chance(claims, judged))
     paragraph(

@@ -14,7 +14,7 @@ from k8sdds.analysis.conditions import describe
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.report import export, formats, winner
-from k8sdds.report.text import Table, paragraph
+from k8sdds.report.text import TextTable, paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 
@@ -52,9 +52,11 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
     paragraph(console, f"B {b.name} compared with A {a.name}", style="bold")
     if rows:
         styles = ["green" if row["better"] else "red" if row["worse"] else "" for row in rows]
-        Table(_heads(relative), [_cells(row, comparison, relative) for row in rows], styles).print(console)
+        TextTable(_heads(relative), [_cells(row, comparison, relative) for row in rows], styles).print(
+            console
+        )
     if comparison.capacities:
-        Table(CAPACITY_HEADS, [_capacity_cells(row) for row in comparison.capacities]).print(console)
+        TextTable(CAPACITY_HEADS, [_capacity_cells(row) for row in comparison.capacities]).print(console)
     for sentence in [*lead(comparison), *_notes(comparison)]:
         paragraph(console, sentence)
 

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
-from k8sdds.report.text import Table, paragraph
+from k8sdds.report.text import TextTable, paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
@@ -42,7 +42,7 @@ def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: 
     """Print the table of the history, its summary and its notes."""
     every = rows(runs, found)
     styles = ["green" if row["better"] else "red" if row["worse"] else "" for row in every]
-    Table(_HEADS, [_cells(row, every, relative) for row in every], styles).print(console)
+    TextTable(_HEADS, [_cells(row, every, relative) for row in every], styles).print(console)
     for sentence in [*_lead(every, runs), *_notes()]:
         paragraph(console, sentence)
 

@@ -15,7 +15,7 @@ from k8sdds.model.axis import payload
 from k8sdds.report import formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, Setting
-from k8sdds.report.text import Table, paragraph
+from k8sdds.report.text import TextTable, paragraph
 from k8sdds.report.winner import winner_sentences
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
@@ -60,7 +60,7 @@ def show(content: Content, console: Console, page: Path | None = None) -> None:
         console.print(f"\nReport: {page}", soft_wrap=True)
 
 
-def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> Table:
+def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
     """Return a small table for a running campaign, with one row per network.
 
     A row contains the number of valid trials and invalid attempts and, per headline metric, the geometric
@@ -84,7 +84,7 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> Table:
         ]
         rows.append([label, str(len(trials)), str(bad) if bad else "", *changes])
         styles.append("" if trials else "dim")
-    return Table(heads, rows, styles, right=range(1, len(heads)))
+    return TextTable(heads, rows, styles, right=range(1, len(heads)))
 
 
 def _mean_change(valid: dict[Any, dict[str, Any]], label: str, baseline: str, name: str) -> str:
@@ -118,7 +118,7 @@ def _title(content: Content) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _table(content: Content, setting: Setting) -> Table:
+def _table(content: Content, setting: Setting) -> TextTable:
     """Return the table of a setting: points and networks × quantities, headline metrics with their overheads."""
     columns = [
         (METRICS[name], setting.levels(name), setting.overheads(name) if name in HEADLINES else {})
@@ -143,7 +143,7 @@ def _table(content: Content, setting: Setting) -> Table:
                 cells.append(formats.number(level["mean"]) if level else "–")
                 cells += [_overhead(overheads.get((label, point)))] if overheads else []
             rows.append(cells)
-    return Table(heads, rows, right=right, keys=len(keys) + 1)
+    return TextTable(heads, rows, right=right, keys=len(keys) + 1)
 
 
 def _column_title(title: str, unit: str) -> str:

@@ -48,7 +48,7 @@ def paragraph(console: Console, text: str, mark: str = "", style: str = "") -> N
 
 
 @dataclass
-class Table:
+class TextTable:
     """A table for a terminal: with columns if they fit, otherwise each row as a block of lines."""
 
     heads: Sequence[str]
@@ -76,8 +76,11 @@ class Table:
         """Return the widths of the columns; None if they do not fit without breaking a word."""
         columns = list(zip(self.heads, *self.rows, strict=True))
         widths = [max(max(map(len, cell.split("\n"))) for cell in column) for column in columns]
+        gaps = _GAP * (len(widths) - 1)
+        if sum(widths) + gaps <= available:
+            return widths
         least = [max(len(line) for cell in column for line in wrap(cell, 1)) for column in columns]
-        while sum(widths) + _GAP * (len(widths) - 1) > available:
+        while sum(widths) + gaps > available:
             widest = max(range(len(widths)), key=lambda n: (widths[n] > least[n], widths[n]))
             if widths[widest] == least[widest]:
                 return None
@@ -91,29 +94,29 @@ class Table:
 
     def _columns(self, widths: Sequence[int]) -> RenderableType:
         from rich import box
-        from rich.table import Table as Grid
+        from rich.table import Table
 
-        grid = Grid(
+        table = Table(
             box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False,
             show_lines=self.rules,
         )  # fmt: skip
         for number, width in enumerate(widths):
             justify = "right" if number in self.right else "left"
             head = "\n".join(wrap(self.heads[number], width))
-            grid.add_column(head, justify=justify, no_wrap=True, min_width=width)
+            table.add_column(head, justify=justify, no_wrap=True, min_width=width)
         before: Sequence[str] = ()
         for number, row in enumerate(self.rows):
             key = row[: self.keys - 1]
             cells = [*([""] * len(key) if key == before else key), *row[self.keys - 1 :]]
             if number and key != before:
-                grid.add_section()
+                table.add_section()
             before = key
             shown = [
                 cell if len(cell) <= width else "\n".join(wrap(cell, width))
                 for cell, width in zip(cells, widths, strict=True)
             ]
-            grid.add_row(*shown, style=self.styles[number] if self.styles else "")
-        return grid
+            table.add_row(*shown, style=self.styles[number] if self.styles else "")
+        return table
 
     def _stacked(self, width: int) -> Iterator[RenderableType]:
         from rich.text import Text

@@ -61,41 +61,52 @@ def _sentences(rows: Sequence[Row], trials: Sequence[Row]) -> list[str]:
 
 def _sentence(pairs: Sequence[Row]) -> str:
     """Return which side is the best in one cell, and than which others."""
-    metric = METRICS[pairs[0]["quantity"]]
-    sign = 1 if metric.gain else -1
+    gain = METRICS[pairs[0]["quantity"]].gain
+    sign = 1 if gain else -1
     logs: dict[str, list[float]] = defaultdict(list)
     for row in pairs:
         logs[row["side_b"]].append(sign * math.log(row["ratio"]))
         logs[row["side_a"]].append(-sign * math.log(row["ratio"]))
     best = max(logs, key=lambda name: math.fsum(logs[name]) / len(logs[name]))
-    shown = {}
+    beaten = {}
     for row in pairs:
         if row["side_b"] == best and row["better"]:
-            shown[row["side_a"]] = row["ratio"], row["ci_low"], row["ci_high"]
+            beaten[row["side_a"]] = row["ratio"], row["ci_low"], row["ci_high"]
         elif row["side_a"] == best and row["worse"]:
-            shown[row["side_b"]] = 1 / row["ratio"], 1 / row["ci_high"], 1 / row["ci_low"]
-    word = "faster" if metric.gain else "lower"
-    if not shown:
-        if all(row["p"] is None for row in pairs):
-            if min(pairs[0]["n_a"], pairs[0]["n_b"]) > 1:
-                return "all repetitions give the same number, so there is no test"
-            return f"one repetition cannot show which is {word}: measure at least 3 (--repeat 3)"
-        if len(logs) == 2:
-            return f"neither {pairs[0]['side_a']} nor {pairs[0]['side_b']} is shown to be {word}"
-        return f"none is shown to be the {'fastest' if metric.gain else 'lowest'}"
-    changes = []
-    for name, bounds in sorted(shown.items(), key=lambda item: sign * item[1][0]):
-        if metric.gain:
-            text = formats.level(*bounds).replace(" ", " times ", 1)
-            changes.append(f"{text} as fast as {name}")
-        else:
-            ratio, low, high = bounds
-            text = formats.percent(100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low))
-            text = text.replace(" ", "\N{NO-BREAK SPACE}% ", 1)
-            changes.append(f"{text} lower than {name}")
-    rest = [name for name in logs if name != best and name not in shown]
-    doubt = f", not shown to be {word} than {formats.join(rest)}" if rest else ""
+            beaten[row["side_b"]] = 1 / row["ratio"], 1 / row["ci_high"], 1 / row["ci_low"]
+    if not beaten:
+        return _undecided([row for row in pairs if best in (row["side_a"], row["side_b"])], best, gain)
+    nearest_first = sorted(beaten, key=lambda name: sign * beaten[name][0])
+    changes = [f"{_change(*beaten[name], gain)} {name}" for name in nearest_first]
+    rest = [name for name in logs if name != best and name not in beaten]
+    doubt = f", not shown to be {'faster' if gain else 'lower'} than {formats.join(rest)}" if rest else ""
     return f"{best} is {formats.join(changes)}{doubt}"
+
+
+def _change(ratio: float, low: float, high: float, gain: bool) -> str:
+    """Return by how much a side is better: `1.25 times [1.12, 1.39] as fast as`, or `36 % [22, 48] lower than`."""
+    if gain:
+        return formats.level(ratio, low, high).replace(" ", " times ", 1) + " as fast as"
+    text = formats.percent(100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low))
+    return text.replace(" ", "\N{NO-BREAK SPACE}% ", 1) + " lower than"
+
+
+def _undecided(pairs: Sequence[Row], best: str, gain: bool) -> str:
+    """Return that no side is shown to be the best, and how many repetitions would show it."""
+    word, most = ("faster", "fastest") if gain else ("lower", "lowest")
+    first = pairs[0]
+    if all(row["p"] is None for row in pairs):
+        if min(first["n_a"], first["n_b"]) > 1:
+            return "all repetitions give the same number, so there is no test"
+        return f"one repetition cannot show which is {word}: measure at least 3 (--repeat 3)"
+    text = f"none is shown to be the {most}"
+    if len(pairs) == 1:
+        text = f"neither {first['side_a']} nor {first['side_b']} is shown to be {word}"
+    needed = [row["repetitions"] for row in pairs]
+    if None in needed:
+        return text
+    n = max(needed)
+    return f"{text}; about {n} repetitions (--repeat {n}) would show that {best} is, if the values stay as they are"
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -117,3 +117,18 @@ def test_stopped_campaigns_without_a_difference_are_seldom_different(campaigns):
     for level in (0.05, 0.005):
         plain, corrected = (np.mean(np.array(found) <= level) for found in ps.values())
         assert plain > 1.5 * level and corrected < 1.1 * level
+
+
+@given(groups, st.integers(1, 10))
+def test_repetitions_are_the_fewest_that_make_the_same_values_significant(xs, count):
+    contrast = tests.one_sample(np.log(xs).tolist())
+    found = tests.repetitions(contrast, count)
+    if not contrast.testable or found is None:
+        return
+
+    def p(n):
+        spread = contrast.error * math.sqrt(contrast.n)
+        return tests.Contrast(contrast.log, spread / math.sqrt(n), n - 1, n).p_different
+
+    assert p(found) <= (1 - CONFIDENCE) / count * (1 + 1e-9)
+    assert found == 2 or p(found - 1) >= (1 - CONFIDENCE) / count * (1 - 1e-9)

@@ -33,6 +33,12 @@ def test_nothing_is_claimed_without_evidence(tmp_path):
     assert one[0].endswith(": one repetition cannot show which is faster: measure at least 3 (--repeat 3).")
 
 
+def test_repetitions_that_would_show_the_best_are_named(tmp_path):
+    (text,) = sentences(tmp_path, networks=POD_NETWORKS, tests=("throughput",), noise=0.2)
+    assert text.startswith("Throughput, 1 KiB: none is shown to be the fastest; about ")
+    assert text.endswith(" would show that flannel-hostgw is, if the values stay as they are.")
+
+
 def test_a_network_that_is_as_good_is_named(tmp_path):
     (text,) = sentences(
         tmp_path, networks=("flannel-hostgw", "kube-router", "weavenet"), tests=("throughput",), baseline=None,
