@@ -71,6 +71,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
     from k8sdds.analysis.conditions import CONDITION, UNIT
     from k8sdds.report import content as contents
     from k8sdds.report import export, summary
+    from k8sdds.report.winner import winner_sentences
     from k8sdds.workloads import HEADLINES
 
     content = contents.read(run)
@@ -92,6 +93,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
             "not_tried": content.untried,
             "invalid_attempts": len(content.invalid),
         },
+        "winners": winner_sentences(content),
         "answer": [{"lead": item.lead, "sentences": item.sentences} for item in summary.answer(content)],
         "caveats": summary.caveats(content),
         "overheads": [{key: row[key] for key in first} | row for row in overhead.plain_rows(content.overheads)],

@@ -83,7 +83,8 @@ def data(claims: Claims, judged: list[ClaimResult]) -> dict[str, Any]:
 def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
     """Print the table of the claims and a summary."""
     paragraph(console, claims.title or claims.name, style="bold")
-    paragraph(console, claims.source, style="dim")
+    if claims.source:
+        paragraph(console, claims.source, style="dim")
     rows = [
         (f"{claim.claim.id}\n{claim.claim.paper}", _published(claim), _results(claim, True),
          _results(claim, False), f"{claim.verdict}\n{claim.reason}")

@@ -1,5 +1,7 @@
 """The sentences about which network is shown to be the best."""
 
+import json
+
 import pytest
 
 from k8sdds.report import content
@@ -64,4 +66,5 @@ def test_two_networks_of_a_folder_are_compared_in_one_sentence_per_metric(tmp_pa
     (line,) = [line for line in printed.stdout.splitlines() if line.startswith("Throughput, 1 KiB")]
     # 49.1 % of the throughput is lost, in Table I of the paper.
     assert line.startswith("Throughput, 1 KiB: host is 1.9") and line.endswith(" as fast as weavenet.")
+    assert line in json.loads(k8sdds("report", "run", "--json").stdout)["winners"]
     assert line in (tmp_path / "out" / "compare.html").read_text()
