@@ -21,7 +21,7 @@ def compare(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Two or more run folders, or networks of them: FOLDER@LABEL.",
+            help="Two or more run folders, or networks of them: FOLDER@LABEL. @last: the newest one in runs/.",
             metavar="A B…",
             show_default=False,
         ),

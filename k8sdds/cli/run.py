@@ -63,7 +63,11 @@ def run(
     seed: Seed = None,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", metavar="FOLDER", help="Measure the missing trials of this run folder."),
+        typer.Option(
+            "--resume",
+            metavar="FOLDER",
+            help="Measure the missing trials of this run folder. @last: the newest one in runs/.",
+        ),
     ] = None,
     retry_failed: Annotated[
         bool,
