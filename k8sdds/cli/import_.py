@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,10 +118,8 @@ def _print_some(title: str, lines: Sequence[str]) -> None:
 
 def _print_tables(imported: Import) -> None:
     """Print the overheads of the first run, as a paper prints them, and the number of repeated runs."""
-    from rich import box
-    from rich.table import Table
-
     from k8sdds.report import content, run_tables
+    from k8sdds.report.text import TextTable
 
     read = content.read(imported.run)
     tables = run_tables.tables(read)
@@ -130,12 +127,8 @@ def _print_tables(imported: Import) -> None:
     per_quantity = {table.quantity: table for table in reversed(first)}
     for table in sorted(per_quantity.values(), key=lambda table: table.quantity, reverse=True):
         head, *rows = table.text
-        drawn = Table(title=f"{table.title} ({table.setting})", title_justify="left", box=box.SIMPLE_HEAD)
-        for position, title in enumerate(head):
-            drawn.add_column(title, justify="right" if position else "left", no_wrap=True)
-        for row in rows:
-            drawn.add_row(*row)
-        console().print(drawn)
+        _print_wrapped(f"\n{table.title} ({table.setting})")
+        TextTable(head, rows, right=range(1, len(head))).print(console())
     if tables:
         repeated = sum(row["n"] > 1 for _, row in read.overheads.iterrows())
         _print_wrapped(
@@ -147,9 +140,6 @@ def _print_tables(imported: Import) -> None:
 
 
 def _print_wrapped(text: str, indent: str = "") -> None:
-    out = console()
-    wrapped = textwrap.fill(
-        text, max(40, min(out.width, 110)), initial_indent=indent, subsequent_indent=indent + "  ",
-        break_on_hyphens=False, break_long_words=False,
-    )  # fmt: skip
-    out.print(wrapped, soft_wrap=True)
+    from k8sdds.report.text import paragraph
+
+    paragraph(console(), text, indent)
