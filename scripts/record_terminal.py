@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Run a command in a terminal for real and write what it showed as an animated SVG.
 
-    .venv/bin/python scripts/record_terminal.py docs/images/quickstart.svg .venv/bin/k8sdds run quickstart
+    .venv/bin/python scripts/record_terminal.py --folder /tmp recording.svg .venv/bin/k8sdds run quickstart
 
-The command runs in an empty folder under a pseudo-terminal, so that it prints what a user sees. The image shows the
+The command runs in the folder under a pseudo-terminal, so that it prints what a user sees. The image shows the
 screen at moments when it had changed, in quick motion, and then its last state; a reader who prefers reduced motion
 sees only that. It loads no font and no script. Requires the extra `docs` of this project.
 """
@@ -20,7 +20,6 @@ import shlex
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping
@@ -60,8 +59,8 @@ class Screen:
         return "\n".join("".join(text for _, _, text in line) for line in self.lines)
 
 
-def record(command: list[str], typed: str, columns: int, rows: int) -> list[Screen]:
-    """Run the command in an empty folder and a terminal of this size, and return the states of the screen.
+def record(command: list[str], typed: str, folder: Path, columns: int, rows: int) -> list[Screen]:
+    """Run the command in a folder and a terminal of this size, and return the states of the screen.
 
     `typed` is the command line as the first line of the recording shows it.
 
@@ -76,16 +75,13 @@ def record(command: list[str], typed: str, columns: int, rows: int) -> list[Scre
     stream = pyte.ByteStream(terminal)
     stream.feed(f"$ {typed}\r\n".encode())
     start, screens = time.monotonic(), [Screen(0.0, _lines(terminal))]
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            command, stdin=child, stdout=child, stderr=child, cwd=folder, env=environment
-        )
-        os.close(child)
-        for output in _output(parent):
-            stream.feed(output)
-            if (lines := _lines(terminal)) != screens[-1].lines:
-                screens.append(Screen(time.monotonic() - start, lines))
-        code = process.wait()
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, cwd=folder, env=environment)
+    os.close(child)
+    for output in _output(parent):
+        stream.feed(output)
+        if (lines := _lines(terminal)) != screens[-1].lines:
+            screens.append(Screen(time.monotonic() - start, lines))
+    code = process.wait()
     if code:
         sys.exit(f"{shlex.join(command)} exited with code {code}:\n{screens[-1]}")
     return screens
@@ -212,6 +208,7 @@ def main() -> None:
     """Record the command of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("output", type=Path)
+    parser.add_argument("--folder", type=Path, required=True, help="where the command runs")
     parser.add_argument("--columns", type=int, default=96)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--frames", type=int, default=14)
@@ -219,7 +216,7 @@ def main() -> None:
     options = parser.parse_args()
     command = [str(Path(options.command[0]).absolute()), *options.command[1:]]
     title = shlex.join([Path(command[0]).name, *command[1:]])
-    screens = record(command, title, options.columns, options.rows)
+    screens = record(command, title, options.folder, options.columns, options.rows)
     options.output.write_text(
         animated(chosen(screens, options.frames), title, options.columns), encoding="utf-8"
     )

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Write the generated parts of the reference in docs/: commands, keys of YAML files, columns of results, networks.
 
-`.venv/bin/python scripts/reference.py` rewrites the pages; `--check` only lists the pages that are out of date. A
-generated part of a page is between two comment lines, and everything else on the page is written by hand.
+`.venv/bin/python scripts/reference.py` rewrites the pages; `--check` only lists the pages that are out of date. Each
+command has a page of its own in docs/reference/commands. On other pages and in mkdocs.yml, a generated part is between
+two comment lines, and everything else is written by hand.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from k8sdds import networks
 from k8sdds.campaign import applications, experiments
+from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
 from k8sdds.networks import detection, differences
 from k8sdds.results.columns import GROUPS, Column, Metric
@@ -25,9 +28,12 @@ from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.record import COLUMNS
 from k8sdds.system.errors import EXIT_CODES
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+COMMANDS = "reference/commands"
+"""The folder of the commands' pages in docs/."""
 PART = re.compile(
-    r"(?P<begin><!-- generated: (?P<name>[a-z -]+) -->\n)(?P<text>.*?)(?P<end><!-- end of generated text -->)",
+    r"(?P<begin><!-- generated: (?P<name>[a-z -]+) -->\n)(?P<text>.*?)(?P<end>(?:# )?<!-- end of generated text -->)",
     re.DOTALL,
 )
 EPILOG = re.compile(r"^\[bold\](?P<title>.+):\[/bold\]\n(?P<lines>(?:.+\n)+)", re.MULTILINE)
@@ -46,21 +52,73 @@ def rewritten(page: str) -> str:
 
 
 def outdated() -> Iterator[tuple[Path, str]]:
-    """Yield each page whose generated parts are out of date, with its new text."""
-    for path in sorted(DOCS.rglob("*.md")):
-        page = path.read_text(encoding="utf-8")
-        if (new := rewritten(page)) != page:
+    """Yield each page whose generated parts are out of date, with its new text, which is empty if it has to go."""
+    folder = DOCS / COMMANDS
+    commands = {folder / f"{name}.md": text for name, text in sections().items() if name}
+    stale = dict.fromkeys(set(folder.glob("*.md")) - set(commands), "")
+    written = {path: rewritten(_text(path)) for path in (ROOT / "mkdocs.yml", *DOCS.rglob("*.md"))}
+    for path, new in sorted({**written, **commands, **stale}.items()):
+        if new != _text(path):
             yield path, new
 
 
-def commands() -> str:
-    """Return all commands with their arguments, options and examples, as typer documents them."""
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8") if page.exists() else ""
+
+
+@cache
+def sections() -> dict[str, str]:
+    """Map each command to its arguments, options and examples, as typer documents them; empty: `k8sdds` itself."""
     command = [sys.executable, "-m", "typer", "k8sdds.cli.app", "utils", "docs", "--name", "k8sdds"]
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     page = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    _, *sections = re.split(r"^(?=#+ `)", page, flags=re.MULTILINE)
-    summaries = dict(_summary(section) for section in sections)
-    return "".join(_section(section, summaries) for section in sections).rstrip() + "\n"
+    _, *texts = re.split(r"^(?=#+ `)", page, flags=re.MULTILINE)
+    summaries = dict(_summary(text) for text in texts)
+    found: dict[str, str] = {}
+    for text in texts:
+        name = "".join(_summary(text)[0].split()[1:2])
+        found[name] = found.get(name, "") + _section(text, summaries)
+    return {name: text.rstrip() + "\n" for name, text in found.items()}
+
+
+def commands() -> str:
+    """Return the options of `k8sdds`, and its commands with the first sentence of their description."""
+    options = re.sub(r"\*\*Commands\*\*:\n\n(\* .*\n)+\n?", "", sections()[""])
+    lists = (
+        f"## {panel}\n\n"
+        + "".join(f"* [`{name}`](commands/{name}.md): {_summary(sections()[name])[1]}\n" for name in names)
+        for panel, names in panels().items()
+    )
+    return options.partition("\n\n")[2].rstrip() + "\n\n" + "\n".join(lists)
+
+
+def panels() -> dict[str, list[str]]:
+    """Return the names of the commands by the panel of `k8sdds --help`, in its order."""
+    found: dict[str, list[str]] = {}
+    for name, command in command_tree().commands.items():
+        if not command.hidden:
+            found.setdefault(command.rich_help_panel, []).append(name)
+    return found
+
+
+def links_to_commands() -> str:
+    """Return one line of links for each panel of `k8sdds --help`."""
+    return (
+        "\n".join(
+            f"- {panel}: " + " · ".join(f"[{name}]({COMMANDS}/{name}.md)" for name in names)
+            for panel, names in panels().items()
+        )
+        + "\n"
+    )
+
+
+def navigation() -> str:
+    """Return the pages of the commands for the navigation of the site."""
+    return "".join(
+        f"          - {panel}:\n"
+        + "".join(f"              - {name}: {COMMANDS}/{name}.md\n" for name in names)
+        for panel, names in panels().items()
+    )
 
 
 def _summary(section: str) -> tuple[str, str]:
@@ -70,7 +128,7 @@ def _summary(section: str) -> tuple[str, str]:
 
 
 def _section(section: str, summaries: dict[str, str]) -> str:
-    """Return a section one level lower, without `--help`, and with links to the commands of a group."""
+    """Return a section one level higher, without `--help`, and with links to the commands of a group."""
     parent, _ = _summary(section)
 
     def linked(line: re.Match[str]) -> str:
@@ -81,7 +139,9 @@ def _section(section: str, summaries: dict[str, str]) -> str:
 
     section = re.sub(r"^\* `([a-z-]+)`:.*$", linked, section, flags=re.MULTILINE)
     section = EPILOG.sub(_listing, section)
-    return "#" + re.sub(r"^\* `[^`]*--help`:.*\n", "", section, flags=re.MULTILINE)
+    section = re.sub(r"^\* `[^`]*--help`:.*\n", "", section, flags=re.MULTILINE)
+    section = re.sub(r"\*\*Options\*\*:\n\n(?!\*)\n*", "", section)
+    return section.removeprefix("#")
 
 
 def _listing(epilog: re.Match[str]) -> str:
@@ -301,6 +361,8 @@ PROFILE = {
 }
 PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
+    "links to commands": links_to_commands,
+    "navigation of commands": navigation,
     "exit codes": exit_codes,
     "keys of an experiment": lambda: keys(experiments.json_schema(), EXPERIMENT),
     "keys of an application": lambda: keys(applications.json_schema(), APPLICATION),
@@ -319,8 +381,11 @@ def main() -> int:
     check = "--check" in sys.argv[1:]
     pages = list(outdated())
     for path, text in pages:
-        if not check:
+        if not check and text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
+        elif not check:
+            path.unlink()
         print(f"{'out of date' if check else 'written'}: {path.relative_to(DOCS.parent)}")
     return 1 if check and pages else 0
 

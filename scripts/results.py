@@ -2,14 +2,18 @@
 """Measure the results that the documents show, and write them: tables, figures, conditions and sentences.
 
 `.venv/bin/python scripts/results.py` measures the experiments below in the lab, on a machine with nothing else to do,
-and rewrites the results in README.md and docs/. A result on a page is between two comment lines;
-everything else is written by hand. To write them from run folders that exist, name the folders.
+keeps their run folders in build/results, and rewrites the results in README.md and docs/. A result on a page is between
+two comment lines; everything else is written by hand. To write them from run folders that exist, name the folders. The
+recording of a run in a terminal is next to its folder, as FOLDER.svg.
 
     .venv/bin/python scripts/results.py [FOLDER ...]
+
+Requires the extra `docs` of this project and Chromium.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -22,6 +26,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
 from k8sdds.report import formats, summarize, write_report
@@ -33,11 +39,25 @@ PART = re.compile(
     r"(?P<begin><!-- result: (?P<name>[a-z -]+) -->\n)(?P<text>.*?)(?P<end><!-- end of result -->)",
     re.DOTALL,
 )
-EXPERIMENTS: dict[str, Sequence[str]] = {
-    "cni-overhead": (),
-    "message-size": ("--set", "networks=[host, flannel-hostgw, flannel-vxlan, weavenet]"),
+IMAGES = ROOT / "docs" / "images"
+RUNS = ROOT / "build" / "results"
+K8SDDS = str(Path(sys.prefix) / "bin" / "k8sdds")
+COMMANDS: dict[str, Sequence[str]] = {
+    "teleoperation": ("recommend", "teleoperation"),
+    "quickstart": ("run", "quickstart"),
+    "cni-overhead": ("run", "cni-overhead"),
+    "message-size": (
+        "run",
+        "message-size",
+        "--set",
+        "networks=[host, flannel-hostgw, flannel-vxlan, weavenet]",
+    ),
 }
-"""The experiments to the options with which they are run."""
+"""The experiments and applications to the commands that measure them."""
+RECORDED = "quickstart"
+"""The experiment of which the documents show a recording and, of the same run, a figure."""
+ANSWER_LINES = 40
+"""Most lines of an answer on a page."""
 
 Row = dict[str, Any]
 
@@ -56,21 +76,27 @@ class Measured:
         return str(self.report["experiment"])
 
     @cached_property
-    def conditions(self) -> str:
+    def place(self) -> str:
         """Where and when it was measured, as sentences."""
         trials, facts = self.report["trials"], self.run.campaign["testbed"]["facts"]
-        command = shlex.join(["k8sdds", "run", self.experiment, *EXPERIMENTS[self.experiment]])
         first, last = (
             datetime.fromisoformat(row["started_at"]) for row in (self._attempts[0], self._attempts[-1])
         )
         length = formats.count(round((last - first).total_seconds() / 60), "minute")
+        return (
+            f"`{shlex.join(['k8sdds', *COMMANDS[self.experiment]])}`: {trials['valid']} valid of"
+            f" {trials['planned']} trials in {length} on {first:%Y-%m-%d}, {facts['cpu_count']} cores of"
+            f" {facts['cpu_model']}, Linux {facts['kernel'].partition('-')[0]}."
+            f" {formats.capital(self.report['testbed_words'])}"
+        )
+
+    @cached_property
+    def conditions(self) -> str:
+        """The place, and what the intervals mean."""
         repetitions = max(row["n"] for row in self.report["levels"])
         return (
-            f"`{command}`: {trials['valid']} valid of {trials['planned']} trials in {length} on"
-            f" {first:%Y-%m-%d}, {facts['cpu_count']} cores of {facts['cpu_model']}, Linux"
-            f" {facts['kernel'].partition('-')[0]}."
-            f" {formats.capital(self.report['testbed_words'])}; {repetitions} repetitions; 95 % confidence intervals in"
-            " brackets, not corrected for the number of comparisons."
+            f"{self.place}; {repetitions} repetitions; 95 % confidence intervals in brackets, not corrected for the"
+            " number of comparisons."
         )
 
     @cached_property
@@ -122,6 +148,36 @@ def lead(measured: Measured) -> str:
     return f"At 1 KiB, the networks cost these shares of the throughput of `host`: {costs}."
 
 
+def recommendation(measured: Measured) -> str:
+    """Return the beginning of what `k8sdds recommend` prints about the run."""
+    lines = [line.rstrip() for line in answer(measured).splitlines()]
+    if len(lines) > ANSWER_LINES:
+        end = max(number for number, line in enumerate(lines[:ANSWER_LINES]) if not line)
+        while not lines[end - 2]:  # the title of a table that does not fit
+            end -= 2
+        lines[end:] = ["…"]
+    text = "\n".join(lines)
+    return f"```\n{text}\n```\n\n{measured.place}.\n"
+
+
+def answer(measured: Measured, *options: str) -> str:
+    """Return what `k8sdds recommend` prints about the run."""
+    argv = [K8SDDS, *COMMANDS[measured.experiment], "--from", str(measured.path), *options]
+    # As on a terminal of this size, but without colors.
+    screen = {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "LINES": "40"}
+    return run(argv, env={**os.environ, **screen}, stdout=subprocess.PIPE).stdout.partition(
+        "\nRecommendation: "
+    )[0]
+
+
+def run(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run k8sdds. Raises SystemExit if it fails; that no configuration is recommended is an answer, too."""
+    done = subprocess.run(argv, text=True, **options)
+    if done.returncode not in (0, 7, 8):
+        sys.exit(f"{shlex.join(argv)} exited with code {done.returncode}")
+    return done
+
+
 def _overhead(row: Row) -> str:
     return formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
 
@@ -142,7 +198,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 PARTS: dict[str, tuple[str, Callable[[Measured], str]]] = {
     "overhead conditions": ("cni-overhead", lambda run: f"{run.conditions}\n"),
-    "overhead in one sentence": ("cni-overhead", lambda run: f"{run.conditions} {lead(run)}\n"),
+    "recommend": ("teleoperation", recommendation),
+    "overhead in one sentence": (RECORDED, lambda run: f"{run.conditions} {lead(run)}\n"),
     "throughput overhead": ("cni-overhead", lambda run: overheads(run, "throughput_mbps", "throughput")),
     "latency overhead": ("cni-overhead", lambda run: overheads(run, "latency_p90_us", "latency")),
     "message conditions": ("message-size", lambda run: f"{run.conditions}\n"),
@@ -157,12 +214,18 @@ PARTS: dict[str, tuple[str, Callable[[Measured], str]]] = {
 """What writes each result: the experiment, and the function of its run folder."""
 
 
-def measure(experiment: str, folder: Path) -> Path:
-    """Measure an experiment in the lab and return its run folder."""
-    path = folder / experiment
-    argv = [str(Path(sys.prefix) / "bin" / "k8sdds"), "run", experiment, "--output", str(path)]
-    subprocess.run([*argv, *EXPERIMENTS[experiment]], check=True)
-    return path
+def measure(experiment: str) -> Path:
+    """Measure an experiment in the lab and return its run folder, which replaces an earlier one."""
+    path = RUNS / experiment
+    shutil.rmtree(path, ignore_errors=True)
+    command = [K8SDDS, *COMMANDS[experiment]]
+    with tempfile.TemporaryDirectory() as folder:
+        if experiment == RECORDED:
+            recorder = [sys.executable, str(ROOT / "scripts" / "record_terminal.py"), "--folder", folder]
+            command = [*recorder, str(path.with_suffix(".svg")), *command]
+        run(command, cwd=folder)
+        (measured,) = Path(folder).glob("runs/*")
+        return Path(shutil.move(measured, path))
 
 
 def write(runs: dict[str, Measured]) -> None:
@@ -173,10 +236,26 @@ def write(runs: dict[str, Measured]) -> None:
         if new != text:
             page.write_text(new, encoding="utf-8")
             print(f"written: {page.relative_to(ROOT)}")
-    if overhead := runs.get("cni-overhead"):
-        write_report(overhead.run, None)
-        (figure,) = overhead.run.report.glob("figures/overhead*.png")
-        shutil.copy(figure, ROOT / "docs" / "images" / "cni-overhead.png")
+    for experiment in runs.keys() & {RECORDED, "cni-overhead"}:
+        measured = runs[experiment].run
+        write_report(measured, None)
+        (figure,) = measured.report.glob("figures/overhead*.png")
+        shutil.copy(figure, IMAGES / f"{experiment}.png")
+    if recorded := runs.get(RECORDED):
+        shutil.copy(recorded.path.with_suffix(".svg"), IMAGES)
+    if answered := runs.get("teleoperation"):
+        with tempfile.TemporaryDirectory() as folder:
+            answer(answered, "--output", folder)
+            screenshot(Path(folder) / "recommendation.html", IMAGES / "recommendation.png")
+
+
+def screenshot(page: Path, image: Path) -> None:
+    """Write the first screen of a page as a PNG of few colors."""
+    options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,760"]
+    subprocess.run(
+        ["chromium", *options, f"--screenshot={image}", page.as_uri()], check=True, capture_output=True
+    )
+    Image.open(image).convert("RGB").quantize(128).save(image, optimize=True)
 
 
 def _part(part: re.Match[str], runs: dict[str, Measured]) -> str:
@@ -186,13 +265,13 @@ def _part(part: re.Match[str], runs: dict[str, Measured]) -> str:
 
 def main() -> int:
     """Measure, or read the folders that are named, and write."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(path) for path in sys.argv[1:]] or [measure(name, Path(folder)) for name in EXPERIMENTS]
-        found = [Measured(path) for path in paths]
-        if unknown := [str(one.path) for one in found if one.experiment not in EXPERIMENTS]:
-            print(f"not one of {', '.join(EXPERIMENTS)}: {', '.join(unknown)}", file=sys.stderr)
-            return 2
-        write({one.experiment: one for one in found})
+    RUNS.mkdir(parents=True, exist_ok=True)
+    paths = [Path(path).absolute() for path in sys.argv[1:]] or [measure(name) for name in COMMANDS]
+    found = [Measured(path) for path in paths]
+    if unknown := [str(one.path) for one in found if one.experiment not in COMMANDS]:
+        print(f"not one of {', '.join(COMMANDS)}: {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    write({one.experiment: one for one in found})
     return 0
 
 

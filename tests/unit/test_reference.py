@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from k8sdds.campaign import experiments
 from k8sdds.cli.app import app
 from k8sdds.deploy import profiles
+from tests.unit.test_help import parse
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = runpy.run_path(str(ROOT / "scripts" / "reference.py"))
@@ -26,7 +29,7 @@ def test_the_generated_pages_are_in_step_with_the_code() -> None:
 
 
 def test_every_generated_part_is_on_a_page() -> None:
-    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "mkdocs.yml", *PAGES))
     for part in REFERENCE["PARTS"]:
         assert text.count(f"<!-- generated: {part} -->") == 1
 
@@ -46,10 +49,27 @@ def test_every_key_has_a_description(schema: dict[str, Any]) -> None:
             assert value.get("description"), f"{definition['title']}.{key} has no description"
 
 
-def test_the_commands_are_all_on_the_page() -> None:
-    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    for command in ("k8sdds run", "k8sdds lab plan", "k8sdds security init"):
-        assert f"# `{command}`\n" in page
+def test_each_command_has_a_page() -> None:
+    for command, page in (("run", "run"), ("lab plan", "lab"), ("security init", "security")):
+        text = (ROOT / "docs" / "reference" / "commands" / f"{page}.md").read_text(encoding="utf-8")
+        assert f"# `k8sdds {command}`\n" in text
+
+
+def test_the_index_and_the_navigation_have_every_page() -> None:
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES}
+    links = re.findall(r"\]\(([^)#]+\.md)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    assert pages - set(links) == {"index.md"}
+    navigation = yaml.dump(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
+    assert pages == set(re.findall(r"\S+\.md", navigation))
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    # A command ends with its code span, or with the gap before its explanation.
+    for command in re.findall(r"(?:^|`|then: )(k8sdds .+?)(?:  |`|$)", text, re.MULTILINE):
+        parse(shlex.split(command)[1:])
+    targets = re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE)
+    assert set(targets) <= set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize(
