@@ -162,7 +162,7 @@ def recommendation(measured: Measured) -> str:
 
 def answer(measured: Measured, *options: str) -> str:
     """Return what `k8sdds recommend` prints about the run."""
-    argv = [K8SDDS, *COMMANDS[measured.experiment], "--from", str(measured.path), *options]
+    argv = [K8SDDS, "recommend", measured.experiment, "--from", str(measured.path), *options]
     # As on a terminal of this size, but without colors.
     screen = {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "LINES": "40"}
     return run(argv, env={**os.environ, **screen}, stdout=subprocess.PIPE).stdout.partition(
