@@ -66,7 +66,7 @@ def test_the_index_and_the_navigation_have_every_page() -> None:
 def test_the_commands_of_the_readme_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     # A command ends with its code span, or with the gap before its explanation.
-    for command in re.findall(r"(?:^|`|then: )(k8sdds .+?)(?:  |`|$)", text, re.MULTILINE):
+    for command in re.findall(r"(?:^|`)(k8sdds .+?)(?:  |`|$)", text, re.MULTILINE):
         parse(shlex.split(command)[1:])
     targets = re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE)
     assert set(targets) <= set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
