@@ -43,7 +43,7 @@ IMAGES = ROOT / "docs" / "images"
 RUNS = ROOT / "build" / "results"
 K8SDDS = str(Path(sys.prefix) / "bin" / "k8sdds")
 COMMANDS: dict[str, Sequence[str]] = {
-    "teleoperation": ("recommend", "teleoperation"),
+    "teleoperation": ("recommend", "teleoperation", "--yes"),
     "quickstart": ("run", "quickstart"),
     "cni-overhead": ("run", "cni-overhead"),
     "message-size": (
