@@ -118,3 +118,12 @@ def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
     assert "k8sdds run quickstart" in recording and "valid trials" in recording
     assert not re.search("/(home|root|srv|tmp|usr|var)/", recording)
     assert re.findall(r"https?://[^\"]+", recording) == ["http://www.w3.org/2000/svg"]
+
+
+def test_the_numbers_next_to_the_recording_are_of_the_recorded_run() -> None:
+    recording = (ROOT / "docs" / "images" / "quickstart.svg").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    costs = re.findall(r"(\d[\d.]* \[[^\]]+\]) %", readme.partition("throughput of `host`")[2])
+    assert len(costs) == 4
+    for cost in costs:
+        assert cost in recording
