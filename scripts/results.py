@@ -251,7 +251,7 @@ def write(runs: dict[str, Measured]) -> None:
 
 def screenshot(page: Path, image: Path) -> None:
     """Write the first screen of a page as a PNG of few colors."""
-    options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,760"]
+    options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1000,1130"]
     subprocess.run(
         ["chromium", *options, f"--screenshot={image}", page.as_uri()], check=True, capture_output=True
     )
