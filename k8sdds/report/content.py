@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -13,8 +14,9 @@ from k8sdds.analysis.statistics import confidence_of
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group, test_of
 from k8sdds.results import shared_kernels, tidy
-from k8sdds.results.run_folder import RunFolder
-from k8sdds.system import parallel
+from k8sdds.results.run_folder import EXPERIMENT, RunFolder
+from k8sdds.system import parallel, yaml_text
+from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +64,17 @@ class Content:
         return str(self.campaign.get("experiment") or self.campaign.get("campaign") or self.run.path.name)
 
     @cached_property
+    def title(self) -> str:
+        """The question of the experiment, or its name if experiment.yaml has no title."""
+        try:
+            text = (self.run.path / EXPERIMENT).read_text(encoding="utf-8")
+            recorded = yaml_text.load(text, EXPERIMENT)
+        except (OSError, ValueError, InputError):
+            recorded = None
+        title = recorded.get("title") if isinstance(recorded, dict) else None
+        return title if isinstance(title, str) and title else self.name
+
+    @cached_property
     def invalid(self) -> list[Row]:
         """Invalid attempts, in the order in which they ended."""
         return overhead.plain_rows(self.table[~self.table["valid"]])
@@ -89,10 +102,18 @@ class Content:
 
     @property
     def warnings(self) -> list[tuple[str, int]]:
-        """Each warning of the valid trials with its number of trials, the most frequent first."""
+        """Each kind of warning of the valid trials with its number of trials, the most frequent first.
+
+        Warnings that differ in numbers are of one kind; it states their range.
+        """
         profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
         rows = [*(row["warnings"] for row in (*self.best, *self.probes)), *profiled["warnings"]]
-        return Counter(text for warnings in rows for text in warnings).most_common()
+        texts = [text for warnings in rows for text in dict.fromkeys(warnings)]
+        kinds = Counter(_NUMBER.sub("0", text) for text in texts)
+        return [
+            (_ranges([text for text in texts if _NUMBER.sub("0", text) == kind]), n)
+            for kind, n in kinds.most_common()
+        ]
 
     @property
     def notable_events(self) -> list[Row]:
@@ -226,6 +247,17 @@ class Content:
             parts.append("95 % interval")
         parts.append("includes scheduling" if setting.scheduling else "")
         return " · ".join(part for part in parts if part)
+
+
+def _ranges(texts: list[str]) -> str:
+    """Return texts that differ in numbers as one, with the range of each number."""
+    columns = zip(*(_NUMBER.findall(text) for text in texts), strict=True)
+    ranges = iter([sorted(set(numbers), key=float) for numbers in columns])
+    return _NUMBER.sub(lambda _: " to ".join(dict.fromkeys((one := next(ranges))[:1] + one[-1:])), texts[0])
+
+
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
+"""A number that is not part of a name."""
 
 
 def _is_profile(trial: Any) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from k8sdds.analysis.components import COMPONENTS, OTHER
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
+from k8sdds.report.document import Cell, Table
 from k8sdds.report.settings import Row
 from k8sdds.results import tidy
 from k8sdds.results.profile import ComponentCost, ProfileSummary
@@ -34,7 +33,7 @@ def basis(summary: ProfileSummary) -> str:
     return f"{how}; {summary.hertz} samples/s of each core"
 
 
-def tables(content: Content) -> list[dict[str, Any]]:
+def tables(content: Content) -> list[Table]:
     """Return one table per test and payload: components × networks."""
     groups: dict[tuple[str, int], list[tuple[Row, ProfileSummary]]] = {}
     for row, summary in profiled(content):
@@ -42,41 +41,41 @@ def tables(content: Content) -> list[dict[str, Any]]:
     return [_table(content, test, size, members) for (test, size), members in groups.items()]
 
 
-def _table(
-    content: Content, test: str, size: int, members: list[tuple[Row, ProfileSummary]]
-) -> dict[str, Any]:
+def _table(content: Content, test: str, size: int, members: list[tuple[Row, ProfileSummary]]) -> Table:
     summaries = [summary for _, summary in members]
     used = [c for c in COMPONENTS if any(c.name in summary.components for summary in summaries)]
     event = " and ".join(dict.fromkeys(map(basis, summaries)))
     per = "cycles per packet" if summaries[0].event == CYCLES else "ns of CPU time per packet"
-    return {
-        "title": f"CPU time by component in %, {per}",
-        "setting": f"{test}, {payload(size)}",
-        "columns": [row[UNIT] for row, _ in members],
-        "rows": [
-            (c.name, c.description, [_cell(summary.components.get(c.name)) for summary in summaries])
-            for c in used
-        ],
-        "totals": [
-            ("attributed", [_percent(summary.attributed_percent) for summary in summaries]),
-            ("CPU time", [f"{summary.cpu_s:.2f} s" for summary in summaries]),
-            ("samples", [f"{summary.samples}" for summary in summaries]),
-            ("packets", ["–" if s.packets is None else f"{s.packets}" for s in summaries]),
-        ],
-        "caption": f"{content.testbed} · one trial of each network · {event} · packets: as the publishers' interfaces"
-        f" count them, both directions · attributed: all except {OTHER.name}",
+    totals = {
+        "attributed": [_percent(summary.attributed_percent) for summary in summaries],
+        "CPU time": [f"{summary.cpu_s:.2f} s" for summary in summaries],
+        "samples": [f"{summary.samples}" for summary in summaries],
+        "packets": ["–" if s.packets is None else f"{s.packets}" for s in summaries],
     }
+    return Table(
+        f"CPU time by component in %, {per}: {test}, {payload(size)}",
+        ["component", *(row[UNIT] for row, _ in members)],
+        [
+            *(
+                [Cell(c.name, c.description), *(_cell(summary.components.get(c.name)) for summary in summaries)]
+                for c in used
+            ),
+            *([Cell(name), *map(Cell, texts)] for name, texts in totals.items()),
+        ],
+        f"{content.testbed} · one trial of each network · {event} · packets: as the publishers' interfaces"
+        f" count them, both directions · attributed: all except {OTHER.name}.",
+    )  # fmt: skip
 
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f} %"
 
 
-def _cell(cost: ComponentCost | None) -> tuple[str, str]:
+def _cell(cost: ComponentCost | None) -> Cell:
     if cost is None:
-        return "0", ""
+        return Cell("0")
     per_packet = cost.ns_per_packet if cost.cycles_per_packet is None else cost.cycles_per_packet
-    return f"{cost.percent:.1f}", "" if per_packet is None else formats.number(per_packet)
+    return Cell(f"{cost.percent:.1f}", "" if per_packet is None else formats.number(per_packet))
 
 
 def rows(content: Content) -> list[Row]:

@@ -27,8 +27,8 @@ from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES, paced
 
-MAX_POINTS = 3
-"""Largest number of points of a setting that the summary compares."""
+MAX_SENTENCES = 3
+"""Largest number of sentences about one setting: the tables have the rest."""
 RELEVANT_PERCENT = 10
 """A comparison that could have missed a difference of this size is "undecided", not "no difference seen"."""
 
@@ -49,11 +49,15 @@ def answer(content: Content) -> list[Statement]:
     statements = searches + [_summarize(content, setting) for setting in content.settings]
     statements += _contrasts(content)
     statements.append(Statement("Share of the machine's limit", _limits(content)))
-    return [statement for statement in statements if statement.sentences]
+    return [
+        Statement(statement.lead, statement.sentences[:MAX_SENTENCES])
+        for statement in statements
+        if statement.sentences
+    ]
 
 
 def _capacities(content: Content) -> list[Statement]:
-    """Return one statement per condition and goal of the capacity searches."""
+    """Return one statement per condition of the capacity searches, with a sentence per goal."""
     rows = content.capacities
     # A title contains what distinguishes the searches, and always these four.
     shown = [
@@ -62,12 +66,15 @@ def _capacities(content: Content) -> list[Statement]:
         if name in ("payload_bytes", "transport", "reliability", "rate")
         or len({row[name] for row in rows}) > 1
     ]
-    groups: dict[str, Statement] = {}
+    groups: dict[str, dict[str, list[str]]] = {}
     for row in rows:
         lead = formats.capital(f"capacity, {describe({name: row[name] for name in shown})}")
-        sentence = f"{row[UNIT]}, {capacities.goal_of(row)}: {formats.capacity(row)}."
-        groups.setdefault(lead, Statement(lead)).sentences.append(sentence)
-    return list(groups.values())
+        found = groups.setdefault(lead, {}).setdefault(capacities.goal_of(row), [])
+        found.append(f"{row[UNIT]} {formats.capacity(row)}")
+    return [
+        Statement(lead, [f"{formats.capital(goal)}: {'; '.join(texts)}." for goal, texts in goals.items()])
+        for lead, goals in groups.items()
+    ]
 
 
 def caveats(content: Content) -> list[str]:
@@ -213,19 +220,21 @@ def _no_result(content: Content) -> str:
 
 
 def _summarize(content: Content, setting: Setting) -> Statement:
-    """Summarize one setting: a sentence per selected point, or the levels if there are no overheads."""
+    """Summarize one setting at one point: a sentence per metric, or the levels if there are no overheads."""
     statement = Statement(setting.title)
     compared = [point for point in setting.points if _overheads_at(setting, point)]
-    selected = _select_points(compared)
-    for point in selected:
-        text = _compare_networks(content, _overheads_at(setting, point))
-        statement.sentences.append(f"{setting.point_label(point)}: {text}")
-    if len(compared) > len(selected):
-        more = len(compared) - len(selected)
-        statement.sentences.append(f"{formats.count(more, 'further combination')} in the tables.")
-    if not compared:
+    if compared:
+        point = max(compared, key=Point.rank)
+        statement.sentences += _compare_networks(
+            content, _overheads_at(setting, point), setting.point_label(point)
+        )
+    else:
         statement.sentences += _levels_only(setting)
     statement.sentences += [_exact_count(setting, metric, rows) for metric, rows in setting.counts]
+    if len(compared) > 1:
+        statement.sentences.append(
+            f"{formats.count(len(compared) - 1, 'further combination')} in the tables."
+        )
     return statement
 
 
@@ -239,17 +248,6 @@ def _exact_count(setting: Setting, metric: Metric, rows: dict[Cell, Row]) -> str
     return f"{formats.capital(metric.title)} (exact count): {formats.join(texts)}."
 
 
-def _select_points(points: list[Point]) -> list[Point]:
-    """Return all points if there are few, otherwise the first, the one nearest to 1 KiB, and the last.
-
-    The claims of the paper are about 1 KiB.
-    """
-    if len(points) <= MAX_POINTS:
-        return points
-    middle = min(points[1:-1], key=lambda point: abs(point.payload_bytes - 1024))
-    return [points[0], middle, points[-1]]
-
-
 def _overheads_at(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
     """Return the overheads at a point by headline metric and network, the smallest first."""
     overheads = {}
@@ -260,14 +258,14 @@ def _overheads_at(setting: Setting, point: Point) -> dict[str, dict[str, Row]]:
     return overheads
 
 
-def _compare_networks(content: Content, overheads: dict[str, dict[str, Row]]) -> str:
+def _compare_networks(content: Content, overheads: dict[str, dict[str, Row]], place: str) -> list[str]:
     labels = {label for rows in overheads.values() for label in rows}
     undecided = any(_is_undecided(row) for rows in overheads.values() for row in rows.values())
     if len(labels) == 1 and not undecided:
         label = labels.pop()
         costs = [_cost(content, METRICS[name], rows[label]) for name, rows in overheads.items()]
-        return f"{label} {' and '.join(costs)}."
-    return "; ".join(_spread(content, METRICS[name], rows) for name, rows in overheads.items()) + "."
+        return [f"{place}: {label} {' and '.join(costs)}."]
+    return [f"{place}: {_spread(content, METRICS[name], rows)}." for name, rows in overheads.items()]
 
 
 def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
@@ -301,7 +299,7 @@ def _spread(content: Content, metric: Metric, rows: dict[str, Row]) -> str:
             parts.append(f"most with {worst}, by {_amount(rows[worst])}")
     if undecided:
         networks = "every network" if 1 < len(undecided) == len(rows) else formats.join(list(undecided))
-        parts.append(f"undecided for {networks} ({_spans_zero(undecided.values())})")
+        parts.append(f"undecided for {networks}")
     return f"{metric.title}{' ' if parts[0].startswith(verb) else ': '}{', '.join(parts)}"
 
 
@@ -349,16 +347,16 @@ def _levels_only(setting: Setting) -> list[str]:
     for name in HEADLINES:
         metric = METRICS[name]
         cells = setting.levels(name)
-        for point in _select_points(sorted({at for _, at in cells})):
-            levels = [
-                f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {metric.unit}"
-                for (label, at), row in cells.items()
-                if at == point
-            ]
-            more = f", and {len(levels) - 4} more" if len(levels) > 4 else ""
-            sentences.append(
-                f"{setting.point_label(point)}: {metric.title}: {formats.join(levels[:4])}{more}."
-            )
+        if not cells:
+            continue
+        point = max((at for _, at in cells), key=Point.rank)
+        levels = [
+            f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {metric.unit}"
+            for (label, at), row in cells.items()
+            if at == point
+        ]
+        more = f", and {len(levels) - 4} more" if len(levels) > 4 else ""
+        sentences.append(f"{setting.point_label(point)}: {metric.title}: {formats.join(levels[:4])}{more}.")
     return sentences
 
 
@@ -414,9 +412,7 @@ def _contrasts(content: Content) -> list[Statement]:
     statements = {lead: Statement(lead, multicast)} if multicast else {}
     for name in HEADLINES:
         for versus, rows, setting in contrast.by_title(content.contrasts(name)):
-            point = min(
-                (Point.of(row) for row in rows), key=lambda p: (-p.subscribers, abs(p.payload_bytes - 1024))
-            )
+            point = max((Point.of(row) for row in rows), key=Point.rank)
             at_point = {row[UNIT]: row for row in rows if Point.of(row) == point}
             changes = [
                 f"{label} {_change(at_point[label])}" for label in content.networks if label in at_point

@@ -1,12 +1,12 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
 `levels` draws overheads and levels along the payload, `distributions` draws percentiles of latencies and delays,
-`capacity` draws delays by offered rate, `resources` draws CPU and memory, `subscribers` draws throughput by number of
-subscribers, and `protection` draws levels with and without protection. `flame_graph` draws profiles.
-`overview` draws networks × payloads and throughput against latency, `fairness` draws the subscribers of a trial,
-`timeline` draws rates over time, `topology` draws paths with MTUs and dropped packets, `cpu_places` draws CPU time by
-place, and `cells` draws tables of shaded cells. `estimates` draws what the others have in common: means, intervals and
-trials. `canvas` contains the shared style. seaborn and matplotlib are imported when the first figure is drawn.
+`capacity` draws delays by offered rate, `subscribers` draws throughput by number of subscribers, and `protection`
+draws levels with and without protection. `flame_graph` draws profiles. `trade_off` draws throughput against latency,
+`fairness` draws the subscribers of a trial, `timeline` draws rates over time, `topology` draws paths with MTUs and
+dropped packets, and `cpu_places` draws CPU time by place. `estimates` draws what the others have in common: axes,
+means, intervals and trials. `canvas` contains the shared style. seaborn and matplotlib are imported when the first
+figure is drawn.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
         distributions,
         fairness,
         levels,
-        overview,
         protection,
-        resources,
         subscribers,
         timeline,
         topology,
+        trade_off,
     )
 
     drawings: list[Callable[[], list[Figure]]] = []
@@ -62,9 +61,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
                 for name, workload in WORKLOADS.items()
                 if workload.histograms
             ),
-            partial(resources.draw, content, setting, folder),
-            *(partial(overview.heatmap, content, setting, folder, name) for name in HEADLINES),
-            partial(overview.trade_off, content, setting, folder),
+            partial(trade_off.draw, content, setting, folder),
             partial(fairness.draw, content, setting, folder),
             partial(timeline.draw, content, setting, folder),
             partial(cpu_places.draw, content, setting, folder, outside),

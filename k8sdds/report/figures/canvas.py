@@ -29,6 +29,10 @@ MIN_WIDTH = 0.4
 """Least width of axes in inches, next to long labels."""
 DPI = 200
 FONT = 8.5
+PART_WIDTH = 3.9
+"""Largest width in inches of a part that is readable on a phone."""
+SINGLE_WIDTH = 4.2
+"""Width in inches of a single panel: a phone shows it whole, wide pages show two side by side."""
 _CHARACTER = 0.069
 """Mean width of a character in inches at font size FONT."""
 
@@ -47,6 +51,10 @@ class Figure:
     alt: str
     caption: str
     svg: str
+    parts: tuple[str, ...] = ()
+    """View boxes of its legend and panels, which narrow pages show one below the other; empty if they are too wide."""
+    narrow: bool = False
+    """Whether a wide page shows it next to another figure."""
 
 
 def text_width(texts: Sequence[str], size: float = FONT) -> float:
@@ -101,7 +109,32 @@ def save(
     svg = buffer.getvalue()
     # The file has a white background and no CSS variables, which few programs except browsers support.
     write_atomically(folder / f"{slug}.svg", _on_white(svg))
-    return Figure(slug, section, title, alt, caption, inline_svg.inline(svg, slug, alt))
+    is_narrow = drawing.get_size_inches()[0] <= SINGLE_WIDTH + 0.01
+    return Figure(
+        slug, section, title, alt, caption, inline_svg.inline(svg, slug, alt), _parts(drawing), is_narrow
+    )  # fmt: skip
+
+
+def _parts(drawing: Drawing) -> tuple[str, ...]:
+    from matplotlib.transforms import Bbox
+
+    if len(drawing.axes) < 2:
+        return ()
+    renderer = drawing.canvas.get_renderer()
+    boxes = [ax.get_tightbbox(renderer) for ax in drawing.axes]
+    if legend := [
+        artist.get_window_extent(renderer) for artist in (*drawing.texts, *drawing.legends, *drawing.artists)
+    ]:
+        box = Bbox.union(legend)
+        boxes.insert(0 if box.y1 > boxes[0].y1 else len(boxes), box)
+    if any(box.width > PART_WIDTH * drawing.dpi for box in boxes):
+        return ()
+    scale, height, pad = 72 / drawing.dpi, drawing.bbox.height, 3
+    return tuple(
+        f"{box.x0 * scale - pad:.0f} {(height - box.y1) * scale - pad:.0f}"
+        f" {box.width * scale + 2 * pad:.0f} {box.height * scale + 2 * pad:.0f}"
+        for box in boxes
+    )
 
 
 @cache

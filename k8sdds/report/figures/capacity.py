@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,8 @@ from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.capacity import Probe
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import log_axis
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import scale
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import MUTED, network_colors
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _HEAD, _FOOT, _LEFT = 0.3, 0.5, 0.62
-_HEIGHT, _WIDEST = 2.9, 5.2
+_HEIGHT = 2.6
 _AXES = {RATE: ("rate", "offered samples/s"), SUBSCRIBERS: ("number of subscribers", "subscribers")}
 """What the delay is drawn by in words, and the label of its axis, by what was searched."""
 
@@ -53,8 +52,8 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
     import pandas as pd
 
     names = {one.network: _name(one) for one in searches}
-    margin = text_width(list(names.values()), FONT - 0.5) + 0.25
-    width = min(WIDTH - _LEFT - margin, _WIDEST)
+    margin = text_width([line for name in names.values() for line in name.split("\n")], FONT - 0.5) + 0.25
+    width = SINGLE_WIDTH - _LEFT - margin
     drawing = new(_LEFT + width + margin, _HEAD + _HEIGHT + _FOOT)
     ax = axes(drawing, _LEFT, _HEAD, width, _HEIGHT)
     probes = pd.DataFrame(
@@ -69,7 +68,7 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
     first = searches[0]
     strictest = first.search.goals[0]
     offered, label = _AXES[first.searched]
-    ax.set_title(f"p99 of the delay, {first.title}")
+    ax.set_title("p99 of the delay")
     ax.set_xlabel(label, labelpad=2)
     ax.set_ylabel("ms", labelpad=2)
     caption = (
@@ -95,7 +94,7 @@ def _figure(content: Content, searches: Sequence[Found], folder: Path, index: in
 def _name(one: Found) -> str:
     bounds = one.bounds[one.search.goals[0]]
     low = formats.with_unit(one.searched, bounds.low) if bounds.low else "no capacity found"
-    return f"{one.network} {low}"
+    return f"{one.network}\n{low}"
 
 
 def _met(one: Found, probe: Probe) -> bool:
@@ -111,12 +110,10 @@ def _panel(ax: Axes, probes: Any, searches: Sequence[Found], names: dict[str, st
     shown = [*probes["delay"], *([] if limit_ms is None else [limit_ms])]
     low, high = min(shown), max(shown)
     pad = (high / low) ** 0.06
-    ax.set_xscale("log")
-    log_axis(ax, low / pad, high * pad)
+    scale(ax, "y", low / pad, high * pad, logarithmic=True)
     left, right = probes["value"].min(), probes["value"].max()
     margin = max((right / left) ** 0.04, 1.05)
-    ax.set_xlim(left / margin, right * margin)
-    _value_ticks(ax, left, right)
+    scale(ax, "x", left / margin, right * margin, logarithmic=True)
     ax.grid(axis="y")
     common = {"hue": "network", "palette": palette, "legend": False, "ax": ax}
     medians = probes.groupby(["network", "value"], as_index=False)["delay"].median()
@@ -151,16 +148,7 @@ def _labels(ax: Axes, searches: Sequence[Found], names: dict[str, str], palette:
     ordered = sorted(searches, key=lambda one: -(one.bounds[one.search.goals[0]].low or 0))
     for line, one in enumerate(ordered):
         ax.annotate(
-            names[one.network], (1, 1), xytext=(7, -4 - 13 * line), xycoords="axes fraction",
+            names[one.network], (1, 1), xytext=(7, -4 - 25 * line), xycoords="axes fraction",
             textcoords="offset points", color=palette[one.network], fontsize=FONT - 0.5, va="top",
             annotation_clip=False,
         )  # fmt: skip
-
-
-def _value_ticks(ax: Axes, left: float, right: float) -> None:
-    decades = range(math.floor(math.log10(left)), math.ceil(math.log10(right)) + 1)
-    wide = right / left
-    steps = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8) if wide < 10 else (1, 2, 5) if wide < 200 else (1,)
-    ticks = [tick for d in decades for step in steps if left * 0.9 <= (tick := step * 10.0**d) <= right * 1.1]
-    ax.set_xticks(ticks, [f"{tick:,.0f}" if tick >= 1 else f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()

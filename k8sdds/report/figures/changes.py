@@ -8,9 +8,9 @@ from pathlib import Path
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import formats
 from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, reach
+from k8sdds.report.figures.estimates import Estimate, reach, scale
 from k8sdds.report.figures.estimates import rows as draw_rows
-from k8sdds.report.theme import INK, variant_colors
+from k8sdds.report.theme import INK, network_colors
 from k8sdds.results.metrics import METRICS
 
 _HEAD, _FOOT, _ROW = 0.3, 0.45, 0.22
@@ -32,7 +32,7 @@ def draw(
         quantity: Name of the metric.
         folder: Folder for the PNG and SVG files.
     """
-    every = [row for rows in others.values() for row in rows]
+    every = [row for rows in others.values() for row in rows if row["quantity"] == quantity]
     title = METRICS[quantity].title
     named: dict[str, tuple[str, Row]] = {}
     for name, rows in others.items():
@@ -40,9 +40,15 @@ def draw(
             # The metric is in the title of the figure.
             parts = [part for part in formats.cell_name(row, every).split(", ") if part != title]
             named[", ".join((*parts, name) if len(others) > 1 else parts) or name] = (name, row)
-    order = sorted(named, key=lambda label: label.rpartition(", ")[0]) if len(others) > 1 else list(named)
+    # The sides of a cell follow each other.
+    cells = list(dict.fromkeys(label.rpartition(", ")[0] for label in named))
+    order = (
+        sorted(named, key=lambda label: cells.index(label.rpartition(", ")[0]))
+        if len(others) > 1
+        else list(named)
+    )
     labels = order[:_MAX_ROWS]
-    colors = variant_colors(list(others))
+    colors = network_colors(list(others))
     estimates = {label: _estimate(named[label][1]) for label in labels}
     left = min(text_width(labels) + 0.2, WIDTH - 2.5)
     height = _ROW * len(labels) + 0.08
@@ -51,9 +57,8 @@ def draw(
     draw_rows(ax, estimates, labels, {label: colors[named[label][0]] for label in labels})
     low, high = reach([*estimates.values(), Estimate(0, None, None, ())])
     # Without any change, the axis still has a range.
-    ax.set_xlim(min(low, -1), max(high, 1))
+    scale(ax, "x", min(low, -1), max(high, 1), logarithmic=False)
     ax.axvline(0, color=INK, linewidth=0.8)
-    ax.locator_params(axis="x", nbins=6)
     ax.grid(axis="x")
     ax.set_title(f"{formats.capital(title)}, relative to {first}")
     ax.set_xlabel("change, %", labelpad=2)

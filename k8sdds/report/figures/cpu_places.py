@@ -10,16 +10,10 @@ from k8sdds.analysis import background_cost, cpu_places
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, reach, rows
+from k8sdds.report.figures.canvas import Figure, save
+from k8sdds.report.figures.estimates import Estimate, Rows, reach, row_panels, spans_a_decade
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
-
-_HEAD, _FOOT, _ROW, _RIGHT, _GAP = 0.3, 0.42, 0.22, 0.5, 0.15
-_COLUMNS = 3
-
-Places = Mapping[str, Mapping[str, Estimate]]
-"""Estimates by place, then by network."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,15 @@ def draw(content: Content, setting: Setting, folder: Path, outside: Sources) -> 
     point = max(map(Point.of, metered), key=Point.rank)
     places = _places(content, [row for row in metered if Point.of(row) == point], outside)
     labels = [label for label in content.networks if any(label in cells for cells in places.values())]
+    shown = [estimate for cells in places.values() for estimate in cells.values()]
+    # The panels have one scale, so that places can be compared.
+    logarithmic = spans_a_decade(shown)
+    limits = reach(shown, ratio=True) if logarithmic else (0.0, reach(shown)[1])
+    panels = [
+        Rows(formats.capital(place), "ms per MB", cells, limits, logarithmic)
+        for place, cells in places.items()
+    ]
+    drawing = row_panels(panels, labels, network_colors(content.networks), missing="–")
     title = f"CPU by place, {test} test at {setting.point_label(point)}: {setting.title}"
     alt = f"{title}, in ms per delivered MB. " + "; ".join(
         f"{place}: " + ", ".join(f"{label} {estimate.text}" for label, estimate in cells.items())
@@ -61,7 +64,7 @@ def draw(content: Content, setting: Setting, folder: Path, outside: Sources) -> 
         f" {content.caption(setting, test)}."
     )
     slug = "-".join(part for part in ("cpu-places", setting.slug) if part)
-    return save(_panels(content, places, labels), folder, slug, "resources", title, f"{alt}.", caption)
+    return save(drawing, folder, slug, "resources", title, f"{alt}.", caption)
 
 
 def _places(content: Content, trials: list[Row], outside: Sources) -> dict[str, dict[str, Estimate]]:
@@ -73,31 +76,3 @@ def _places(content: Content, trials: list[Row], outside: Sources) -> dict[str, 
             text = formats.number(estimate.value)
             found[place][label] = Estimate(estimate.value, estimate.low, estimate.high, values, text=text)
     return {place: cells for place, cells in found.items() if cells}
-
-
-def _panels(content: Content, places: Places, labels: list[str]):
-    """Draw the panels with one scale, so that places can be compared."""
-    lines = -(-len(places) // _COLUMNS)
-    columns = -(-len(places) // lines)
-    margin, height = text_width(labels) + 0.2, _ROW * len(labels) + 0.08
-    width = min((WIDTH - margin - columns * _RIGHT - (columns - 1) * _GAP) / columns, 2.2)
-    drawing = new(
-        margin + columns * (width + _RIGHT) + (columns - 1) * _GAP,
-        lines * (_HEAD + height) + (lines - 1) * 0.2 + _FOOT,
-    )
-    _, high = reach([estimate for cells in places.values() for estimate in cells.values()])
-    styles = network_colors(content.networks)
-    for index, (place, cells) in enumerate(places.items()):
-        line, column = divmod(index, columns)
-        left, top = margin + column * (width + _RIGHT + _GAP), _HEAD + line * (_HEAD + height + 0.2)
-        ax = axes(drawing, left, top, width, height)
-        rows(ax, cells, labels, styles, missing="–")
-        ax.set_xlim(0, high)
-        ax.locator_params(axis="x", nbins=4)
-        ax.grid(axis="x")
-        ax.set_title(formats.capital(place))
-        if column:
-            ax.set_yticklabels([])
-        if index + columns >= len(places):
-            ax.set_xlabel("ms per MB", labelpad=2)
-    return drawing

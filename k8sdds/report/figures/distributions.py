@@ -13,8 +13,9 @@ from k8sdds.analysis.overhead import alike
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save
-from k8sdds.report.figures.estimates import axis_unit, log_axis
+from k8sdds.report.figures.canvas import FONT, PART_WIDTH, SINGLE_WIDTH, WIDTH, Figure, axes, new, save
+from k8sdds.report.figures.estimates import axis_unit
+from k8sdds.report.figures.estimates import scale as set_scale
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.columns import Metric
@@ -40,10 +41,10 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
     lines = -(-len(panels) // columns)
-    width = min((WIDTH - _LEFT - _RIGHT - (columns - 1) * _GAP) / columns, 3.6)
+    width = min((WIDTH - _LEFT - _RIGHT - (columns - 1) * _GAP) / columns, SINGLE_WIDTH - _LEFT - _RIGHT)
     height = 1.6 if columns == 3 else 2.2
     full = max(_LEFT + columns * width + (columns - 1) * _GAP + _RIGHT, 3.6)
-    legend, top_margin = _legend_rows(labels, full)
+    legend, top_margin = _legend_rows(labels, min(full, PART_WIDTH))
     drawing = new(full, top_margin + lines * (_HEAD + height + _FOOT))
     _legend(drawing, legend, styles)
     for index, (point, merged) in enumerate(panels.items()):
@@ -54,10 +55,8 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
         )  # fmt: skip
         _panel(ax, merged, styles, scale)
         ax.set_title(setting.point_label(point))
-        if column == 0:
-            ax.set_ylabel(f"one-way {timed}, {unit}", labelpad=2)
-        if index >= len(panels) - columns:
-            ax.set_xlabel("percentile", labelpad=2)
+        ax.set_ylabel(f"one-way {timed}, {unit}", labelpad=2)
+        ax.set_xlabel("percentile", labelpad=2)
     samples = [d.samples for merged in panels.values() for d in merged.values()]
     caption = (
         f"Samples of all repetitions are merged ({formats.range_of(samples)} per line), to show the shape only."
@@ -139,7 +138,7 @@ def _panel(
     ax.minorticks_off()
     low = scale * min(merged.latency_us[0] for merged in distributions.values())
     high = scale * max(merged.latency_us[-1] for merged in distributions.values())
-    log_axis(ax, low * 0.93, high * 1.08)
+    set_scale(ax, "y", low * 0.93, high * 1.08, logarithmic=True)
     ax.tick_params(axis="y", labelsize=FONT - 0.5)
     ax.grid(axis="both")
 

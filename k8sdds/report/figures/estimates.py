@@ -10,16 +10,17 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.figures.canvas import FONT
+from k8sdds.report.figures.canvas import FONT, WIDTH, axes, new, text_width
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 Styles = Mapping[str, NetworkColor]
 
@@ -100,6 +101,13 @@ def along(
     if marks := [(label, x, mark) for label, x, item in points for mark in item.marks]:
         others = pd.DataFrame(marks, columns=["series", "x", "y"])
         sns.scatterplot(others, x="x", y="y", marker="_", s=14, linewidth=0.8, **small)
+        marked = [
+            (x, min(item.mean, *item.marks), max(item.mean, *item.marks), palette[label])
+            for label, x, item in points
+            if item.marks
+        ]
+        xs, lows, highs, colors = zip(*marked, strict=True)
+        ax.vlines(xs, lows, highs, colors=colors, linewidth=0.6, linestyles=[(0, (1, 1.5))])
     bounded = [(x, item.low, item.high, palette[label]) for label, x, item in points if item.low is not None]
     if bounded:
         xs, lows, highs, colors = zip(*bounded, strict=True)
@@ -142,6 +150,14 @@ def rows(
         ax.hlines(ys, lows, highs, colors=colors, linewidth=1.3)
     for label, y in place.items():
         item = estimates.get(label)
+        if item and item.marks:
+            ax.plot(
+                [min(item.mean, *item.marks), max(item.mean, *item.marks)],
+                [y, y],
+                color=MUTED,
+                linewidth=0.6,
+                linestyle=(0, (1, 1.5)),
+            )
         for mark in item.marks if item else ():
             ax.plot([mark, mark], [y - 0.2, y + 0.2], color=MUTED, linewidth=0.9)
         text = item.text if item else missing
@@ -186,18 +202,75 @@ def axis_unit(unit: str, largest: float) -> tuple[float, str]:
     return (1e-3, "ms") if unit == "µs" and largest >= 100_000 else (1, unit)
 
 
-def log_axis(ax: Axes, low: float, high: float) -> None:
-    """Make the y axis logarithmic. Its values can lie within one decade, so there are also ticks at 2 and 5.
+def spans_a_decade(estimates: Iterable[Estimate]) -> bool:
+    """Return whether an axis of these estimates is logarithmic."""
+    values = [value for estimate in estimates for value in estimate.measured]
+    return bool(values) and min(values) > 0 and max(values) >= 10 * min(values)
 
-    A value of 0 lies below the axis.
-    """
-    low = max(low, high * 1e-6)
-    ax.set_yscale("log")
-    ax.set_ylim(low, high)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [tick for d in decades for step in (1, 2, 5) if low <= (tick := step * 10.0**d) <= high]
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+
+def scale(
+    ax: Axes, axis: Literal["x", "y"], low: float, high: float, logarithmic: bool, most: int = 6
+) -> None:
+    """Set the limits of an axis, and label three or more round positions. Values of 0 lie below a logarithmic axis."""
+    low = max(low, high * 1e-6) if logarithmic else low
+    if logarithmic:
+        ax.set(**{f"{axis}scale": "log"})
+    ax.set(**{f"{axis}lim": (low, high)})
+    ticks = _ticks(low, high, logarithmic, most)
+    ax.set(
+        **{
+            f"{axis}ticks": ticks,
+            f"{axis}ticklabels": [f"{tick:,.10g}".replace("-", "\N{MINUS SIGN}") for tick in ticks],
+        }
+    )
     ax.minorticks_off()
+
+
+def _ticks(low: float, high: float, logarithmic: bool, most: int) -> list[float]:
+    from matplotlib.ticker import MaxNLocator
+
+    if logarithmic:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+            ticks = [tick for d in decades for step in steps if low <= (tick := step * 10.0**d) <= high]
+            if len(ticks) >= 3:
+                return ticks[:: -(-len(ticks) // most)]
+    steps = MaxNLocator(most - 1, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3).tick_values(low, high)
+    return [float(f"{tick:.10g}") for tick in steps if low <= tick <= high]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A panel with one row per network."""
+
+    title: str
+    axis: str
+    estimates: Mapping[str, Estimate]
+    limits: tuple[float, float]
+    logarithmic: bool = False
+
+
+def row_panels(
+    panels: Sequence[Rows], labels: Sequence[str], styles: Styles, missing: str = "no valid trial"
+) -> Drawing:
+    """Draw panels with one row per label, two side by side."""
+    margin, right, head, foot = text_width(labels) + 0.2, 0.65, 0.3, 0.5
+    columns = min(2, len(panels))
+    width = min(WIDTH / 2 - margin - right, 3.2)
+    height = 0.23 * len(labels) + 0.08
+    drawing = new(columns * (margin + width + right), -(-len(panels) // columns) * (head + height + foot))
+    for index, panel in enumerate(panels):
+        line, column = divmod(index, columns)
+        left, top = column * (margin + width + right) + margin, line * (head + height + foot) + head
+        ax = axes(drawing, left, top, width, height)
+        rows(ax, panel.estimates, labels, styles, missing)
+        scale(ax, "x", *panel.limits, panel.logarithmic, most=5)
+        if panel.limits[0] < 0:
+            ax.axvline(0, color=INK, linewidth=0.8)
+        ax.grid(axis="x")
+        ax.set_title(panel.title)
+        ax.set_xlabel(panel.axis, labelpad=2)
+    return drawing
 
 
 def end_labels(ax: Axes, series: Mapping[str, Series], styles: Styles, height: float) -> None:

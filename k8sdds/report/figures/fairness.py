@@ -8,7 +8,8 @@ from pathlib import Path
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import SINGLE_WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import scale
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 
@@ -29,7 +30,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     if point.subscribers < 2 or not by_network:
         return None
     margin = text_width(list(by_network)) + 0.2
-    width, height = min(WIDTH - margin - 0.3, 5.4), _ROW * len(by_network) + 0.08
+    width, height = SINGLE_WIDTH - margin - 0.3, _ROW * len(by_network) + 0.08
     drawing = new(margin + width + 0.3, _HEAD + height + _FOOT)
     ax = axes(drawing, margin, _HEAD, width, height)
     styles = network_colors(content.networks)
@@ -40,11 +41,11 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     ax.set_yticks(range(len(by_network)), list(by_network))
     ax.set_ylim(len(by_network) - 0.5, -0.5)
     reach = 1.1 * max(1, *(abs(value - 100) for values in by_network.values() for value in values))
-    ax.set_xlim(100 - reach, 100 + reach)
+    scale(ax, "x", 100 - reach, 100 + reach, logarithmic=False)
     ax.grid(axis="x")
     ax.set_ylabel("")
-    ax.set_title(f"{test} test, {setting.point_label(point)}")
-    ax.set_xlabel("samples of a subscriber relative to the mean of its trial, %", labelpad=2)
+    ax.set_title(setting.point_label(point))
+    ax.set_xlabel("samples, % of the mean of the trial", labelpad=2)
     title = f"Subscribers of a trial: {setting.title}"
     alt = f"{title}. Samples relative to the mean, lowest to highest in percent. " + "; ".join(
         f"{label} {formats.number(min(values))} to {formats.number(max(values))}"

@@ -37,7 +37,8 @@ def inline(svg: str, slug: str, alt: str) -> str:
     width = float(root.attrib["width"].removesuffix("pt")) * _PIXELS_PER_POINT
     box = _rounded(root.attrib["viewBox"], 1)
     head = (
-        f'<svg viewBox="{box}" width="{width:.0f}" role="img" aria-labelledby="{slug}-alt">'
+        f'<svg viewBox="{box}" width="{width:.0f}" style="min-width:{0.7 * width:.0f}px" role="img"'
+        f' aria-labelledby="{slug}-alt">'
         f'<title id="{slug}-alt">{escape(alt)}</title>'
     )
     body = "\n".join([*_ticks(root), *_markup(_visible(root))])
@@ -48,7 +49,9 @@ def inline(svg: str, slug: str, alt: str) -> str:
         if f"#{shape.attrib.get('id')}" in body
     )
     defined = f"<defs>\n{shapes}</defs>\n" if shapes else ""
-    return themed(f"{head}\n{defined}{body}\n</svg>\n").replace("'DejaVu Sans'", _FONTS)
+    return themed(f'{head}\n{defined}<g id="drawing-{slug}">{body}</g>\n</svg>\n').replace(
+        "'DejaVu Sans'", _FONTS
+    )
 
 
 def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:

@@ -5,7 +5,7 @@ A setting with a single point gets one row per network instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, along, axis_unit, end_labels, log_axis, reach
-from k8sdds.report.figures.estimates import rows as draw_rows
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import (
+    Estimate,
+    Rows,
+    along,
+    axis_unit,
+    end_labels,
+    reach,
+    row_panels,
+    scale,
+    spans_a_decade,
+)
 from k8sdds.report.settings import Point, Row, Setting, test_of
 from k8sdds.report.theme import INK, network_colors
 from k8sdds.results.metrics import METRICS
@@ -24,10 +33,8 @@ from k8sdds.workloads import HEADLINES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HEAD, _FOOT, _LEFT = 0.3, 0.45, 0.62
+_HEAD, _FOOT, _LEFT = 0.3, 0.62, 0.62
 _MAX_GROUPS = 3
-_LOG_ABOVE = 5
-"""Ratio of the largest to the smallest level above which the axis is logarithmic."""
 
 _ZERO = Estimate(0, None, None, ())
 """Extends an axis to 0."""
@@ -41,10 +48,19 @@ class _Quantity:
     title: str
     axis: str
     estimates: Estimates
-    scale: Callable[[Axes, list[Estimate]], None]
-    """Sets the scale and the limits of the y axis for the estimates that a panel shows."""
-    zero: bool
-    """Whether the axis has a line at 0."""
+    logarithmic: bool = False
+    gain: bool | None = None
+    """Of overheads: whether more of the metric is better. They have a line at 0."""
+
+    def limits(self, shown: list[Estimate]) -> tuple[float, float]:
+        """Return the limits of an axis that shows some of the estimates."""
+        if self.logarithmic:
+            return reach(shown, ratio=True)
+        low, high = reach([*shown, _ZERO])
+        if self.gain is None:
+            return 0, high
+        # The overhead of a rate cannot exceed 100 %, and that of a time cannot fall below -100 %.
+        return (low, min(high, 104)) if self.gain else (max(low, -104), high)
 
 
 def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None:
@@ -57,8 +73,7 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
             formats.capital(METRICS[name].title),
             f"overhead relative to {content.baseline}, %",
             {cell: Estimate.of_overhead(row) for cell, row in setting.overheads(name).items()},
-            _overhead_scale(METRICS[name].gain),
-            zero=True,
+            gain=METRICS[name].gain,
         )
         for name in names
     ]
@@ -76,30 +91,23 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
         return None
     metric, test = METRICS[name], test_of(name, setting.tests)
     others = [name.replace("_p90_", mark) for mark in ("_p50_", "_p99_")] if "_p90_" in name else []
-    scale, unit = axis_unit(metric.unit, max(row["mean"] for row in levels.values()))
+    factor, unit = axis_unit(metric.unit, max(row["mean"] for row in levels.values()))
     estimates = {
         cell: Estimate.of_level(
             row,
             tuple(setting.levels(other)[cell]["mean"] for other in others if cell in setting.levels(other)),
-            scale,
+            factor,
         )
         for cell, row in levels.items()
     }
-    # All panels have the same kind of axis. Rows have a linear one.
-    logarithmic = len({at for _, at in estimates}) > 1 and _is_logarithmic(list(estimates.values()))
-    marks = " Short lines: 50th and 99th percentile." if others else ""
+    logarithmic = spans_a_decade(estimates.values())
+    marks = " Dotted lines end at the 50th and 99th percentile." if others else ""
     caption = (
         f"{'More' if metric.gain else 'Less'} is better.{marks} Dots: single trials."
         f"{' Logarithmic axis.' if logarithmic else ''} {content.caption(setting, test)}."
     )
     title = f"{formats.capital(metric.title)}: {setting.title}"
-    quantity = _Quantity(
-        "",
-        f"{metric.title}, {unit}",
-        estimates,
-        _log_scale if logarithmic else _linear_scale,
-        zero=False,
-    )
+    quantity = _Quantity("", f"{metric.title}, {unit}", estimates, logarithmic)
     alt = _level_alt(title, setting, metric.unit, levels)
     return _figure(content, setting, [quantity], folder, test, test, title, alt, caption)
 
@@ -125,27 +133,13 @@ def _rows_figure(
     labels: list[str],
 ):
     """Draw quantities at one point side by side, with one row per network."""
-    margin, right, gap = text_width(labels) + 0.2, 0.6, 0.2
-    count = len(quantities)
-    width = min((WIDTH - margin - count * right - (count - 1) * gap) / count, 3.2)
-    height = 0.25 * len(labels) + 0.08
-    drawing = new(margin + count * (width + right) + (count - 1) * gap, _HEAD + height + _FOOT)
-    for index, quantity in enumerate(quantities):
-        ax = axes(drawing, margin + index * (width + right + gap), _HEAD, width, height)
-        estimates = {label: quantity.estimates[label, points[0]]
-                     for label in labels if (label, points[0]) in quantity.estimates}  # fmt: skip
-        draw_rows(ax, estimates, labels, network_colors(content.networks))
-        low, high = reach([*estimates.values(), _ZERO])
-        ax.set_xlim(low if quantity.zero else 0, high)
-        if quantity.zero:
-            ax.axvline(0, color=INK, linewidth=0.8)
-        if index:
-            ax.set_yticklabels([])
-        ax.locator_params(axis="x", nbins=6)
-        ax.grid(axis="x")
-        ax.set_title(quantity.title or setting.point_label(points[0]))
-        ax.set_xlabel(quantity.axis, labelpad=2)
-    return drawing
+    panels = []
+    for quantity in quantities:
+        estimates = {label: item for (label, _), item in quantity.estimates.items()}
+        title = quantity.title or setting.point_label(points[0])
+        limits = quantity.limits(list(estimates.values()))
+        panels.append(Rows(title, quantity.axis, estimates, limits, quantity.logarithmic))
+    return row_panels(panels, labels, network_colors(content.networks))
 
 
 def _lines_figure(
@@ -161,15 +155,19 @@ def _lines_figure(
     styles = network_colors(content.networks)
     margin = text_width(labels, FONT - 0.5) + 0.25
     ticks = [
-        [payload(at.payload_bytes) if by_payload else str(at.subscribers) for at in group] for group in groups
+        [payload(at.payload_bytes).replace(" ", "\n") if by_payload else str(at.subscribers) for at in group]
+        for group in groups
     ]
     # Side by side if there is room for the tick labels and for the networks, otherwise one below the other.
     panels = [
         (group, tick, quantity) for group, tick in zip(groups, ticks, strict=True) for quantity in quantities
     ]
-    needed = max(len(group) * max(text_width(group) + 0.1, 0.055 * len(labels)) for group in ticks)
+    needed = max(
+        len(group) * max(text_width(group[0].split()) + 0.05, 0.055 * len(labels)) for group in ticks
+    )
     columns = min(2, len(panels)) if WIDTH / 2 - _LEFT - margin >= needed else 1
-    width = min(WIDTH / columns - _LEFT - margin, 3.4 if columns > 1 else 5.4)
+    full = WIDTH / 2 if columns > 1 else SINGLE_WIDTH if len(panels) == 1 and needed < 2.5 else WIDTH
+    width = min(full - _LEFT - margin, 5.4)
     height = max(1.9, 0.17 * len(labels) + 0.3)
     lines = -(-len(panels) // columns)
     drawing = new(columns * (_LEFT + width + margin), lines * (_HEAD + height + _FOOT))
@@ -195,34 +193,13 @@ def _panel(
         for label in labels
     }  # fmt: skip
     series = {label: estimates for label, estimates in series.items() if estimates}
-    quantity.scale(ax, [estimate for estimates in series.values() for estimate in estimates.values()])
+    shown = [estimate for estimates in series.values() for estimate in estimates.values()]
+    scale(ax, "y", *quantity.limits(shown), quantity.logarithmic)
     along(ax, series, styles, min(0.13, 0.7 / len(labels)))
-    if quantity.zero:
+    if quantity.gain is not None:
         ax.axhline(0, color=INK, linewidth=0.8)
     ax.grid(axis="y")
     end_labels(ax, series, styles, height)
-
-
-def _overhead_scale(gain: bool) -> Callable[[Axes, list[Estimate]], None]:
-    def scale(ax: Axes, estimates: list[Estimate]) -> None:
-        low, high = reach([*estimates, _ZERO])
-        # The overhead of a rate cannot exceed 100 %, and that of a time cannot fall below -100 %.
-        ax.set_ylim((low, min(high, 104)) if gain else (max(low, -104), high))
-
-    return scale
-
-
-def _log_scale(ax: Axes, estimates: list[Estimate]) -> None:
-    log_axis(ax, *reach(estimates, ratio=True))
-
-
-def _linear_scale(ax: Axes, estimates: list[Estimate]) -> None:
-    ax.set_ylim(0, reach([*estimates, _ZERO])[1])
-
-
-def _is_logarithmic(estimates: list[Estimate]) -> bool:
-    values = [value for estimate in estimates for value in estimate.measured]
-    return min(values) > 0 and max(values) > _LOG_ABOVE * min(values)
 
 
 def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:

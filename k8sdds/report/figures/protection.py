@@ -14,8 +14,8 @@ from k8sdds.model.axis import payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import PROTECTION_GROUP, Content, protected_name
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, along, log_axis, reach
+from k8sdds.report.figures.canvas import FONT, PART_WIDTH, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.estimates import Estimate, along, reach, scale
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import variant_colors
 from k8sdds.results.metrics import METRICS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-_HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.45, 0.65, 2.6
+_HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.62, 0.65, 2.6
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
@@ -58,7 +58,7 @@ def _figure(
     plain = [label for label in variants if label not in protected]
     legend = text_width(variants, FONT - 0.5) + 0.4
     width = (WIDTH - len(names) * _LEFT) / len(names) - 0.05
-    rows = -(-len(variants) // max(1, int(WIDTH // legend)))
+    rows = -(-len(variants) // max(1, int(PART_WIDTH // legend)))
     drawing = new(WIDTH, _HEAD + _HEIGHT + _FOOT + 0.17 * rows + 0.1)
     for column, name in enumerate(names):
         ax = axes(drawing, _LEFT + column * (_LEFT + width + 0.05), _HEAD, width, _HEIGHT)
@@ -67,7 +67,7 @@ def _figure(
         ax.set_ylabel(METRICS[name].unit, labelpad=2)
     drawing.legend(
         handles=[_handle(label, styles[label], label in plain) for label in variants], loc="lower center",
-        ncols=max(1, int(WIDTH // legend)), fontsize=FONT - 0.5, frameon=False, handlelength=1.8,
+        ncols=max(1, int(PART_WIDTH // legend)), fontsize=FONT - 0.5, frameon=False, handlelength=1.8,
         columnspacing=1.2, borderpad=0,
     )  # fmt: skip
     n = formats.range_of([row["n"] for name in names for row in levels[name]])
@@ -98,9 +98,14 @@ def _panel(
     for row in sorted(rows, key=lambda row: row["payload_bytes"]):
         series[protected_name(row)][float(sizes.index(row["payload_bytes"]))] = Estimate.of_level(row)
     series = {label: estimates for label, estimates in series.items() if estimates}
-    log_axis(ax, *reach([item for items in series.values() for item in items.values()], ratio=True))
+    scale(
+        ax,
+        "y",
+        *reach([item for items in series.values() for item in items.values()], ratio=True),
+        logarithmic=True,
+    )
     along(ax, series, styles, 0.6 / len(variants), dashed=plain)
-    ax.set_xticks(range(len(sizes)), [payload(size) for size in sizes])
+    ax.set_xticks(range(len(sizes)), [payload(size).replace(" ", "\n") for size in sizes])
     ax.set_xlabel("payload", labelpad=2)
     ax.grid(axis="y")
 

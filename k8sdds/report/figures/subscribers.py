@@ -12,7 +12,7 @@ from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, along, end_labels
+from k8sdds.report.figures.estimates import Estimate, along, end_labels, reach, scale, spans_a_decade
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, test_of
 from k8sdds.report.theme import network_colors
 
@@ -106,7 +106,11 @@ def _curves_panel(
         max(row["maximum"], min(row["ci_high"] or 0, 1.5 * row["mean"]))
         for curve in curves.values() for row in curve.values()
     )  # fmt: skip
-    ax.set_ylim(0, top * 1.05)
+    shown = [estimate for estimates in series.values() for estimate in estimates.values()]
+    if logarithmic := spans_a_decade(shown):
+        scale(ax, "y", *reach(shown, ratio=True), logarithmic)
+    else:
+        scale(ax, "y", 0, top * 1.05, logarithmic)
     ax.set_xlim(min(0, counts[0] - gap / 2), counts[-1] + gap / 2)
     ax.set_xticks(counts)
     ax.set_title(f"{payload(size)} payload")

@@ -8,9 +8,10 @@ from pathlib import Path
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save
+from k8sdds.report.figures.estimates import scale
 from k8sdds.report.settings import Point, Row, Setting
-from k8sdds.report.theme import MUTED, network_colors
+from k8sdds.report.theme import network_colors
 from k8sdds.results import timeline
 from k8sdds.results.timeline import Step
 
@@ -18,8 +19,8 @@ SECTION = "timeline"
 FEWEST_STEPS = 8
 """A trial with fewer steps has no figure: latency and paced tests record one per second."""
 
-_HEAD, _FOOT, _LEFT, _GAP, _HEIGHT = 0.28, 0.3, 0.5, 0.16, 0.95
-_MAX_COLUMNS = 4
+_HEAD, _FOOT, _LEFT, _HEIGHT = 0.28, 0.42, 0.6, 1.0
+_MAX_COLUMNS = 3
 _MAX_LINES = 12
 """Most trials of a network that are drawn."""
 
@@ -36,34 +37,25 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
             break
     else:
         return None
-    widest = max(text_width(list(timelines)), 1.2)
-    lines = -(-len(timelines) // min(_MAX_COLUMNS, int((WIDTH - _LEFT) / (widest + _GAP)) or 1))
-    columns = -(-len(timelines) // lines)
-    width = min((WIDTH - _LEFT - 0.1 - (columns - 1) * _GAP) / columns, 2.4)
-    drawing = new(
-        _LEFT + columns * width + (columns - 1) * _GAP + 0.1, lines * (_HEAD + _HEIGHT) + _FOOT + 0.12
-    )
+    columns = min(_MAX_COLUMNS, len(timelines))
+    width, line_height = WIDTH / max(columns, 2) - _LEFT - 0.1, _HEAD + _HEIGHT + _FOOT
+    drawing = new(columns * (_LEFT + width + 0.1), -(-len(timelines) // columns) * line_height)
     top = max(step.mbps for trials in timelines.values() for steps in trials for step in steps)
     end_s = max(steps[-1].end_s for trials in timelines.values() for steps in trials)
     styles = network_colors(content.networks)
     for index, (label, trials) in enumerate(timelines.items()):
         line, column = divmod(index, columns)
-        ax = axes(drawing, _LEFT + column * (width + _GAP), _HEAD + line * (_HEAD + _HEIGHT), width, _HEIGHT)
+        ax = axes(drawing, column * (_LEFT + width + 0.1) + _LEFT, _HEAD + line * line_height, width, _HEIGHT)
         for steps in trials:
             ax.plot(
                 [step.end_s for step in steps], [step.mbps for step in steps], color=styles[label].light,
                 linewidth=0.9, alpha=0.75,
             )  # fmt: skip
-        ax.set(xlim=(0, end_s), ylim=(0, top * 1.06), xlabel="", ylabel="")
-        ax.locator_params(axis="y", nbins=4)
-        ax.locator_params(axis="x", nbins=5)
+        ax.set(xlabel="s", ylabel="Mbit/s")
+        scale(ax, "y", 0, top * 1.06, logarithmic=False, most=5)
+        scale(ax, "x", 0, end_s, logarithmic=False, most=5)
         ax.grid(axis="y")
         ax.set_title(label, color=styles[label].light)
-        ax.tick_params(labelleft=column == 0, labelbottom=index + columns >= len(timelines))
-        if column == 0:
-            ax.set_ylabel("Mbit/s", labelpad=2)
-        if index + columns >= len(timelines):
-            ax.set_xlabel("s", labelpad=1, color=MUTED)
     title = f"Throughput over time, {test} test at {setting.point_label(point)}: {setting.title}"
     alt = (
         f"{title}. Lowest and highest rate of a step relative to the mean of its trial, in percent: "

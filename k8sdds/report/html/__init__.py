@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,12 @@ from k8sdds.analysis.network_software import installed_networks, network_softwar
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.model.axis import payload
 from k8sdds.networks import NETWORKS, detection
-from k8sdds.report import document, formats, profiles, run_tables, summary
+from k8sdds.report import document, formats, profiles, run_tables, summary, winner
 from k8sdds.report.content import Content
+from k8sdds.report.document import Cell, Table
 from k8sdds.report.figures import inline_svg
 from k8sdds.report.html import explore, tables
 from k8sdds.report.settings import Row
-from k8sdds.report.theme import network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
 MAX_TRIALS = 2000
 """Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 
-MAX_STATEMENTS = 2
-"""Maximum number of statements on the first screen."""
-
 _FIGURE_SECTIONS = {
     **{name: name.capitalize() for name in WORKLOADS},
     "subscribers": "Number of subscribers",
@@ -47,12 +46,22 @@ _FIGURE_SECTIONS = {
     "fairness": "Subscribers of a trial",
     "timeline": "Throughput over time",
     "topology": "Paths, MTUs and dropped packets",
-    "resources": "CPU and memory",
+    "resources": "CPU time",
     "profile": "Where the CPU time goes",
 }
 """Sections that consist of figures, in their order."""
-_WITH_TABLES = ("capacity", "protection", "profile")
-"""Sections that also have tables, which remain if their only figure is the main one."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the report: a text of the template, figures and tables."""
+
+    id: str
+    title: str
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    folded: bool = False
+    """Whether a reader opens the tables singly."""
 
 
 def write(content: Content, figures: list[Figure], path: Path) -> Path:
@@ -85,91 +94,34 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     """Return the variables of the template."""
     campaign = content.campaign
     main = _main_figure(figures)
-    figures = [figure for figure in figures if figure is not main]
-    figure_sections = {
-        **_FIGURE_SECTIONS,
-        **{
-            figure.section: formats.capital(figure.section)
-            for figure in figures
-            if figure.section not in ("overheads", *_FIGURE_SECTIONS)
-        },
-    }
-    drawn = [
-        (section, title)
-        for section, title in figure_sections.items()
-        if any(figure.section == section for figure in figures)
-        or (main is not None and main.section == section and section in _WITH_TABLES)
-    ]
-    overhead_tables = [table for setting in content.settings for table in tables.overheads(content, setting)]
-    tables_per_run = run_tables.tables(content)
-    contrast_tables = tables.contrasts(content)
-    limit_tables = tables.limits(content)
-    background, top_nodes = tables.background(content.run), tables.top_nodes(content.run)
-    reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     statements = summary.answer(content)
+    reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
-        "colors": {
-            label: style.light.strip("#") for label, style in network_colors(content.networks).items()
-        },
-        "drawn_sections": drawn,
-        "sections": [
-            *([("overheads", "Overheads")] if overhead_tables else []),
-            *drawn,
-            *([("runs", "Single runs")] if tables_per_run else []),
-            *([("contrasts", "Settings compared within each network")] if contrast_tables else []),
-            *([("limit", "Share of the machine's limit")] if limit_tables else []),
-            *([("levels", "All levels")] if content.settings else []),
-            ("trouble", "Invalid attempts, warnings and events"),
-            ("networks", "Networks and their datapaths"),
-            *([("upkeep", "Background cost of the networks")] if background or top_nodes else []),
-            ("testbed", "Testbed"),
-            ("reproduce", "How to reproduce"),
-            *([("trials", "All attempts")] if len(content.table) else []),
-            ("reading", "How to read this report"),
-        ],
+        "title": content.title,
+        "verdict": winner.winner_sentences(content)
+        or [text for one in statements for text in one.sentences][:1],
+        "sections": _sections(content, [figure for figure in figures if figure is not main]),
         "name": content.name,
         "campaign": campaign.get("campaign") or content.run.path.name,
         "overview": _overview(content),
-        "statements": statements[:MAX_STATEMENTS],
-        "more_statements": statements[MAX_STATEMENTS:],
+        "statements": statements,
         "main_figure": main,
         "conditions": content.conditions,
         "caveats": summary.caveats(content),
-        "figures": {
-            section: [figure for figure in figures if figure.section == section]
-            for section in ("overheads", *figure_sections)
-        },
-        "overhead_tables": overhead_tables,
-        "run_tables": tables_per_run,
-        "contrast_tables": contrast_tables,
-        "limit_tables": limit_tables,
-        "protection_tables": tables.protection(content),
-        "capacity_tables": tables.capacities(content),
-        "profile_tables": profiles.tables(content),
-        "background": background,
-        "top_nodes": top_nodes,
-        "level_tables": [
-            tables.levels(content, setting, test) for setting in content.settings for test in setting.tests
-        ],
         "baseline": content.baseline,
-        "failed": [_attempt(row) for row in content.failed],
-        "invalid": [_attempt(row) for row in content.invalid],
+        "failed": content.failed,
+        "invalid": content.invalid,
         "reasons": reasons.most_common(),
         "warnings": content.warnings,
         "missing": [
             {**row, "title": METRICS[row["quantity"]].title} for row in missing.by_network(content.best)
         ],
         "events": [_event(row) for row in content.notable_events],
-        "networks": _networks(content),
-        "observed": _observed(content),
-        "facts": _facts(content),
-        "software": _software(content),
         "testbed": content.testbed,
         "seed": campaign.get("seed"),
         "version": campaign.get("k8sdds_version"),
         "origin": "imported" if content.testbed.startswith("imported") else "measured",
         "command": _command(content.run),
-        "trials": _attempts(content),
         "trials_left": max(0, len(content.table) - MAX_TRIALS),
         "relevant_percent": summary.RELEVANT_PERCENT,
     }
@@ -181,6 +133,64 @@ def _command(run: RunFolder) -> str:
     with suppress(InputError):  # where it was measured is not known
         options = selection.parse(run.reached).options()
     return run.repeat_command(run.path / EXPERIMENT, *options)
+
+
+def _sections(content: Content, figures: list[Figure]) -> list[Section]:
+    """Return the sections that have something to show, in their order."""
+
+    def drawn(section: str, title: str, **contents: Any) -> Section:
+        return Section(
+            section, title, [figure for figure in figures if figure.section == section], **contents
+        )
+
+    own = {
+        "capacity": tables.capacities(content), "protection": tables.protection(content),
+        "profile": profiles.tables(content),
+    }  # fmt: skip
+    titles = {figure.section: formats.capital(figure.section) for figure in figures} | _FIGURE_SECTIONS
+    overheads = [table for setting in content.settings for table in tables.overheads(content, setting)]
+    levels = [
+        table
+        for setting in content.settings
+        for test in setting.tests
+        for table in tables.levels(content, setting, test)
+    ]
+    optional = [
+        drawn("overheads", "Overheads", tables=overheads),
+        *(
+            drawn(section, titles[section], tables=own.get(section, ()), folded=section == "protection")
+            for section in dict.fromkeys((*_FIGURE_SECTIONS, *titles))
+            if section != "overheads"
+        ),
+        Section("runs", "Single runs", tables=_single_runs(content)),
+        Section("contrasts", "Settings compared within each network", tables=tables.contrasts(content)),
+        Section("limit", "Share of the machine's limit", tables=tables.limits(content)),
+        Section("levels", "All levels", tables=levels, folded=True),
+    ]
+    facts = [
+        Section("networks", "Networks and their datapaths", tables=_networks(content)),
+        Section("upkeep", "Background cost of the networks", tables=tables.background(content)),
+    ]
+    attempts = Section("trials", "All attempts", tables=_attempts(content), folded=True)
+    invalid = _attempt_table(content, "Invalid attempts", content.invalid) if content.invalid else []
+    return [
+        *(section for section in optional if section.figures or section.tables),
+        Section("trouble", "Invalid attempts, warnings and events", tables=invalid, folded=True),
+        *(section for section in facts if section.tables),
+        Section("testbed", "Testbed", tables=_facts(content)),
+        Section("reproduce", "How to reproduce"),
+        *([attempts] if attempts.tables else []),
+        Section("reading", "How to read this report"),
+    ]  # fmt: skip
+
+
+def _single_runs(content: Content) -> list[Table]:
+    found = []
+    for table in run_tables.tables(content):
+        head, *rows = table.text
+        cells = [[tables.network(content, label), *map(Cell, values)] for label, *values in rows]
+        found.append(Table(f"{table.title}: {table.setting}", head, cells))
+    return found
 
 
 def _main_figure(figures: list[Figure]) -> Figure | None:
@@ -209,30 +219,43 @@ def _overview(content: Content) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
 
 
-def _attempt(row: Row) -> dict[str, str]:
-    condition = [row["test"], payload(row["payload_bytes"] or 0), row["transport"], row["reliability"]]
-    return {
-        "network": row[UNIT],
-        "condition": ", ".join(str(part) for part in condition if part),
-        "subscribers": str(row["subscribers"] or ""),
-        "repetition": "" if row["repetition"] is None else str(row["repetition"]),
-        "attempt": str(row["attempt"] or ""),
-        "trial_id": row["trial_id"],
-        "reason": row["reason"] or "no reason recorded",
-    }
+def _attempts(content: Content) -> list[Table]:
+    rows = plain_rows(content.table.head(MAX_TRIALS))
+    return _attempt_table(content, formats.count(len(rows), "attempt"), rows) if rows else []
 
 
-def _attempts(content: Content) -> list[list[str]]:
-    rows = []
-    for row in plain_rows(content.table.head(MAX_TRIALS)):
-        base = _attempt(row)
-        rows.append([
-            base["network"], base["condition"], base["subscribers"], base["repetition"], base["attempt"],
-            "yes" if row["valid"] else "no", formats.number(row["throughput_mbps"]),
-            *(formats.number(_latency(row, quantity)) for quantity in ("p50", "p90", "p99")),
-            formats.number(row["lost_percent"]), base["trial_id"],
-        ])  # fmt: skip
-    return rows
+def _attempt_table(content: Content, caption: str, rows: Sequence[Row]) -> list[Table]:
+    """Return a table of attempts: the invalid ones with their reasons, others with their results."""
+    invalid = all(not row["valid"] for row in rows)
+    results = ("valid", "Mbit/s", "p50 µs", "p90 µs", "p99 µs", "loss %", "trial")
+    heads = ["network", "condition", "subs", "rep.", "att.", *(["reason", "trial"] if invalid else results)]
+    cells = []
+    for row in rows:
+        condition = [row["test"], payload(row["payload_bytes"] or 0), row["transport"], row["reliability"]]
+        which = [
+            row["subscribers"] or "",
+            "" if row["repetition"] is None else row["repetition"],
+            row["attempt"] or "",
+        ]
+        values = [formats.number(_latency(row, quantity)) for quantity in ("p50", "p90", "p99")]
+        found = (
+            [row["reason"] or "no reason recorded"]
+            if invalid
+            else [
+                "yes" if row["valid"] else "no",
+                formats.number(row["throughput_mbps"]),
+                *values,
+                formats.number(row["lost_percent"]),
+            ]
+        )
+        texts = [
+            ", ".join(str(part) for part in condition if part),
+            *map(str, which),
+            *found,
+            row["trial_id"],
+        ]
+        cells.append([tables.network(content, row[UNIT]), *map(Cell, texts)])
+    return [Table(caption, heads, cells)]  # fmt: skip
 
 
 def _latency(row: Row, quantity: str) -> float | None:
@@ -266,8 +289,9 @@ def _by_families(content: Content) -> Iterator[tuple[str, str, list[Row]]]:
             yield label, name, [row for row in own if row["ip_families"] == families]
 
 
-def _networks(content: Content) -> list[dict[str, str]]:
-    networks = []
+def _networks(content: Content) -> list[Table]:
+    """Return the tables of the networks: what is known of them, the software that ran them, and what was observed."""
+    rows = []
     for label, name, trials in _by_families(content):
         fact = content.network_facts.get(label, {})
         trial = trials[-1] if trials else {}
@@ -276,14 +300,38 @@ def _networks(content: Content) -> list[dict[str, str]]:
             values = [source.get(name) for name in names for source in (fact, trial)]
             return next((_text(value) for value in values if value not in (None, "", {}, [], "{}")), "")
 
-        networks.append({
-            "label": label, "name": name, "mtu": _text(trial.get("mtu_bytes") or "") or get("mtu", "mtu_bytes"),
-            "options": get("options", "network_options"),
-            "encapsulation": get("encapsulation") or "none", "encryption": _encryption(fact),
-            "multicast": get("multicast") or "no", "engine": get("engine"), "fidelity": get("fidelity"),
-            "differences": get("differences"), "proof": str(trial.get("network_proof") or ""),
-        })  # fmt: skip
-    return networks
+        options, proof = get("options", "network_options"), str(trial.get("network_proof") or "")
+        rows.append([tables.network(content, label, name), *map(Cell, (
+            _text(trial.get("mtu_bytes") or "") or get("mtu", "mtu_bytes"), get("encapsulation") or "none",
+            _encryption(fact), get("multicast") or "no", get("engine") or "–", get("fidelity"),
+            "; ".join(part for part in (get("differences"), options, proof) if part),
+        ))])  # fmt: skip
+    heads = [
+        "network", "MTU", "encapsulation", "encryption", "multicast", "engine", "fidelity",
+        "differences, options, proof",
+    ]  # fmt: skip
+    software = [
+        [tables.network(content, label, name), Cell(component), Cell(_short(version))]
+        for label, name, trials in _by_families(content)
+        for component, version in network_software(trials).items()
+    ]
+    found = [
+        Table("Networks", heads, rows),
+        Table("Software of the networks", ["network", "component", "version"], software, _SOFTWARE),
+        _observed(content),
+    ]
+    return [table for table in found if table.rows]
+
+
+_SOFTWARE = (
+    "What ran on the cluster while each network was measured: agents, what installs their CNI plugins, and kube-proxy,"
+    " with versions and digests of the images."
+)
+_ON_THE_LINK = (
+    "Before it measured, k8sdds sent known datagrams between two pods on different nodes and captured what left the"
+    " node of the sender. These values were observed, whatever the network is called. Rules are those of the"
+    " sender's node."
+)
 
 
 def _encryption(fact: dict[str, Any]) -> str:
@@ -302,7 +350,7 @@ _OBSERVED = (
 """Keys of a fingerprint with the heads of their columns."""
 
 
-def _observed(content: Content) -> dict[str, Any]:
+def _observed(content: Content) -> Table:
     """Return the table of the networks' fingerprints; no rows if the campaign recorded none."""
     rows = []
     for label, name, trials in _by_families(content):
@@ -311,21 +359,14 @@ def _observed(content: Content) -> dict[str, Any]:
             continue
         found = Fingerprint.model_validate(document)
         added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
-        reasons = dict.fromkeys(found.not_observed.values())
-        rows.append((label, name, [added, *(found.value(name) for name, _ in _OBSERVED), "; ".join(reasons)]))
-    return {
-        "heads": ["added by the network", *(head for _, head in _OBSERVED), "why not observed"],
-        "rows": rows,
-    }
+        reasons = "; ".join(dict.fromkeys(found.not_observed.values()))
+        texts = [added, *(found.value(key) for key, _ in _OBSERVED), reasons]
+        rows.append([tables.network(content, label, name), *map(Cell, texts)])
+    heads = ["network", "added by the network", *(head for _, head in _OBSERVED), "why not observed"]
+    return Table("Observed on the link", heads, rows, _ON_THE_LINK)
 
 
-def _software(content: Content) -> list[tuple[str, str, dict[str, str]]]:
-    """Return the networks with the software that ran them: (label, name to show, versions by component)."""
-    listed = ((label, name, network_software(trials)) for label, name, trials in _by_families(content))
-    return [entry for entry in listed if entry[2]]
-
-
-def _facts(content: Content) -> list[tuple[str, str]]:
+def _facts(content: Content) -> list[Table]:
     """Return the facts about the testbed as text, with sizes in GiB, and the installed network of each block."""
     trials = [row for setting in content.settings for row in setting.trials]
     installed = installed_networks(trials)
@@ -337,15 +378,21 @@ def _facts(content: Content) -> list[tuple[str, str]]:
             f"{name} ({'block' if len(blocks) == 1 else 'blocks'} {', '.join(map(str, blocks))})"
             for name, blocks in installed.items()
         )
-    return [
-        (
-            name.removesuffix("_bytes").replace("_", " "),
-            f"{value / 2**30:.1f} GiB"
-            if name.endswith("_bytes") and isinstance(value, int | float)
-            else _text(value),
-        )
-        for name, value in facts.items()
-    ]
+    rows = []
+    for name, value in facts.items():
+        is_size = name.endswith("_bytes") and isinstance(value, int | float)
+        text = f"{value / 2**30:.1f} GiB" if is_size else _short(_text(value))
+        if text:
+            rows.append([Cell(name.removesuffix("_bytes").replace("_", " ")), Cell(text)])
+    under = (
+        "campaign.json has hashes and boot ids in full." if any("…" in row[1].text for row in rows) else ""
+    )
+    return [Table("Facts", ["fact", "value"], rows, under)] if rows else []
+
+
+def _short(text: str) -> str:
+    """Shorten hashes and boot ids, which nobody reads in full."""
+    return re.sub(r"\b([0-9a-f]{8})(?:[0-9a-f]{24,}|(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b", r"\1…", text)
 
 
 def _text(value: Any) -> str:

@@ -31,6 +31,11 @@ MAX_TIMELINES = 500
 """Maximum number of trials of a setting that the interactive figure shows over time."""
 
 _DIGITS = 6
+_SHAPES = {
+    "s": "square", "^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right",
+    "D": "diamond", "d": "diamond", "P": "cross", "X": "cross",
+}  # fmt: skip
+"""Vega's names of the markers of networks."""
 
 
 class Library(NamedTuple):
@@ -64,7 +69,12 @@ def data(content: Content) -> dict[str, Any]:
     return {
         "baseline": content.baseline,
         "networks": [
-            {"label": label, "light": colors[label].light, "dark": colors[label].dark}
+            {
+                "label": label,
+                "light": colors[label].light,
+                "dark": colors[label].dark,
+                "shape": _SHAPES.get(colors[label].marker, "circle"),
+            }
             for label in content.networks
         ],
         "payloads": {str(size): payload(size) for size in sorted(sizes)},

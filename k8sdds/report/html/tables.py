@@ -1,4 +1,4 @@
-"""Build the tables of report.html: overheads, contrasts, protection, levels and background cost."""
+"""Build the tables of report.html: overheads, contrasts, protection, levels, background cost, facts and attempts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
+from k8sdds.report.document import Cell, Table
 from k8sdds.report.settings import Point, Row, Setting, test_of
+from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.workloads import HEADLINES
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
@@ -32,7 +33,12 @@ LEVEL_QUANTITIES = tuple(dict.fromkeys((
     "wire_bytes_per_payload_byte", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
     "loaded_latency_p90_us",
 )))  # fmt: skip
-"""Columns of the level tables; levels.csv has all quantities."""
+"""Quantities of the level tables; levels.csv has all."""
+
+MAX_QUANTITIES = 6
+"""Largest number of quantities of a level table: more have no room on a page."""
+SHADED_PAYLOADS, SHADED_NETWORKS = 4, 6
+"""Numbers of payloads or networks from which shades help to find the worst overheads."""
 
 PROTECTION_QUANTITIES = (
     *HEADLINES, "publisher_cpu_us_per_sample", "machine_cpu_ms_per_mb", "wire_bytes_per_payload_byte",
@@ -57,7 +63,13 @@ BACKGROUND_COLUMNS = (
 """Columns of `analysis.background_cost` with title, unit and divisor."""
 
 
-def overheads(content: Content, setting: Setting) -> list[dict[str, Any]]:
+def network(content: Content, label: str, text: str = "") -> Cell:
+    """Return the cell of a network, with its color."""
+    colors = network_colors(content.networks)
+    return Cell(text or label, swatch=colors[label].light.strip("#") if label in colors else "")
+
+
+def overheads(content: Content, setting: Setting) -> list[Table]:
     """Return one table per quantity with networks × points, like Tables I and II of the paper.
 
     A setting with a single point gets one table with networks × quantities instead.
@@ -74,34 +86,45 @@ def overheads(content: Content, setting: Setting) -> list[dict[str, Any]]:
     return [_overhead_table(content, setting, [c for c in columns if c[0] == name]) for name in names]
 
 
-def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str, Point]]) -> dict[str, Any]:
+def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str, Point]]) -> Table:
     names = list(dict.fromkeys(name for name, _ in columns))
     rows = [row for name in names for row in setting.overheads(name).values()]
     labels = [label for label in content.networks if any(row[UNIT] == label for row in rows)]
     mixed = len({row["n"] for row in rows}) > 1
     what = formats.capital(METRICS[names[0]].title) + " overhead" if len(names) == 1 else "Overhead"
     tests = {row["test"] for row in rows}
-    single = payload(setting.points[0].payload_bytes)
-    return {
-        "title": f"{what} in %",
-        "setting": setting.title if len(setting.points) > 1 else f"{setting.title}, {single}",
-        "columns": [
-            setting.point_label(point) if len(names) == 1 else METRICS[name].title for name, point in columns
+    several = len(setting.points) > 1
+    place = setting.title if several else f"{setting.title}, {payload(setting.points[0].payload_bytes)}"
+    base = []
+    for name, point in columns:
+        cell = _level(setting.levels(name).get((content.baseline, point)))
+        base.append(Cell(f"{cell.text} {METRICS[name].unit}", cell.small))
+    # Shades compare the columns of one quantity.
+    shaded = len(names) == 1 and (len(columns) >= SHADED_PAYLOADS or len(labels) >= SHADED_NETWORKS)
+    worst = max((abs(row["overhead_percent"]) for row in rows), default=0) if shaded else 0
+    caption = content.caption(setting, tests.pop() if len(tests) == 1 else None, relative=True)
+    return Table(
+        f"{what} in %: {place}",
+        [
+            "network",
+            *(setting.point_label(point) if len(names) == 1 else METRICS[name].title for name, point in columns),
         ],
-        "baseline": [
-            _level(setting.levels(name).get((content.baseline, point))) | {"unit": METRICS[name].unit}
-            for name, point in columns
+        [
+            [network(content, str(content.baseline)), *base],
+            *(
+                [
+                    network(content, label),
+                    *(_percent(setting.overheads(name).get((label, at)), mixed, worst=worst) for name, at in columns),
+                ]
+                for label in labels
+            ),
         ],
-        "rows": [
-            (label, [_percent(setting.overheads(name).get((label, point)), mixed) for name, point in columns])
-            for label in labels
-        ],
-        "detectable": _detectable(rows),
-        "caption": content.caption(setting, tests.pop() if len(tests) == 1 else None, relative=True),
-    }
+        f"{caption} · {_detectable(rows)}.{' A stronger shade is worse; none: it spans 0.' if worst else ''}",
+        bases=1,
+    )  # fmt: skip
 
 
-def capacities(content: Content) -> list[dict[str, Any]]:
+def capacities(content: Content) -> list[Table]:
     """Return one table per condition of the capacity searches: networks × goals, and delays below the capacity."""
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for one in content.searches:
@@ -116,30 +139,27 @@ _ENDS = {
 """What the two ends of an interval are, by what was searched."""
 
 
-def _capacity_table(content: Content, searches: list[Found]) -> dict[str, Any]:
+def _capacity_table(content: Content, searches: list[Found]) -> Table:
     first = searches[0]
     rows = []
     for one in sorted(searches, key=lambda one: content.networks.index(one.network)):
         own = [row for row in content.capacities if row[UNIT] == one.network and _is_of(row, one)]
         delays = {row["share_percent"]: row for row in one.delays}
-        goals = [(_interval(row), _middle_overhead(row)) for row in own]
-        rows.append(
-            (one.network, goals, [_delays(delays.get(share)) for share in first.search.latency_at_percent])
-        )
+        goals = [Cell(_interval(row), _middle_overhead(row)) for row in own]
+        shares = [_delays(delays.get(share)) for share in first.search.latency_at_percent]
+        rows.append([network(content, one.network), *goals, *shares])
     search = first.search
     largest, least = _ENDS[first.searched]
-    return {
-        "title": f"Capacity in {UNITS[first.searched]}",
-        "setting": first.title,
-        "goals": [goal.describe() for goal in search.goals],
-        "shares": [f"{share:g} %" for share in search.latency_at_percent],
-        "rows": rows,
-        "caption": f"{content.testbed} · {largest} at which most of {search.trials} trials of"
+    return Table(
+        f"Capacity in {UNITS[first.searched]}: {first.title}",
+        ["network", *(goal.describe() for goal in search.goals),
+         *(f"p99 at {share:g} %" for share in search.latency_at_percent)],
+        rows,
+        f"{content.testbed} · {largest} at which most of {search.trials} trials of"
         f" {search.duration_s:g} s met the goal – {least} at which most missed it; small: overhead in % relative to"
         f" {content.baseline}, with the range of all ratios of the two brackets · p99 and, small, p50 of the delay in"
-        " µs at shares of the capacity for"
-        f" {search.goals[0].describe()}",
-    }
+        f" µs at shares of the capacity for {search.goals[0].describe()}.",
+    )  # fmt: skip
 
 
 def _middle_overhead(row: Row) -> str:
@@ -147,12 +167,12 @@ def _middle_overhead(row: Row) -> str:
     return "" if bounds[0] is None else formats.percent(*bounds)
 
 
-def _delays(row: Row | None) -> tuple[str, str]:
-    """Return p50 and p99 of the delay at a share of the capacity as text."""
+def _delays(row: Row | None) -> Cell:
+    """Return p99 and, small, p50 of the delay at a share of the capacity."""
     if row is None:
-        return "–", "–"
+        return Cell()
     p99 = formats.level(row["p99_us"], row["p99_low_us"], row["p99_high_us"])
-    return formats.level(row["p50_us"], None, None), p99
+    return Cell(p99, formats.level(row["p50_us"], None, None))
 
 
 def _is_of(row: Row, one: Found) -> bool:
@@ -165,7 +185,7 @@ def _interval(row: Row) -> str:
     return f"{low} – {high}" + ("" if row["decided"] else " (undecided)")
 
 
-def contrasts(content: Content) -> list[dict[str, Any]]:
+def contrasts(content: Content) -> list[Table]:
     """Return one table per contrast and quantity: the change within each network, networks × points."""
     tables = []
     for name in HEADLINES:
@@ -173,27 +193,30 @@ def contrasts(content: Content) -> list[dict[str, Any]]:
             cells = {(row[UNIT], Point.of(row)): row for row in rows}
             points = sorted({point for _, point in cells})
             labels = [label for label in content.networks if any(label == other for other, _ in cells)]
-            counts = formats.range_of([row["n"] for row in rows])
             tables.append(
-                {
-                    "title": f"{formats.capital(versus)}: change of {METRICS[name].title} in %",
-                    "columns": [
-                        f"{formats.count(point.subscribers, 'sub')}, {payload(point.payload_bytes)}"
-                        for point in points
-                    ],
-                    "rows": [
-                        (label, [_percent(cells.get((label, p)), True, "change_percent") for p in points])
+                Table(
+                    f"{formats.capital(versus)}: change of {METRICS[name].title} in %",
+                    ["network", *(_point(point) for point in points)],
+                    [
+                        [
+                            network(content, label),
+                            *(_percent(cells.get((label, p)), True, "change_percent") for p in points),
+                        ]
                         for label in labels
                     ],
-                    "caption": f"n = {counts} · same network and repetition;"
-                    f" {INTERVAL}"
-                    + (f"; {describe(setting)} (all settings: contrasts.csv)" if setting else ""),
-                }
+                    f"n = {formats.range_of([row['n'] for row in rows])} · same network and repetition; {INTERVAL}"
+                    + (f"; {describe(setting)} (all settings: contrasts.csv)." if setting else "."),
+                )
             )
     return tables
 
 
-def protection(content: Content) -> list[dict[str, Any]]:
+def _point(point: Point, several: bool = True) -> str:
+    size = payload(point.payload_bytes)
+    return f"{formats.count(point.subscribers, 'sub')}, {size}" if several else size
+
+
+def protection(content: Content) -> list[Table]:
     """Return the tables of the overhead of protection, one per quantity and link: cells × payloads."""
     tables = []
     for quantity in PROTECTION_QUANTITIES:
@@ -207,9 +230,7 @@ def protection(content: Content) -> list[dict[str, Any]]:
     return tables
 
 
-def _protection_table(
-    content: Content, quantity: str, group: dict[str, Any], rows: list[Row]
-) -> dict[str, Any]:
+def _protection_table(content: Content, quantity: str, group: dict[str, Any], rows: list[Row]) -> Table:
     def order(row: Row) -> tuple[int, str]:
         return content.networks.index(row[UNIT]), row["security"] or ""
 
@@ -218,20 +239,19 @@ def _protection_table(
     names = dict.fromkeys(protected_name(row) for row in sorted(rows, key=order))
     reference = {protected_name(row): row["against"] for row in rows}
     counts = formats.range_of([row["n"] for row in rows])
-    return {
-        "title": f"{formats.capital(METRICS[quantity].title)}: overhead of protection in %",
-        "setting": conditions.describe(group),
-        "columns": [payload(size) for size in sizes],
-        "rows": [
-            (name, reference[name], [_percent(cells.get((name, size)), mixed=True) for size in sizes])
+    return Table(
+        f"{formats.capital(METRICS[quantity].title)}: overhead of protection in %: {conditions.describe(group)}",
+        ["protected", "relative to", *map(payload, sizes)],
+        [
+            [Cell(name), Cell(reference[name]), *(_percent(cells.get((name, size)), mixed=True) for size in sizes)]
             for name in names
         ],
-        "caption": f"{content.testbed} · n = {counts} · relative to the same network without protection, in"
-        f" the same repetition; {INTERVAL}",
-    }
+        f"{content.testbed} · n = {counts} · relative to the same network without protection, in the same repetition;"
+        f" {INTERVAL}.",
+    )  # fmt: skip
 
 
-def limits(content: Content) -> list[dict[str, Any]]:
+def limits(content: Content) -> list[Table]:
     """Return the tables relative to the limit of the machine, one per quantity and setting: networks × payloads."""
     columns = [name for name in conditions.distinguishing(content.limits) if name != "subscribers"]
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -244,7 +264,7 @@ def limits(content: Content) -> list[dict[str, Any]]:
     ]
 
 
-def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> dict[str, Any]:
+def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> Table:
     metric = METRICS[rows[0]["quantity"]]
     kind = "limit" if rows[0]["limit"] == limit.MACHINE else "packet limit"
     of = f"the {kind} on {content.baseline}" if rows[0]["raw"] else f"the {kind} of its network"
@@ -258,32 +278,38 @@ def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> 
     cells = {(row[UNIT], Point.of(row)): row for row in rows}
     labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
     several = len({point.subscribers for point in points}) > 1
-    return {
-        "title": f"{subject}: {metric.title} relative to {of}",
-        "columns": [
-            f"{formats.count(point.subscribers, 'sub')}, {payload(point.payload_bytes)}"
-            if several
-            else payload(point.payload_bytes)
-            for point in points
+    return Table(
+        f"{subject}: {metric.title} relative to {of}",
+        ["network", *(_point(point, several) for point in points)],
+        [
+            [network(content, label), *(_limit_cell(cells.get((label, point))) for point in points)]
+            for label in labels
         ],
-        "rows": [(label, [_limit_cell(content, cells.get((label, p))) for p in points]) for label in labels],
-        "caption": f"n = {n} · relative to the raw middleware with the best mean, in the same"
-        f" repetition; {interval}",
-    }
+        f"n = {n} · relative to the raw middleware with the best mean, in the same repetition; {interval}.",
+    )
 
 
-def _limit_cell(content: Content, row: Row | None) -> dict[str, str]:
+def _limit_cell(row: Row | None) -> Cell:
     if row is None:
-        return {"value": "–", "interval": "", "limit": ""}
+        return Cell()
     value, _, interval = formats.share(row).partition(" [")
     place = "" if row["limit_network"] == row[UNIT] or row["raw"] else f" on {row['limit_network']}"
     name = row["middleware"] if row["raw"] else row["limit_middleware"]
-    return {"value": value, "interval": f"[{interval}" if interval else "", "limit": f"{name}{place}"}
+    return Cell(value, f"[{interval}" if interval else "", f"{name}{place}")
 
 
-def levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:
-    """Return the table with the levels of all quantities of a test: points and networks × quantities."""
+def levels(content: Content, setting: Setting, test: str) -> list[Table]:
+    """Return tables with the levels of all quantities of a test: points and networks × quantities."""
     names = [name for name in LEVEL_QUANTITIES if setting.levels(name, test)]
+    count = -(-len(names) // MAX_QUANTITIES)
+    return [
+        _level_table(content, setting, test, part, f" ({index + 1} of {count})" if count > 1 else "")
+        for index in range(count)
+        if (part := names[len(names) * index // count : len(names) * (index + 1) // count])
+    ]
+
+
+def _level_table(content: Content, setting: Setting, test: str, names: list[str], part: str) -> Table:
     measured = {name: setting.levels(name, test) for name in names}
     rows = []
     for point in setting.points:
@@ -292,63 +318,80 @@ def levels(content: Content, setting: Setting, test: str) -> dict[str, Any]:
         ]
         for label in labels:
             cells = [_level(measured[name].get((label, point))) for name in names]
-            rows.append((setting.point_label(point) if label == labels[0] else "", label, cells))
+            place = Cell(setting.point_label(point), mark="first" if label == labels[0] else "carried")
+            rows.append([place, network(content, label), *cells])
     units = [METRICS[name].unit.replace("bytes", "MiB") for name in names]
-    return {
-        "title": f"{setting.title}: {test} test",
-        "heads": list(zip((METRICS[name].title for name in names), units, strict=True)),
-        "rows": rows,
-        "caption": f"{content.caption(setting, test)}; losses and softirq: t interval without logarithm",
-    }
+    return Table(
+        f"{setting.title}: {test} test{part}",
+        ["point", "network", *zip((METRICS[name].title for name in names), units, strict=True)],
+        rows,
+        f"{content.caption(setting, test)}; losses and softirq: t interval without logarithm.",
+    )
 
 
-def background(run: RunFolder) -> dict[str, Any] | None:
-    """Return the table of the background cost of each network, or None if it was not measured."""
+def background(content: Content) -> list[Table]:
+    """Return the tables of the background cost of each network and of `kubectl top`, if they were measured."""
+    run, tables = content.run, []
     networks = background_cost.by_network(run)
     columns = [column for column in BACKGROUND_COLUMNS if any(row[column[0]] is not None for row in networks)]
-    if not columns:
-        return None
-    return {
-        "heads": [(title, unit) for _, title, unit, _ in columns],
-        "rows": [
-            (row["network"], [_background_cell(row[name], divisor) for name, _, _, divisor in columns])
+    if columns:
+        rows = [
+            [
+                network(content, row["network"]),
+                *(Cell(_background(row[name], divisor)) for name, _, _, divisor in columns),
+            ]
             for row in networks
-        ],
-    }
+        ]
+        heads = ["network", *((title, unit) for _, title, unit, _ in columns)]
+        tables.append(Table("Background cost of the networks", heads, rows, BACKGROUND))
+    if tops := kubectl_top.by_node(run):
+        heads = ["network", "node", ("CPU", "cores"), ("memory", "MiB"), ("window", "s"), "readings"]
+        rows = [
+            [
+                network(content, row["network"]), Cell(row["node"]), Cell(formats.number(row["cpu_cores"])),
+                Cell(formats.number(row["memory_bytes"] / MIB)),
+                Cell(" to ".join(map(formats.number, sorted(set(row["window_s"]))))), Cell(str(row["readings"])),
+            ]
+            for row in tops
+        ]  # fmt: skip
+        tables.append(Table("Output of kubectl top nodes", heads, rows, TOP))
+    return tables
 
 
-def _background_cell(value: Any, divisor: float) -> str:
+BACKGROUND = (
+    "Of the network's pods, the kubelet, softirqs and packet filters on every node before and after each block, and the"
+    " startup time of pods: means over the blocks. There is no confidence interval, because a block is long and its"
+    " values are totals. The softirqs of nodes that share a kernel are counted only once."
+)
+TOP = (
+    "At the end of the blocks, for comparison with studies that use this command. The metrics server averages these"
+    " values over its own window; k8sdds takes its CPU and memory results from the trials. tables/tops.csv has all."
+)
+
+
+def _background(value: Any, divisor: float) -> str:
     if value is not None and divisor == 1 and value == int(value):
         return str(int(value))  # a count
     return formats.number(None if value is None else value / divisor)
 
 
-def top_nodes(run: RunFolder) -> list[dict[str, str]]:
-    """Return the `kubectl top` values of nodes as text. Empty if they were not recorded."""
-    return [
-        {
-            "network": row["network"],
-            "node": row["node"],
-            "readings": str(row["readings"]),
-            "cpu": formats.number(row["cpu_cores"]),
-            "memory": formats.number(row["memory_bytes"] / MIB),
-            "window": " to ".join(formats.number(seconds) for seconds in sorted(set(row["window_s"]))),
-        }
-        for row in kubectl_top.by_node(run)
-    ]
+def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent", worst: float = 0) -> Cell:
+    """Return the cell of a percentage.
 
-
-def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent") -> dict[str, Any]:
-    """Return the table cell of a percentage. If `mixed`, it contains n, because n differs between cells."""
+    Args:
+        row: The row, if it was measured.
+        mixed: Whether n differs between cells, so that each states its own.
+        key: Column of the percentage.
+        worst: The percentage with the darkest shade; 0: no cell has one.
+    """
     if row is None:
-        return {"value": "–", "interval": "", "seen": True, "n": ""}
+        return Cell()
     bounds = row["ci_low_percent"], row["ci_high_percent"]
-    return {
-        "value": formats.percent(row[key], *bounds).split(" ")[0],
-        "interval": formats.interval(*bounds),
-        "seen": row["seen"] is not False,
-        "n": f"n = {row['n']}" if mixed else "",
-    }
+    value = formats.percent(row[key], *bounds).split(" ")[0]
+    n = f"n = {row['n']}" if mixed else ""
+    if row["seen"] is False:
+        return Cell(f"~ {value}", formats.interval(*bounds), n, mark="unseen")
+    return Cell(value, formats.interval(*bounds), n, shade=max(row[key], 0) / worst if worst else 0)
 
 
 def _detectable(rows: list[Row]) -> str:
@@ -359,10 +402,10 @@ def _detectable(rows: list[Row]) -> str:
     return f"smallest detectable difference: {low if low == high else f'{low} to {high}'}"
 
 
-def _level(row: Row | None) -> dict[str, str]:
+def _level(row: Row | None) -> Cell:
     if row is None:
-        return {"value": "–", "interval": ""}
+        return Cell()
     scale = MIB if row["unit"] == "bytes" else 1
     low, high = (None, None) if row["ci_low"] is None else (row["ci_low"] / scale, row["ci_high"] / scale)
     value, _, bracket = formats.level(row["mean"] / scale, low, high).partition(" ")
-    return {"value": value, "interval": bracket}
+    return Cell(value, bracket)

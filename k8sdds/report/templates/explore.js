@@ -56,6 +56,7 @@ async function explore() {
     quantity: chooser("Quantity", offer), against: chooser("Against", offer), shown: chooser("Show", draw),
     axis: chooser("Along", offer), fixed: chooser("At", draw), point: chooser("At", draw), series: chooser("At", draw),
   };
+  let touched = false;
   const toggles = { log: toggle(" Logarithmic axis", false, draw), single: toggle(" Single trials", true, draw) };
   const networks = data.networks.map((network) => {
     const swatch = element("span", { className: "swatch" });
@@ -64,6 +65,7 @@ async function explore() {
     field.append(" ", swatch, network.label);
     return { box, field };
   });
+  toggles.log.box.addEventListener("change", () => { touched = true; });
   let view = null, generation = 0;
 
   const sizes = (points) => [...new Set(points.map((point) => point.payload))].sort((a, b) => a - b);
@@ -110,6 +112,9 @@ async function explore() {
   }
 
   function offer() {
+    const means = quantity().points.map((point) => point.level[0]).filter((mean) => mean > 0);
+    // As in the static figures, until the reader chooses.
+    if (!touched) toggles.log.box.checked = Math.max(...means) >= 10 * Math.min(...means);
     setting.offer(data.settings.map((one, index) => [String(index), one.title]).filter(([i]) => data.settings[i].quantities.length));
     figure.offer(Object.entries(FIGURES).filter(([, kind]) => possible(kind)).map(([name, kind]) => [name, kind.name]));
     const { uses } = current();
@@ -152,7 +157,7 @@ async function explore() {
     list.replaceChildren(...rows.map((row) => {
       const button = element("button", { type: "button", textContent: "Show trials" });
       button.setAttribute("aria-label", `Show the trials of ${row.network} at ${row.at}`);
-      button.addEventListener("click", () => showTrials(row.trials));
+      button.addEventListener("click", () => showTrials(row.trials, `${row.network}, ${row.at}`));
       const name = element("th", { scope: "row", textContent: row.network });
       return element("tr", {}, name, ...[row.at, row.value, row.interval, row.n].map((text) => element("td", { textContent: text })),
         element("td", {}, ...(row.trials.length ? [button] : [])));
@@ -177,7 +182,7 @@ async function explore() {
     const runtime = vega.parse(vega.compile(specification(c, rows)).spec, null, { ast: true });
     view = new vega.View(runtime, { expr: vega.expressionInterpreter, renderer: "svg", container: chart, hover: true });
     view.tooltip((handler, event, item, value) => hint(event, value));
-    view.addEventListener("click", (event, item) => item?.datum?.trials?.length && showTrials(item.datum.trials));
+    view.addEventListener("click", (event, item) => item?.datum?.trials?.length && showTrials(item.datum.trials, item.datum.text.split("\n")[0]));
     await view.runAsync();
   }
 

@@ -39,8 +39,9 @@ function axisOf(field, title, domain, logarithmic) {
 
 function networksOf(c) {
   const labels = c.data.networks.map((network) => network.label);
-  return { labels, color: { field: "network", type: "nominal", legend: null,
-    scale: { domain: labels, range: c.data.networks.map((network) => (c.dark ? network.dark : network.light)) } } };
+  const of = (range) => ({ field: "network", type: "nominal", legend: null, scale: { domain: labels, range } });
+  return { labels, color: of(c.data.networks.map((network) => (c.dark ? network.dark : network.light))),
+    shape: of(c.data.networks.map((network) => network.shape)) };
 }
 
 function cell(c, point) {
@@ -69,7 +70,7 @@ const levels = {
   name: "along payload or subscribers", uses: ["quantity", "shown", "axis", "fixed", "log", "single"],
   rows: cells,
   draw(c, rows) {
-    const { labels, color } = networksOf(c), logarithmic = c.logarithmic && !c.relative;
+    const { labels, color, shape } = networksOf(c), logarithmic = c.logarithmic && !c.relative;
     const positive = (mark) => !logarithmic || mark.mean > 0;
     const marks = rows.filter(positive).map((row) => ({ ...row,
       low: row.low === null || (logarithmic && row.low <= 0) ? row.mean : row.low, high: row.high ?? row.mean }));
@@ -89,7 +90,7 @@ const levels = {
       layer: [
         { data: { values: singles }, mark: { type: "circle", clip: true, size: 14, opacity: 0.55 }, encoding: { y: y("mean"), tooltip: TOOLTIP } },
         { mark: { type: "rule", clip: true, strokeWidth: 1.6 }, encoding: { y: y("low"), y2: { field: "high" } } },
-        { mark: POINT, encoding: { y: y("mean"), tooltip: TOOLTIP, description: TOOLTIP } },
+        { mark: POINT, encoding: { y: y("mean"), shape, tooltip: TOOLTIP, description: TOOLTIP } },
       ],
     };
   },
@@ -151,7 +152,7 @@ const tradeOff = {
       layer: [
         { mark: rule, encoding: { x: x("x"), y: y("yLow"), y2: { field: "yHigh" } } },
         { mark: rule, encoding: { y: y("y"), x: x("xLow"), x2: { field: "xHigh" } } },
-        { mark: POINT, encoding: { x: x("x"), y: y("y"), tooltip: TOOLTIP, description: TOOLTIP } },
+        { mark: POINT, encoding: { x: x("x"), y: y("y"), shape: networksOf(c).shape, tooltip: TOOLTIP, description: TOOLTIP } },
       ],
     };
   },

@@ -15,7 +15,7 @@ const SIZES = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
 
 // The number that a cell begins with, such as 1024 for "1 KiB"; null for other text.
 function cellNumber(text) {
-  const found = /^([+-]?\d+(?:\.\d+)?)(?:\s*(KiB|MiB|GiB|B|%|[a-zA-Zµ/]+))?/.exec(text.replace("\u2212", "-"));
+  const found = /^(?:~ )?([+-]?\d+(?:\.\d+)?)(?:\s*(KiB|MiB|GiB|B|%|[a-zA-Zµ/]+))?/.exec(text.replace("\u2212", "-"));
   return found ? Number(found[1]) * (SIZES[found[2]] ?? 1) : null;
 }
 
@@ -30,15 +30,8 @@ const filters = new Map();
 function enhance(table) {
   const head = table.tHead?.rows[0], body = table.tBodies[0];
   const rows = body ? [...body.rows].filter((row) => !row.classList.contains("base")) : [];
-  if (!head || rows.length < 2) return;
+  if (!head || rows.length < 3) return;
   const end = rows.at(-1).nextElementSibling;
-  // A row that continues a group has no heading of its own. It gets one when rows leave their group.
-  let heading = "";
-  for (const row of rows) {
-    const first = row.cells[0];
-    heading = cellText(first) || heading;
-    if (!first.textContent.trim()) first.append(element("span", { className: "carried", textContent: heading }));
-  }
   const buttons = [...head.cells].map((cell, column) => {
     const button = element("button", { type: "button", className: "sort" }, ...cell.childNodes);
     cell.append(button);
@@ -70,35 +63,44 @@ function addFilter(table, rows) {
   input.placeholder = "Filter rows";
   const bar = element("p", { className: "filter" }, input, " ", count);
   (table.closest(".scroll") ?? table).before(bar);
-  function apply(accepts) {
+  function apply(accepts, what = "") {
     let shown = 0;
     for (const row of rows) {
       row.hidden = !accepts(row);
       shown += !row.hidden;
     }
     table.classList.toggle("filtered", shown < rows.length);
-    count.textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
+    count.textContent = shown < rows.length || what ? `${shown} of ${rows.length} rows${what && `: ${what}`} ` : "";
   }
   input.addEventListener("input", () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     apply((row) => words.every((word) => row.textContent.toLowerCase().includes(word)));
   });
-  filters.set(table, { input, apply });
+  filters.set(table, { input, apply, count });
 }
 
 for (const table of document.querySelectorAll("main table")) enhance(table);
 
-// Show the attempts of some trials in the table of all attempts.
-function showTrials(ids) {
+// Show the attempts of some trials in the table of all attempts, what they are, and the ways back.
+function showTrials(ids, what) {
   const section = document.getElementById("trials")?.closest("section");
   const table = section?.querySelector("table");
   if (!table) return;
-  const wanted = new Set(ids);
+  const wanted = new Set(ids), from = document.activeElement, top = scrollY;
   section.querySelector("details").open = true;
   const filter = filters.get(table);
   if (filter) {
-    filter.input.value = ids.length === 1 ? ids[0] : "";
-    filter.apply((row) => wanted.has(cellText(row.cells[row.cells.length - 1])));
+    const all = element("button", { type: "button", textContent: "Show all" });
+    const back = element("button", { type: "button", textContent: "Back to the figure" });
+    all.addEventListener("click", () => filter.apply(() => true));
+    back.addEventListener("click", () => {
+      filter.apply(() => true);
+      from.focus({ preventScroll: true });
+      scrollTo({ top });
+    });
+    filter.input.value = "";
+    filter.apply((row) => wanted.has(cellText(row.cells[row.cells.length - 1])), what);
+    filter.count.append(all, " ", back);
   }
   section.scrollIntoView();
   (filter?.input ?? section.querySelector("summary")).focus({ preventScroll: true });

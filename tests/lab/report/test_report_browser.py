@@ -179,7 +179,7 @@ def test_tables_of_other_pages_are_sorted_and_filtered(browser, tmp_path):
     browser.get(export.write(tmp_path, "compare", {}, [], [], page)[0].as_uri())
     shown = find(browser, "main table")[0]
     click(browser, find(browser, "thead th button")[1])
-    assert [row[1].split()[0] for row in shown_rows(browser, shown)] == ["-20", "2", "3", "11", "–"]
+    assert [row[1].split()[0] for row in shown_rows(browser, shown)] == ["−20", "2", "3", "11", "–"]
     find(browser, "input[type=search]")[0].send_keys("weave")
     assert [row[0] for row in shown_rows(browser, shown)] == ["weavenet, 1 KiB"]
     assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
@@ -201,6 +201,51 @@ def test_points_of_the_interactive_figure_link_to_their_trials(browser, reports)
     trials = {row["trial_id"]: row["network_label"] for row in report.content.best}
     assert rows and {trials[row[-1]] for row in rows} == {network}
     assert len(rows) == int(hint.rsplit("n = ")[1])
+    section = find(browser, "section[aria-labelledby=trials]")[0]
+    assert f"rows: {hint.splitlines()[0]}" in section.find_element(By.TAG_NAME, "output").text
+    next(b for b in section.find_elements(By.TAG_NAME, "button") if b.text == "Back to the figure").click()
+    assert len(shown_rows(browser, section.find_element(By.TAG_NAME, "table"))) == len(report.run.attempts())
+    box = browser.execute_script("return arguments[0].getBoundingClientRect().toJSON()", points[0])
+    assert 0 <= box["top"] <= 900
+
+
+def test_a_phone_shows_panels_and_cells_one_below_the_other(browser, reports):
+    open_at(browser, reports("paper"), 400)
+    lefts = """return [...document.querySelectorAll(arguments[0])].map(item => item.getBoundingClientRect())
+        .map(box => [box.left, box.right, box.top])"""
+    panels = browser.execute_script(lefts, "#figure-overhead .parts svg")
+    assert len(panels) == 2 and len({left for left, _, _ in panels}) == 1
+    assert all(right <= 400 for _, right, _ in panels) and panels[0][2] < panels[1][2]
+    assert browser.execute_script("return document.querySelector('#figure-overhead .whole').clientWidth") == 0
+    table = "section[aria-labelledby=overheads] table"
+    assert all(right <= 400 for _, right, _ in browser.execute_script(lefts, f"{table} td"))
+    head = "return getComputedStyle(document.querySelector(arguments[0]), '::before').content"
+    assert browser.execute_script(head, f"{table} td") == '"64 B"'
+    open_at(browser, reports("paper"), 1280)
+    assert (
+        browser.execute_script("return document.querySelector('#figure-overhead .whole').clientWidth") > 500
+    )
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_contents_stay_in_view_and_lead_to_sections(browser, reports, width):
+    open_at(browser, reports("paper"), width)
+    link = find(browser, "nav a[href='#overheads']")[0]
+    browser.execute_script("arguments[0].click()", link)
+    heading, contents = (
+        browser.execute_script("return arguments[0].getBoundingClientRect().top", find(browser, name)[0])
+        for name in ("#overheads", "nav")
+    )
+    assert contents == 0 and 0 <= heading < 100
+
+
+def test_print_shows_all_columns(browser, reports):
+    open_at(browser, reports("paper"), 688)  # the width of the text of a page
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    wide = browser.execute_script("""return [...document.querySelectorAll('table')].filter(table =>
+        table.getBoundingClientRect().right > 689).map(table => table.innerText.slice(0, 60))""")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert wide == []
 
 
 def test_networks_quantities_and_axes_are_selected(browser, reports):

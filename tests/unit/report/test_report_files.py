@@ -16,7 +16,6 @@ from rich.console import Console
 from k8sdds.analysis import limit
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.report import content, csv_tables, html, summarize, write_report
-from k8sdds.report.html import MAX_STATEMENTS
 from k8sdds.report.html import tables as html_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
@@ -105,10 +104,10 @@ def test_settings_are_compared_if_several_were_measured(reports):
 
 
 EXPECTED = {
-    "paper": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
+    "paper": ["overhead", "throughput", "latency", "latency-distribution"],
     "scaling": ["subscribers", "overhead-unicast", "throughput-unicast", "throughput-multicast"],
-    "single": ["overhead", "throughput", "latency", "latency-distribution", "resources"],
-    "camera": ["overhead", "paced", "delay-distribution", "resources", "topology"],
+    "single": ["overhead", "throughput", "latency", "latency-distribution"],
+    "camera": ["overhead", "paced", "delay-distribution", "topology"],
     "troubled": ["timeline-reliable", "topology", "cpu-places-reliable"],
     "old": ["overhead", "throughput"],
     "empty": [],
@@ -173,7 +172,7 @@ class Checker(HTMLParser):
             self.ids.append(attributes["id"])
         if tag in ("h1", "h2", "h3"):
             self.headings.append(int(tag[1]))
-        if tag == "svg":
+        if tag == "svg" and "role" in attributes:
             self.figures += 1
             assert attributes["role"] == "img" and attributes["aria-labelledby"]
 
@@ -219,7 +218,7 @@ def test_user_input_is_escaped(tmp_path):
 def test_conditions_are_stated_once_and_captions_are_short(reports, kind):
     report = reports(kind)
     text = report.text
-    top = text[text.index('id="conditions"') : text.index("<nav")]
+    top = text[text.index('class="conditions"') :].split("</details>")[0]
     assert "lab: network namespaces on one machine, one kernel" in top and "layout" in top
     for setting in report.content.settings:
         assert escape(setting.title) in top
@@ -230,16 +229,16 @@ def test_conditions_are_stated_once_and_captions_are_short(reports, kind):
         assert len(caption.split("</b>")[1]) < 260
     for under in text.split('<p class="under">')[1:]:
         note = under.split("</p>")[0]
-        assert "n = " in note and "95 % interval" in note
+        assert note.startswith("Before it measured") or ("n = " in note and "95 % interval" in note)
     assert ("includes scheduling" in text) == (kind in ("scaling", "many"))
 
 
 @pytest.mark.parametrize("kind", kinds("paper", "scaling", "troubled", "single"))
 def test_the_answer_and_one_figure_come_first(reports, kind):
     text = reports(kind).text
-    before = text[text.index("<main>") : text.index('id="conditions"')]
+    before = text[text.index("<main>") : text.index('class="conditions"')]
     assert before.count("<figure ") == 1
-    assert 1 <= before.split("<details")[0].count("<h3>") <= MAX_STATEMENTS
+    assert 1 <= before.split("<details")[0].count("<h3>") <= 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -290,7 +289,7 @@ def test_tables_of_plain_udp_name_their_setting_and_n(tmp_path):
         baseline="host",
         testbed="lab",
     )
-    found = {table["title"]: table["caption"] for table in html_tables.limits(shown)}
+    found = {table.caption: table.under for table in html_tables.limits(shown)}
     assert set(found) == {
         "Plain UDP, layout same: throughput relative to the limit on host",
         "Plain UDP, layout split: throughput relative to the limit on host",
@@ -406,8 +405,8 @@ def test_the_report_describes_a_network_once_for_each_ip_family(tmp_path):
         attempt["fingerprint"] = observed | {"not_observed": {}}
     path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
     page = html.write(content.read(run), [], tmp_path / "report.html").read_text()
-    assert re.search(r"flannel-vxlan, IPv4</th><td>1450<", page)
-    assert re.search(r"flannel-vxlan, IPv6</th><td>1430<", page)
+    assert re.search(r"flannel-vxlan, IPv4</th>\n?<td[^>]*>1450<", page)
+    assert re.search(r"flannel-vxlan, IPv6</th>\n?<td[^>]*>1430<", page)
     section = page.partition("Observed on the link")[2].partition("</section>")[0]
     assert section.count("50 bytes") == section.count("70 bytes") == 2
 
@@ -434,7 +433,37 @@ def test_throughput_is_drawn_against_latency(tmp_path):
     )
     text = write_report(run, None).read_text()
     assert (run.report / "figures" / "trade-off.svg").exists() and "Throughput against p90 latency" in text
-    assert len(list((run.report / "figures").glob("heatmap-*.svg"))) == 2
+
+
+def test_only_large_tables_of_overheads_have_shades_and_those_of_seen_differences(reports):
+    shown = reports("paper").content
+    tables = [table for setting in shown.settings for table in html_tables.overheads(shown, setting)]
+    assert all(any(cell.shade for row in table.rows for cell in row) for table in tables)
+    assert not any(
+        cell.shade for table in tables for row in table.rows for cell in row if cell.mark == "unseen"
+    )
+    few = reports("single").content
+    tables = [table for setting in few.settings for table in html_tables.overheads(few, setting)]
+    assert tables and not any(cell.shade for table in tables for row in table.rows for cell in row)
+
+
+def test_the_question_is_the_title_and_the_verdict_follows(reports, tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(histograms=False))
+    (run.path / "experiment.yaml").write_text("name: x\ntitle: What does <it> cost?\n")
+    page = html.write(content.read(RunFolder.open(run.path)), [], tmp_path / "page.html").read_text()
+    header = page[page.index("<header>") : page.index("</header>")]
+    assert "<h1>What does &lt;it&gt; cost?</h1>" in header
+    assert header.index("</h1>") < header.index('class="verdict"') < header.index('class="sub"')
+    assert "Throughput, 1 KiB: " in header
+
+
+def test_warnings_that_differ_in_numbers_are_one_kind(tmp_path):
+    run = folders.single(tmp_path / "run")
+    for number, attempt in enumerate(run.attempts()):
+        other = {"trial_id": f"w{number}", "warnings": [f"disturbed: sub0 lost {number + 2} % in 0.5 s"]}
+        run.append_attempt(attempt | other)
+    (text, n), = content.read(run).warnings  # fmt: skip
+    assert text == f"disturbed: sub0 lost 2 to {n + 1} % in 0.5 s" and n > 2
 
 
 @pytest.mark.long

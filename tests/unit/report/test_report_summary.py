@@ -67,7 +67,7 @@ def test_comparison_is_undecided_if_a_relevant_difference_could_be_missed(tmp_pa
     text = sentences(
         make(tmp_path / "run", networks=("host", "kube-router"), payloads=(16384,), noise=0.6, seed=3)
     )
-    assert "throughput: undecided for kube-router (95 % interval spans 0; smallest detectable" in str(text)
+    assert "throughput: undecided for kube-router." in str(text)
     assert "no difference" not in str(text)
 
 
@@ -87,10 +87,10 @@ def test_gain_over_the_baseline_is_not_a_negative_cost(tmp_path):
     assert "less p90 latency than weavenet" in text and "-" not in text.replace("[-", "")
 
 
-def test_summary_selects_payloads_and_counts_the_rest(tmp_path):
+def test_summary_is_about_one_payload_and_counts_the_rest(tmp_path):
     text = sentences(make(tmp_path / "run", noise=0.001))["Unicast, reliable, 1 subscriber"]
-    assert [size in text for size in ("64 B:", "256 B:", "1 KiB:", "4 KiB:", "16 KiB:")] == [1, 0, 1, 0, 1]
-    assert text.endswith("2 further combinations in the tables.")
+    assert [size in text for size in ("64 B:", "256 B:", "1 KiB:", "4 KiB:", "16 KiB:")] == [0, 0, 1, 0, 0]
+    assert text.endswith("4 further combinations in the tables.")
 
 
 def test_summary_names_networks_with_multicast_and_where_it_is_faster(reports):
@@ -144,7 +144,7 @@ def test_terminal_output_starts_with_the_summary(reports):
     assert lines[1].startswith("Throughput, 1 KiB: kube-router is 1.")
     lines = lines[lines.index("") :]
     assert lines[1] == "Unicast, reliable, 1 subscriber"
-    assert lines[2].startswith("- 64 B: throughput falls least with")
+    assert lines[2].startswith("- 1 KiB: throughput falls least with")
 
 
 def test_results_so_far(reports):

@@ -1,67 +1,33 @@
-"""Draw a setting as a whole: overheads of networks × payloads, and throughput against latency."""
+"""Draw the throughput of networks against their latency or delay."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures import cells
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, log_axis, reach
+from k8sdds.report.figures.canvas import (
+    FONT,
+    PART_WIDTH,
+    SINGLE_WIDTH,
+    WIDTH,
+    Figure,
+    axes,
+    new,
+    save,
+    text_width,
+)
+from k8sdds.report.figures.estimates import Estimate, reach, scale
 from k8sdds.report.settings import THROUGHPUT, Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
-MAX_COLUMNS = 8
 TRADE_OFF = "trade-off"
 """The section of figures of throughput against latency."""
 
 
-def heatmap(content: Content, setting: Setting, folder: Path, name: str) -> Figure | None:
-    """Draw the overheads of a headline metric as networks × payloads, for the most subscribers."""
-    overheads = setting.overheads(name)
-    if not overheads:
-        return None
-    subscribers = max(point.subscribers for _, point in overheads)
-    points = sorted({point for _, point in overheads if point.subscribers == subscribers})[:MAX_COLUMNS]
-    labels = [label for label in content.networks if any((label, point) in overheads for point in points)]
-    if len(points) < 2 or len(labels) < 2:
-        return None
-    largest = max(abs(overheads[cell]["overhead_percent"]) for cell in overheads if cell[1] in points) or 1
-    columns = {str(point): [overheads.get((label, point)) for label in labels] for point in points}
-    drawing = cells.draw(
-        labels, [payload(point.payload_bytes) for point in points],
-        {key: [_shade(row, largest) for row in rows] for key, rows in columns.items()},
-        {key: [_text(row) for row in rows] for key, rows in columns.items()},
-    )  # fmt: skip
-    title = f"{formats.capital(METRICS[name].title)} overhead by payload: {setting.title}"
-    alt = f"{title}, in percent. " + "; ".join(
-        f"{label} {setting.point_label(point)} {_text(overheads.get((label, point)))}".replace("\n", " ")
-        for label in labels
-        for point in points
-    )
-    caption = (
-        f"Overhead in %, and its interval. Darker is worse. {content.caption(setting, None, relative=True)}."
-    )
-    slug = "-".join(part for part in ("heatmap", formats.slug(name), setting.slug) if part)
-    return save(drawing, folder, slug, "overheads", title, f"{alt}.", caption)
-
-
-def _shade(row: Row | None, largest: float) -> float:
-    return max(row["overhead_percent"], 0) / largest if row else 0
-
-
-def _text(row: Row | None) -> str:
-    if row is None:
-        return "–"
-    text = formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
-    return text.replace(" [", "\n[")
-
-
-def trade_off(content: Content, setting: Setting, folder: Path) -> Figure | None:
+def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     """Draw the throughput of networks against their latency or delay, one panel per point."""
     rates = setting.levels(THROUGHPUT)
     name = next(
@@ -100,11 +66,11 @@ def _panels(
 ):
     styles = network_colors(content.networks)
     used = [label for label in content.networks if any(label == other for other, _ in values)]
-    legend = max(1, int(WIDTH // (text_width(used, FONT - 0.5) + 0.35)))
+    legend = max(1, int(PART_WIDTH // (text_width(used, FONT - 0.5) + 0.35)))
     lines = -(-len(used) // legend)
-    left, gap, head, foot, height = 0.6, 0.55, 0.3, 0.5, 2.0
-    width = min((WIDTH - left - 0.1 - (len(points) - 1) * gap) / len(points), 3.2)
-    drawing = new(WIDTH, head + height + foot + 0.17 * lines + 0.1)
+    left, right, gap, head, foot, height = 0.65, 0.25, 0.75, 0.3, 0.5, 2.0
+    width = min((WIDTH - left - right - (len(points) - 1) * gap) / len(points), SINGLE_WIDTH - left - right)
+    drawing = new(left + len(points) * (width + gap) - gap + right, head + height + foot + 0.17 * lines + 0.1)
     handles = {}
     for index, point in enumerate(points):
         ax = axes(drawing, left + index * (width + gap), head, width, height)
@@ -116,15 +82,18 @@ def _panels(
                 markersize=4.5, markeredgewidth=0, elinewidth=0.9, label=label,
             )  # fmt: skip
         pairs = shown.values()
-        log_axis(ax, *reach([Estimate.of_level(rate) for rate, _ in pairs], ratio=True))
-        ax.set_xscale("log")
-        ax.set_xlim(*reach([Estimate.of_level(time) for _, time in pairs], ratio=True))
-        _few_ticks(ax)
+        scale(ax, "y", *reach([Estimate.of_level(rate) for rate, _ in pairs], ratio=True), logarithmic=True)
+        scale(
+            ax,
+            "x",
+            *reach([Estimate.of_level(time) for _, time in pairs], ratio=True),
+            logarithmic=True,
+            most=4,
+        )
         ax.grid(True)
         ax.set_title(setting.point_label(point))
         ax.set_xlabel(f"{METRICS[name].title}, {METRICS[name].unit}", labelpad=2)
-        if index == 0:
-            ax.set_ylabel("throughput, Mbit/s", labelpad=2)
+        ax.set_ylabel("throughput, Mbit/s", labelpad=2)
     drawing.legend(
         handles=list(handles.values()), labels=list(handles), loc="lower center", ncols=legend, fontsize=FONT - 0.5,
         frameon=False, handlelength=1.2, columnspacing=1.2, borderpad=0,
@@ -136,12 +105,3 @@ def _error(estimate: Estimate) -> list[list[float]] | None:
     if estimate.low is None or estimate.high is None:
         return None
     return [[max(estimate.mean - estimate.low, 0)], [max(estimate.high - estimate.mean, 0)]]
-
-
-def _few_ticks(ax) -> None:
-    """Label three positions of a logarithmic x axis, away from its ends: more labels would overlap or be cut."""
-    low, high = ax.get_xlim()
-    ticks = [float(f"{low * (high / low) ** share:.2g}") for share in (0.15, 0.5, 0.85)]
-    inside = [tick for tick in dict.fromkeys(ticks) if low <= tick <= high]
-    ax.set_xticks(inside, [f"{tick:g}" for tick in inside])
-    ax.minorticks_off()
