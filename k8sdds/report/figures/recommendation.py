@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES, share_of_limit
@@ -14,12 +13,9 @@ from k8sdds.model.application import Optimize
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, reach
+from k8sdds.report.figures.estimates import Estimate, reach, scale, spans_a_decade
 from k8sdds.report.figures.estimates import rows as draw_rows
 from k8sdds.report.theme import INK, PAPER, network_colors
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STYLES: Mapping[Verdict, NetworkColor] = {
     MET: NetworkColor("#117733", "#6fd08c", "o"),
@@ -130,7 +126,9 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
         ("x", [_position(point)[0] for point in points]),
         ("y", [_position(point)[1] for point in points]),
     ):
-        _scale(ax, axis, values)
+        shown = [Estimate(value, None, None, ()) for value in values]
+        logarithmic = spans_a_decade(shown)
+        scale(ax, axis, *reach(shown, ratio=logarithmic), logarithmic)
     on_the_right = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0] > 0.6
     ax.annotate(
         role, (x, y), xytext=(0, 11), textcoords="offset points", color=INK, size=FONT,
@@ -171,9 +169,8 @@ def _stacked(panels: Sequence[Panel]):
         low, high = reach(
             [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
         )
-        ax.set_xlim(min(low, -1) if panel.at == 0 else -0.02 * high, max(high, 1))
+        scale(ax, "x", min(low, -1) if panel.at == 0 else -0.02 * high, max(high, 1), logarithmic=False)
         ax.axvline(panel.at, color=INK, linewidth=0.8)
-        ax.locator_params(axis="x", nbins=6)
         ax.grid(axis="x")
         ax.set_title(panel.title)
         ax.set_xlabel(panel.axis, labelpad=2)
@@ -195,15 +192,3 @@ def _direction(estimate: Estimate) -> Verdict:
 
 def _position(point: Point) -> tuple[float, float]:
     return point.scores["cpu"].ratio, 100 * point.scores["delay"].ratio
-
-
-def _scale(ax: Axes, axis: str, values: Sequence[float]) -> None:
-    """Set the limits of an axis; it is logarithmic if its values span a decade."""
-    logarithmic = max(values) > 10 * min(values)
-    limits = reach([Estimate(value, None, None, ()) for value in values], ratio=logarithmic)
-    if logarithmic:
-        getattr(ax, f"set_{axis}scale")("log")
-        getattr(ax, f"{axis}axis").set_major_formatter("{x:g}")
-    else:
-        ax.locator_params(axis=axis, nbins=6)
-    getattr(ax, f"set_{axis}lim")(*limits)
