@@ -1,4 +1,5 @@
-// Sort and filter the tables of the report. Without this script, they are shown in their own order.
+// Sort and filter the tables of the report, and stack their cells on phones. Without this script, they are shown in their
+// own order and can be scrolled.
 "use strict";
 
 function element(name, properties = {}, ...children) {
@@ -30,7 +31,11 @@ const filters = new Map();
 function enhance(table) {
   const head = table.tHead?.rows[0], body = table.tBodies[0];
   const rows = body ? [...body.rows].filter((row) => !row.classList.contains("base")) : [];
-  if (!head || rows.length < 3) return;
+  if (!head) return;
+  table.classList.add("stacked");
+  const titles = [...head.cells].map((cell) => [...cell.childNodes].map((node) => node.textContent).join(", "));
+  for (const row of body.rows) [...row.cells].forEach((cell, column) => { cell.dataset.head = titles[column]; });
+  if (rows.length < 3) return;
   const end = rows.at(-1).nextElementSibling;
   const buttons = [...head.cells].map((cell, column) => {
     const button = element("button", { type: "button", className: "sort" }, ...cell.childNodes);

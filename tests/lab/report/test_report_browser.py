@@ -349,7 +349,7 @@ def test_a_live_report_shows_new_results(browser, tmp_path):
         run.append_attempt(item | {"trial_id": "newer", "network_label": "newer-network"})
         WebDriverWait(browser, 30).until(lambda _: find(browser, ".live button"))
         assert "newer-network" not in find(browser, "main")[0].text
-        find(browser, ".live button")[0].click()
+        click(browser, find(browser, ".live button")[0])
         WebDriverWait(browser, 30).until(lambda _: "newer-network" in find(browser, "main")[0].text)
         server.shutdown()
     WebDriverWait(browser, 30).until(lambda _: "has ended" in find(browser, ".live")[0].text)
