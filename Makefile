@@ -95,15 +95,15 @@ bootstrap:
 $(VENV)/.ready: pyproject.toml setup.py constraints.txt | build bootstrap
 	@echo "Setting up Python packages in $(VENV)"
 	@$$(command -v /usr/bin/python3 || command -v python3) -m venv $(VENV)
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all]"
 	@touch $@
 
 $(VENV)/.test-ready: $(VENV)/.ready
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[test]"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,test]"
 	@touch $@
 
 $(VENV)/.docs-ready: $(VENV)/.ready
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,docs]"
 	@touch $@
 
 build:

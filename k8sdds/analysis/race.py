@@ -92,7 +92,6 @@ def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -
     The second result is what the most promising one is expected to be better by, as a logarithm.
     """
     import numpy as np
-    from scipy import special
 
     state = _State(designs, measured)
     possible = np.array([bool(each.scores) for each in measured]) & ~state.out
@@ -101,7 +100,7 @@ def next_round(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -
     leader = int(np.argmax(np.where(possible, state.balance, -np.inf)))
     mean, spread, out = state.score.mean, state.score.spread, state.out
     better = (mean[leader] - mean) / spread
-    improvement = spread * (better * special.ndtr(better) + np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi))
+    improvement = spread * (better * _normal(better) + np.exp(-(better**2) / 2) / math.sqrt(2 * math.pi))
     promise = state.weight * improvement
     order = [
         int(index) for index in np.argsort(-promise, kind="stable") if index != leader and not out[index]
@@ -154,14 +153,13 @@ class _State:
 
     def __init__(self, designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -> None:
         import numpy as np
-        from scipy import special
 
         codes = _codes(designs)
         self.score = _Prediction(codes, [each.scores for each in measured])
         beyond = [{"failed": _FAILED} if each.failed else each.violations for each in measured]
         violation = _Prediction(codes, beyond, center=False)
         self.out = np.array([each.excluded or each.failed for each in measured])
-        feasible = np.where(self.out, 0.0, special.ndtr(-violation.mean / violation.spread))
+        feasible = np.where(self.out, 0.0, _normal(-violation.mean / violation.spread))
         self.weight = feasible / max(float(feasible.max()), 1e-9)
         scale = max(float(self.score.mean.std()), 1e-9)
         self.balance = np.log(np.maximum(self.weight, 1e-9)) - self.score.mean / scale
@@ -172,7 +170,6 @@ class _Prediction:
 
     def __init__(self, codes: Any, values: Sequence[Scores], center: bool = True) -> None:
         import numpy as np
-        from scipy import linalg
 
         entries = [(index, block, value) for index, own in enumerate(values) for block, value in own.items()]
         self.mean, self.spread = np.zeros(len(codes)), np.ones(len(codes))
@@ -189,11 +186,11 @@ class _Prediction:
         self._targets = targets - offset
         self._codes = codes
         weights, noise, block = self._fitted(codes.shape[1])
-        factor, scale = self._factor(self._observed(weights), noise, block)
+        factor, whitened, scale = self._factor(self._observed(weights), noise, block)
         # Of all pairs of configurations, only those with a measured one are needed.
         across = _kernel(codes, weights, self._at, np.arange(len(codes)))
-        solved = linalg.solve_triangular(factor, across, lower=True)
-        self.mean = offset + solved.T @ linalg.solve_triangular(factor, self._targets, lower=True)
+        solved = np.linalg.solve(factor, across)
+        self.mean = offset + solved.T @ whitened
         variance = np.maximum(1.0 - (solved**2).sum(axis=0), 1e-12)
         self.spread = np.sqrt(variance * scale)
 
@@ -201,21 +198,29 @@ class _Prediction:
         """Return the prior covariance of the observed configurations."""
         return _kernel(self._codes, weights, self._at, self._at)
 
-    def _factor(self, kernel: Any, noise: float, block: float) -> tuple[Any, float]:
-        """Return the Cholesky factor of the observations' covariance, and the scale of all variances."""
-        import numpy as np
-        from scipy import linalg
+    def _factor(self, kernel: Any, noise: float, block: float) -> tuple[Any, Any, float]:
+        """Return the Cholesky factor of the observations' covariance, the whitened values, and the scale of variances.
 
-        covariance = kernel + block * self._same_block + noise * np.eye(len(self._at))
-        factor = np.linalg.cholesky(covariance)
-        whitened = linalg.solve_triangular(factor, self._targets, lower=True)
+        The whitened values, which are the factor's inverse times the values, are the last row of the factor of the
+        covariance with the values as another row and column.
+        """
+        import numpy as np
+
+        count = len(self._at)
+        bordered = np.zeros((count + 1, count + 1))
+        bordered[:count, :count] = kernel + block * self._same_block + noise * np.eye(count)
+        bordered[count, :count] = self._targets
+        # More than their sum of squares, as no eigenvalue of the covariance is below `noise`.
+        bordered[count, count] = 1 + 2 * (self._targets @ self._targets) / noise
+        whole = np.linalg.cholesky(bordered)
+        whitened = whole[count, :count]
         # A prior of one observation keeps the scale above 0 if all values are equal.
-        return factor, float((whitened @ whitened + 1e-4) / (len(self._at) + 1))
+        return whole[:count, :count], whitened, float((whitened @ whitened + 1e-4) / (count + 1))
 
     def _likelihood(self, kernel: Any, noise: float, block: float) -> float:
         import numpy as np
 
-        factor, scale = self._factor(kernel, noise, block)
+        factor, _, scale = self._factor(kernel, noise, block)
         return float(-len(self._at) / 2 * math.log(scale) - np.log(factor.diagonal()).sum())
 
     def _fitted(self, axes: int) -> tuple[Any, float, float]:
@@ -239,6 +244,13 @@ class _Prediction:
         kernel = self._observed(weights)
         noise, block = max(choices, key=lambda choice: self._likelihood(kernel, *choice))
         return weights, noise, block
+
+
+def _normal(values: Any) -> Any:
+    """Return the distribution function of the standard normal distribution."""
+    import numpy as np
+
+    return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in values])
 
 
 def _codes(designs: Sequence[Sequence[str]]) -> Any:

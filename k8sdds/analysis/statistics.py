@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
+
+from k8sdds.results import student
 
 CONFIDENCE = 0.95
 STOPPED_CONFIDENCE = 0.98
@@ -180,7 +181,7 @@ def smallest_detectable(spread: float | None, n: int) -> float | None:
     """
     if spread is None or n < 2:
         return None
-    return _noncentrality(n) * spread / math.sqrt(n)
+    return student.noncentrality(t_quantile(n - 1, CONFIDENCE), n - 1, POWER) * spread / math.sqrt(n)
 
 
 def detectable_percent(spread: float | None, n: int, gain: bool = False) -> float | None:
@@ -224,21 +225,6 @@ def _exp(value: float | None) -> float | None:
     return math.exp(value) if value < 709 else math.inf
 
 
-@lru_cache(maxsize=1024)
 def t_quantile(df: int, confidence: float) -> float:
     """Return the quantile of Student's t distribution that bounds a two-sided interval."""
-    from scipy import special
-
-    return float(special.stdtrit(df, 0.5 + confidence / 2))
-
-
-@lru_cache(maxsize=1024)
-def _noncentrality(n: int) -> float:
-    # scipy.stats has the same functions, but importing it takes half a second.
-    from scipy import optimize, special
-
-    df, critical = n - 1, t_quantile(n - 1, CONFIDENCE)
-    # At twice the critical value the power is above 0.95 for every n.
-    return float(
-        optimize.brentq(lambda delta: 1 - special.nctdtr(df, delta, critical) - POWER, 0, 2 * critical)
-    )
+    return student.quantile(0.5 + confidence / 2, df)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from k8sdds.analysis.statistics import CONFIDENCE, POWER
+from k8sdds.results import student
 
 MOST_REPETITIONS = 50
 """Repetitions up to which it is worth naming how many would show a difference."""
@@ -49,9 +50,9 @@ class Contrast:
 
         Another confidence than that of `confidence` is only for campaigns that were not stopped.
         """
-        if not self.testable or self.error is None:
+        if not self.testable or self.error is None or self.df is None:
             return None, None
-        half = _quantile(0.5 + (confidence or self.confidence) / 2, self.df) * self.error
+        half = student.quantile(0.5 + (confidence or self.confidence) / 2, self.df) * self.error
         return math.exp(max(self.log - half, -700)), math.exp(min(self.log + half, 700))
 
     def p_above(self, ratio: float) -> float | None:
@@ -78,14 +79,11 @@ class Contrast:
         return None if above is None or below is None else min(1.0, 2 * min(above, below))
 
     def _tail(self, ratio: float, sign: int) -> float | None:
-        if not self.testable or self.error is None:
+        if not self.testable or self.error is None or self.df is None:
             return None
         if ratio <= 0 or math.isinf(ratio):
             return 0.0 if (ratio <= 0) == (sign > 0) else 1.0
-        from scipy import special
-
-        # Use scipy.special directly, because scipy.stats is about a hundred times slower.
-        p = float(special.stdtr(self.df, -sign * (self.log - math.log(ratio)) / self.error))
+        p = student.survival(sign * (self.log - math.log(ratio)) / self.error, self.df)
         return max(p, float((2 * p) ** self.exponent) / 2)
 
 
@@ -191,15 +189,10 @@ def detectable(contrast: Contrast, tests: int = 1, level: float = 1 - CONFIDENCE
     It uses the noncentral t distribution as in `statistics.smallest_detectable`. With several `tests`, the level
     is the strictest of Holm's levels. The result is None if the contrast is not testable.
     """
-    if not contrast.testable or contrast.error is None:
+    if not contrast.testable or contrast.error is None or contrast.df is None:
         return None
-    from scipy import special
-
-    critical = _quantile(1 - (level / tests) ** (1 / contrast.exponent) / 2, contrast.df)
-    # nctdtrinc returns the noncentrality at which P(T' <= critical) is 1 - power.
-    delta = float(special.nctdtrinc(contrast.df, 1 - POWER, critical))
-    if not math.isfinite(delta):
-        return None
+    critical = student.quantile(1 - (level / tests) ** (1 / contrast.exponent) / 2, contrast.df)
+    delta = student.noncentrality(critical, contrast.df, POWER)
     return math.exp(min(delta * contrast.error, math.log(1000)))
 
 
@@ -216,7 +209,7 @@ def repetitions(contrast: Contrast, tests: int = 1, level: float = 1 - CONFIDENC
         (
             n
             for n in range(2, MOST_REPETITIONS + 1)
-            if _quantile(quantile, n - 1) * spread / math.sqrt(n) <= abs(contrast.log)
+            if student.quantile(quantile, n - 1) * spread / math.sqrt(n) <= abs(contrast.log)
         ),
         None,
     )
@@ -228,9 +221,3 @@ def _moments(logs: Sequence[float], rounding: float) -> tuple[float, float | Non
     if n < 2:
         return center, None
     return center, max(math.fsum((x - center) ** 2 for x in logs) / (n - 1), rounding**2)
-
-
-def _quantile(p: float, df: float | None) -> float:
-    from scipy import special
-
-    return float(special.stdtrit(df, p))

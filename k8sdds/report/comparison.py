@@ -63,7 +63,7 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
 
 def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, folder: Path) -> list[Path]:
     """Write compare.html, compare.csv, compare.json and the figures to a folder, and return the paths of the files."""
-    from k8sdds.report.figures import changes
+    from k8sdds.report.figures import changes, missing_note
 
     result = data_all(sides, pairs, relative)
     names = [side.name for side in sides]
@@ -81,7 +81,8 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
     shown = {row["quantity"]: None for rows in against_first.values() for row in rows}
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = [changes.draw(short[0], against_first, name, folder) for name in shown]
+        drawn = {} if missing_note() else shown
+        figures = [changes.draw(short[0], against_first, name, folder) for name in drawn]
     page = {
         "title": f"{', '.join(names[1:])} compared with {names[0]}",
         "heading": "Comparison",
@@ -89,7 +90,7 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
         "lead": ([] if relative else winner.of_comparison(sides, pairs)) + sentences,
         "figures": figures,
         "tables": tables,
-        "notes": list(notes),
+        "notes": [*notes, *missing_note()],
     }
     columns = COLUMNS if len(pairs) == 1 else ("side_a", "side_b", *COLUMNS)
     return export.write(folder, "compare", result, result["rows"], columns, page)

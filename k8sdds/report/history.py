@@ -49,7 +49,7 @@ def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: 
 
 def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: Path) -> list[Path]:
     """Write history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics) and the figures, and return the paths."""
-    from k8sdds.report.figures import history
+    from k8sdds.report.figures import history, missing_note
 
     every = rows(runs, found)
     table = []
@@ -60,12 +60,12 @@ def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: 
     names = [formats.cell_name(row, every) for row in every]
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = history.draw(runs, found, names, relative, folder)
+        figures = [] if missing_note() else history.draw(runs, found, names, relative, folder)
         junit, metrics = folder / "history.xml", folder / "history.prom"
         write_atomically(junit, _junit(every, names))
         write_atomically(metrics, _openmetrics(every))
     page = {
-        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": _notes(),
+        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": [*_notes(), *missing_note()],
         "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}", "figures": figures,
         "tables": [{"caption": "Overheads" if relative else "Levels", "heads": _HEADS, "rows": table}],
     }  # fmt: skip

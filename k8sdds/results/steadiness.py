@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from k8sdds.results import student
+
 LEVEL = 0.002
 """Nominal level of the test. More steady trials get a warning, because a few steps show their autocorrelation badly."""
 FALSE_WARNINGS = 0.02
@@ -63,14 +65,11 @@ def drift(rates: Sequence[float]) -> Drift | None:
 
 def _explained(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the largest difference between the means of two halves that noise explains, from their deviations."""
-    from scipy import special
-
     half = len(first)
     variance = sum(value * value for value in (*first, *second)) / (2 * half - 2)
     independent = half / inflation(autocorrelation(first, second), half)
     freedom = max(2 * independent - 2, 1)
-    quantile = float(special.stdtrit(freedom, 1 - LEVEL / 2))
-    return quantile * math.sqrt(2 * variance / independent)
+    return student.quantile(1 - LEVEL / 2, freedom) * math.sqrt(2 * variance / independent)
 
 
 def autocorrelation(first: Sequence[float], second: Sequence[float]) -> float:

@@ -13,6 +13,7 @@ from k8sdds.results.histograms import VALUES_BEYOND
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import COLUMNS as RECORD_COLUMNS
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.faults import not_installed
 from k8sdds.system.files import replacing
 from k8sdds.system.memory import require_address_space
 
@@ -40,7 +41,7 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
     Missing keys and values of the wrong type are null, and unknown keys become additional columns. The column
     types are Int64 for integers, float64 for numbers, boolean for flags, and object for everything else. `valid`
     is never null: an attempt that is not marked as valid is not valid. With `parquet`, the table is also written
-    to derived/trials.parquet.
+    to derived/trials.parquet if pyarrow is installed.
 
     Raises:
         PrerequisiteError: The limit of memory is too low.
@@ -66,7 +67,7 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
             case _:
                 columns[name] = pd.Series(values, dtype="object")
     table = pd.DataFrame(columns)
-    if parquet:
+    if parquet and not not_installed("parquet"):
         with replacing(run.derived / "trials.parquet") as unfinished:
             table.to_parquet(unfinished, index=False)
     return table

@@ -12,9 +12,11 @@ import errno
 import os
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
+from k8sdds.system.paths import CHECKOUT
 
 PATH_REMEDIES = {
     errno.EACCES: "check its owner and its permissions, and those of its folders: ls -ld {path}",
@@ -48,6 +50,13 @@ RESOURCE_REMEDIES = {
     errno.ENOLCK: "free locks, or use a folder on a local file system",
 }
 """Error numbers of an exhausted or broken resource of this machine, and the fix."""
+
+EXTRAS = {
+    "cluster": ("fabric", "invoke", "kubernetes", "paramiko", "urllib3", "websocket", "yaml"),
+    "parquet": ("pyarrow",),
+    "report": ("matplotlib", "seaborn"),
+}
+"""The parts of k8sdds that pip installs only on request, and the modules that come with each."""
 
 DEFECTS = (
     errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK, errno.EDOM, errno.ERANGE, errno.EDEADLK,
@@ -109,6 +118,21 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
         raise
 
 
+def not_installed(extra: str) -> PrerequisiteError | None:
+    """Return the error for the first module of an extra that is not installed; None if all are."""
+    return next((missing_extra(name) for name in EXTRAS[extra] if find_spec(name) is None), None)
+
+
+def missing_extra(module: str | None) -> PrerequisiteError | None:
+    """Return the error for a module that is not installed; None if no extra of k8sdds brings it."""
+    name = (module or "").partition(".")[0]
+    for extra, modules in EXTRAS.items():
+        if name in modules:
+            install = "make setup" if CHECKOUT else f"pip install 'k8sdds[{extra}]'"
+            return PrerequisiteError(f"the Python package {name} is not installed", f"run: {install}")
+    return None
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception, what caused it, and during which other exceptions it was raised."""
     seen: set[int] = set()
@@ -137,6 +161,8 @@ def _explain_one(error: BaseException, what: str, remedy: str) -> K8sddsError | 
         )
     if isinstance(error, OSError):
         return _explain_os_error(error, what, remedy)
+    if isinstance(error, ModuleNotFoundError):
+        return missing_extra(error.name)
     if (line := _loader_message(error)) is not None:
         return PrerequisiteError(
             _about(what, line), "raise the limits of memory, files and processes: ulimit -a"

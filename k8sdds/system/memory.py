@@ -7,7 +7,7 @@ import resource
 from k8sdds.system.errors import PrerequisiteError
 
 ANALYSIS_BYTES = 1 << 30
-"""Address space for pandas, pyarrow, scipy and matplotlib. With less, they can crash or hang instead of raising."""
+"""Address space for pandas, pyarrow and matplotlib. With less, they can crash or hang instead of raising."""
 
 
 def require_address_space(needed: int = ANALYSIS_BYTES) -> None:

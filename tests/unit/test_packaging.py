@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
+from k8sdds.system import faults
 from k8sdds.versions import K8SDDS
+from tests import run_folders
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 NOT_IMPORTED = {"pyarrow"}
 """Declared, because another package loads it when k8sdds calls it."""
 OWN_ENVIRONMENT = ROOT / "tests" / "unit" / "artifact" / "crate_validator.py"
@@ -51,13 +55,61 @@ def imported(folder: str, own: Iterable[str]) -> set[str]:
 
 
 def test_dependencies_are_the_imported_packages() -> None:
-    assert declared(PROJECT["dependencies"]) == imported("k8sdds", own=["k8sdds"]) | NOT_IMPORTED
+    everything = [*PROJECT["dependencies"], *(name for extra in faults.EXTRAS for name in EXTRAS[extra])]
+    assert declared(everything) == imported("k8sdds", own=["k8sdds"]) | NOT_IMPORTED
+    assert EXTRAS["all"] == [f"k8sdds[{','.join(faults.EXTRAS)}]"]
+
+
+def test_the_modules_of_extras_are_known_to_the_message() -> None:
+    distributions = metadata.packages_distributions()
+    for extra, modules in faults.EXTRAS.items():
+        names = {normalized(distributions[module][0]) for module in modules}
+        assert names - {"invoke"} == declared(EXTRAS[extra])  # fabric brings invoke, which it imports first
+
+
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+from k8sdds.system import faults
+sys.modules |= {name: None for modules in faults.EXTRAS.values() for name in modules} | {"scipy": None}
+import k8sdds.cli
+for module in pkgutil.iter_modules(k8sdds.cli.__path__):
+    if module.name != "deploy_progress":  # only `deploy` imports it
+        importlib.import_module(f"k8sdds.cli.{module.name}")
+from k8sdds.cli.main import run
+run()
+"""
+
+
+def without_extras(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *argv], capture_output=True, text=True)
+
+
+def test_reports_and_comparisons_need_no_extra(tmp_path: Path) -> None:
+    run = run_folders.make(tmp_path / "run", run_folders.Plan(networks=("host", "flannel-vxlan")))
+    done = without_extras("report", str(run.path))
+    assert done.returncode == 0, done.stderr
+    page = (run.report / "report.html").read_text()
+    assert "Static figures are missing: the Python package matplotlib is not installed" in page
+    assert "explore-data" in page and not (run.derived / "trials.parquet").exists()
+    sides = f"{run.path}@host", f"{run.path}@flannel-vxlan"
+    done = without_extras("compare", *sides, "--output", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_without_its_extra_names_the_fix() -> None:
+    done = without_extras("status", "one-machine")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.splitlines() == [
+        "k8sdds: the Python package urllib3 is not installed",
+        "  → run: make setup",
+    ]
 
 
 def test_extra_test_has_what_the_tests_import() -> None:
     test = declared(PROJECT["optional-dependencies"]["test"])
     own = {"k8sdds", "tests", *modules_of("tests", "benchmarks")}
-    assert imported("tests", own) <= declared(PROJECT["dependencies"]) | test
+    extras = {name for extra in faults.EXTRAS for name in declared(EXTRAS[extra])}
+    assert imported("tests", own) <= declared(PROJECT["dependencies"]) | extras | test
 
 
 def test_constraints_pin_every_dependency() -> None:
@@ -66,9 +118,8 @@ def test_constraints_pin_every_dependency() -> None:
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if not line.startswith("#")
     )
-    extras = PROJECT["optional-dependencies"]
-    expected = declared([*PROJECT["dependencies"], *extras["test"], *extras["docs"]])
-    assert expected <= {normalized(name) for name in pins}
+    extras = {name for extra, requirements in EXTRAS.items() if extra != "all" for name in requirements}
+    assert declared([*PROJECT["dependencies"], *extras]) <= {normalized(name) for name in pins}
 
 
 def test_the_source_distribution_has_the_files_that_the_readme_links_to() -> None:

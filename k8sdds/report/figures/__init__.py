@@ -18,9 +18,16 @@ from pathlib import Path
 from k8sdds.report.content import Content
 from k8sdds.report.figures import capacity, flame_graph
 from k8sdds.report.figures.canvas import Figure
+from k8sdds.system.faults import not_installed
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
-__all__ = ["Figure", "tasks"]
+__all__ = ["Figure", "missing_note", "tasks"]
+
+
+def missing_note() -> list[str]:
+    """Return the note of a page whose figures cannot be drawn, or nothing if they can."""
+    missing = not_installed("report")
+    return [] if missing is None else [f"Static figures are missing: {missing.message} ({missing.remedy})."]
 
 
 def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
@@ -32,6 +39,8 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     for old in folder.iterdir():
         if old.suffix in (".png", ".svg", ".pdf"):
             old.unlink()
+    if missing_note():
+        return [partial(flame_graph.draw, content, folder)]
     alone = (partial(capacity.draw, content, folder), partial(flame_graph.draw, content, folder))
     if not content.settings:
         return list(alone)

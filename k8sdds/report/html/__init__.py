@@ -20,7 +20,7 @@ from k8sdds.networks import NETWORKS, detection
 from k8sdds.report import document, formats, profiles, run_tables, summary, winner
 from k8sdds.report.content import Content
 from k8sdds.report.document import Cell, Table
-from k8sdds.report.figures import inline_svg
+from k8sdds.report.figures import inline_svg, missing_note
 from k8sdds.report.html import explore, tables
 from k8sdds.report.settings import Row
 from k8sdds.results.fingerprint import Fingerprint
@@ -107,7 +107,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "statements": statements,
         "main_figure": main,
         "conditions": content.conditions,
-        "caveats": summary.caveats(content),
+        "caveats": [*summary.caveats(content), *missing_note()],
         "baseline": content.baseline,
         "failed": content.failed,
         "invalid": content.invalid,
