@@ -41,13 +41,12 @@ def distribution(run: RunFolder, attempts: Iterable[tuple[str, int, Sequence[str
     whole = histograms.merged(known)
     if whole is None:
         return None
-    samples = whole.get_total_count()
+    samples = whole.total
     quantiles = []
     # Further quantiles have too few values above them.
     step = 0
     while (rest := 10 ** (-step / _STEPS)) >= min(1, histograms.VALUES_BEYOND / samples):
         quantiles.append(1 - rest)
         step += 1
-    by_percentile = whole.get_percentile_to_value_dict([100 * q for q in quantiles])
-    values = [by_percentile[100 * q] / 1000 for q in quantiles]
+    values = [value / 1000 for value in whole.percentiles([100 * q for q in quantiles])]
     return Distribution(quantiles, values, samples, len(known))

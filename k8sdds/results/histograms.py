@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import binascii
 import itertools
 import math
-import struct
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +12,7 @@ from k8sdds.system import reading
 from k8sdds.system.files import replacing
 
 if TYPE_CHECKING:
-    from hdrh.histogram import HdrHistogram
+    from k8sdds.results.hdr import Histogram
 
 LOG = "latency.hlog"
 """Name of the log in the folder of a participant."""
@@ -31,7 +28,7 @@ PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 """Percentiles in the record, by the part of the key that names them."""
 
 
-def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
+def read(folder: Path, tags: Sequence[str]) -> Histogram | None:
     """Return the latencies of an attempt in ns, merged over its participants, or None if there are none.
 
     Logs that cannot be decoded, for example after a crash, count as missing.
@@ -43,9 +40,9 @@ def read(folder: Path, tags: Sequence[str]) -> HdrHistogram | None:
     return merged(histogram for _, histogram in _decoded(folder, tags))
 
 
-def by_tag(folder: Path) -> dict[str, HdrHistogram]:
+def by_tag(folder: Path) -> dict[str, Histogram]:
     """Return the latencies of an attempt in ns by tag, each merged over its participants."""
-    parts: dict[str, list[HdrHistogram]] = {}
+    parts: dict[str, list[Histogram]] = {}
     for tag, histogram in _decoded(folder):
         if tag.endswith(EPISODES):
             continue
@@ -68,12 +65,7 @@ def episodes(folder: Path, tags: Sequence[str], thresholds_us: Mapping[str, floa
     if not logged:
         return None
     values = {name: round(threshold * 1000) for name, threshold in thresholds_us.items()}
-    return {name: max(_count_at(value, one) for one in logged) for name, value in values.items()}
-
-
-def _count_at(value: int, histogram: HdrHistogram) -> int:
-    """Return the count of a value; 0 if it is beyond the range of the histogram."""
-    return int(histogram.get_count_at_value(value)) if value <= histogram.highest_trackable_value else 0
+    return {name: max(one.count(value) for one in logged) for name, value in values.items()}
 
 
 def needed(quantity: str) -> int:
@@ -85,26 +77,20 @@ def needed(quantity: str) -> int:
     return 1 if percent is None else math.ceil(VALUES_BEYOND / (1 - percent / 100) - 1e-6)
 
 
-def quantities_us(latencies: HdrHistogram) -> dict[str, float]:
+def quantities_us(latencies: Histogram) -> dict[str, float]:
     """Return mean, percentiles and maximum in µs by name, whether enough values are above them or not."""
-    percentiles = latencies.get_percentile_to_value_dict(list(PERCENTILES.values()))
+    percentiles = zip(PERCENTILES, latencies.percentiles(list(PERCENTILES.values())), strict=True)
     return {
-        "mean": latencies.get_mean_value() / 1000,
-        **{name: percentiles[percent] / 1000 for name, percent in PERCENTILES.items()},
-        "max": latencies.get_max_value() / 1000,
+        "mean": latencies.mean / 1000,
+        **{name: value / 1000 for name, value in percentiles},
+        "max": latencies.maximum / 1000,
     }
 
 
-def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str, HdrHistogram]]:
+def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str, Histogram]]:
     """Return the tag and the content of each histogram that the participants logged; None: of all tags."""
-    # The library's log reader is not used: it decodes lines before it checks tags, and stops at a damaged line.
-    from hdrh.codec import HdrCookieException, HdrLengthException
-    from hdrh.histogram import HdrHistogram
+    from k8sdds.results import hdr
 
-    damaged = (
-        HdrCookieException, HdrLengthException, TypeError, ValueError, IndexError,
-        binascii.Error, zlib.error, struct.error,
-    )  # fmt: skip
     histograms = []
     for line in itertools.chain.from_iterable(map(_lines, sorted(folder.glob(f"*/{LOG}")))):
         fields = line.strip().split(",")
@@ -112,10 +98,10 @@ def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str,
         if len(fields) != 5 or tag == fields[0] or (tags is not None and tag not in tags):
             continue
         try:
-            histogram = HdrHistogram.decode(fields[4])
-        except damaged:
+            histogram = hdr.decode(fields[4])
+        except hdr.FormatError:
             continue
-        if histogram.get_total_count() > 0:
+        if histogram.total > 0:
             histograms.append((tag, histogram))
     return histograms
 
@@ -129,32 +115,17 @@ def _lines(log: Path) -> list[str]:
 
 def write(folder: Path, tag: str, counts: Mapping[int, int], length_s: float) -> None:
     """Write a log of one interval: how many latencies had each value in ns, which other programs than ours printed."""
-    from hdrh.histogram import HdrHistogram
+    from k8sdds.results import hdr
 
-    histogram = HdrHistogram(1, 100_000_000_000, 3)
-    for value, count in counts.items():
-        histogram.record_value(value, count)
-    encoded = histogram.encode().decode("ascii")
-    largest_s = histogram.get_max_value() / 1e9
     lines = [
         "#[Histogram log format version 1.3]",
-        f"Tag={tag},0.000,{length_s:.3f},{largest_s:.3f},{encoded}",
+        f"Tag={tag},0.000,{length_s:.3f},{max(counts, default=0) / 1e9:.3f},{hdr.encode(counts)}",
     ]
     with replacing(folder / LOG) as unfinished:
         unfinished.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
-def merged(histograms: Iterable[HdrHistogram]) -> HdrHistogram | None:
+def merged(histograms: Iterable[Histogram]) -> Histogram | None:
     """Return a new histogram with the values of all these histograms, or None if there are none."""
-    from hdrh.histogram import HdrHistogram
-
     parts = list(histograms)
-    if not parts:
-        return None
-    widest = max(parts, key=lambda histogram: histogram.highest_trackable_value)
-    whole = HdrHistogram(
-        widest.lowest_trackable_value, widest.highest_trackable_value, widest.significant_figures
-    )
-    for histogram in parts:
-        whole.add(histogram)
-    return whole
+    return sum(parts[1:], parts[0]) if parts else None

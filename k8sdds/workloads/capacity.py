@@ -149,9 +149,8 @@ class Capacity(Paced):
         limit_ms = options_of(outputs.trial.cell).p99_ms
         delays = delays_of(outputs, record.delay_method)
         if limit_ms is not None and delays is not None:
-            first = delays.get_counts_array_index(round(limit_ms * 1e6)) + 1
-            overdue = sum(delays.counts[first:])
-            record.overdue_percent = aggregate.ratio(overdue, delays.get_total_count(), 100)
+            overdue = delays.above(round(limit_ms * 1e6))
+            record.overdue_percent = aggregate.ratio(overdue, delays.total, 100)
 
     def invalid(self, outputs: TrialOutputs) -> str | None:
         """Return a reason if no delay was measured at a rate, or None. Missing samples are a result."""

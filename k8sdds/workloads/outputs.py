@@ -14,7 +14,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate, histograms
 
 if TYPE_CHECKING:
-    from hdrh.histogram import HdrHistogram
+    from k8sdds.results.hdr import Histogram
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TrialOutputs:
     """The summary that each participant reported, or None if it is missing or incomplete."""
 
     @cached_property
-    def latencies(self) -> Mapping[str, HdrHistogram]:
+    def latencies(self) -> Mapping[str, Histogram]:
         """The latencies in ns that the participants logged, by tag, each merged over the participants."""
         return histograms.by_tag(self.folder)
 

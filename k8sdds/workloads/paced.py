@@ -21,7 +21,7 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.protocol import RATE_MISSED, Workload
 
 if TYPE_CHECKING:
-    from hdrh.histogram import HdrHistogram
+    from k8sdds.results.hdr import Histogram
 
 SHARED_CLOCK, SYNCHRONIZED_CLOCKS, HALF_ROUND_TRIP = "shared clock", "synchronized clocks", "round trip / 2"
 """How delays were measured: by the clock that all participants share, by the realtime clocks of several machines, or
@@ -98,7 +98,7 @@ class Paced(Workload):
             latencies.set_percentiles(
                 record,
                 "delay",
-                delays.get_total_count(),
+                delays.total,
                 values,
                 _missing_percent(outputs, record.delay_method),
                 histograms.episodes(outputs.folder, TAGS[record.delay_method], values),
@@ -217,7 +217,7 @@ def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:
     return [summary["arrivals"] for summary in outputs.subscribers if summary["arrivals"]]
 
 
-def delays_of(outputs: TrialOutputs, method: str | None) -> HdrHistogram | None:
+def delays_of(outputs: TrialOutputs, method: str | None) -> Histogram | None:
     """Return the delays that count by a method, in ns, merged over the subscribers; None: there are none."""
     return histograms.merged(
         outputs.latencies[tag] for tag in TAGS.get(method or "", ()) if tag in outputs.latencies
@@ -243,9 +243,9 @@ def _clock_problem(outputs: TrialOutputs, step_us: float) -> str:
         return "the participants do not share a clock"
     if error.bound_us is None:
         return error.source
-    median_us = delays.get_value_at_percentile(50) / 1000
+    median_us = delays.percentiles([50])[0] / 1000
     bound_us = error.bound_us + step_us
-    if delays.get_min_value() <= 0:
+    if delays.minimum <= 0:
         return (
             f"samples arrived before they were due, so the clocks differ by more than {error.source} reported"
         )

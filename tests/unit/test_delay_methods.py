@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hdrh.histogram import HdrHistogram
 
 from k8sdds.model.measurement import ClockError, Measurement
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
+from k8sdds.results import hdr
 from k8sdds.results.metrics import Metrics
 from k8sdds.workloads import find
 from k8sdds.workloads.outputs import TrialOutputs
@@ -19,10 +19,8 @@ DELAY_US, HALF_ROUND_TRIP_US = 200, 150
 PACED = find("paced")
 
 
-def log(value_us: float, count: int = 1000) -> HdrHistogram:
-    histogram = HdrHistogram(1, 100_000_000_000, 3)
-    histogram.record_value(round(value_us * 1000), count)
-    return histogram
+def log(value_us: float, count: int = 1000) -> hdr.Histogram:
+    return hdr.decode(hdr.encode({round(value_us * 1000): count}))
 
 
 def outputs(

@@ -70,7 +70,7 @@ def test_the_modules_of_extras_are_known_to_the_message() -> None:
 WITHOUT_EXTRAS = """
 import importlib, pkgutil, sys
 from k8sdds.system import faults
-sys.modules |= {name: None for modules in faults.EXTRAS.values() for name in modules} | {"scipy": None}
+sys.modules |= {name: None for modules in faults.EXTRAS.values() for name in modules} | dict.fromkeys(("hdrh", "scipy"))
 import k8sdds.cli
 for module in pkgutil.iter_modules(k8sdds.cli.__path__):
     if module.name != "deploy_progress":  # only `deploy` imports it

@@ -24,13 +24,13 @@ def set_metrics(record: Metrics, outputs: TrialOutputs) -> None:
         values, missing = histograms.quantities_us(timed), latencies.unanswered_percent(outputs)
         # Only our own program logs episodes: others print values without their order.
         episodes = histograms.episodes(outputs.folder, [TAG], values)
-        latencies.set_percentiles(record, TAG, timed.get_total_count(), values, missing, episodes)
+        latencies.set_percentiles(record, TAG, timed.total, values, missing, episodes)
 
 
 def incomplete(outputs: TrialOutputs, expected: int) -> str | None:
     """Return a reason if the histogram does not have exactly one round trip for each request, or None."""
     timed = outputs.latencies.get(TAG)
-    kept = timed.get_total_count() if timed else 0
+    kept = timed.total if timed else 0
     return None if kept == expected else f"histogram: it has {kept} round trips of {expected} requests"
 
 

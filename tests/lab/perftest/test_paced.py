@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hdrh.histogram import HdrHistogram
 from perftest_tools import Process
 
-from k8sdds.results import histograms
+from k8sdds.results import hdr, histograms
 
 STALL_S = 0.2
 
@@ -25,12 +24,8 @@ def stall(process: Process) -> None:
     process.signal(signal.SIGCONT)
 
 
-def longer_than(delays: HdrHistogram, seconds: float) -> int:
-    return sum(
-        item.count_at_value_iterated_to
-        for item in delays.get_recorded_iterator()
-        if item.value_iterated_to > seconds * 1e9
-    )
+def longer_than(delays: hdr.Histogram, seconds: float) -> int:
+    return delays.above(round(seconds * 1e9))
 
 
 @pytest.mark.parametrize("method", ["sleep", "spin"])
@@ -67,8 +62,8 @@ def test_a_stall_of_the_publisher_counts_in_every_delay_and_shifts_nothing(perft
     assert publisher.k8sdds["sent"] == publisher.k8sdds["schedule"]["samples"] == rate
     assert publisher.k8sdds["schedule"]["max_lateness_ns"] > STALL_S * 1e9 - 2e9 / rate
     delays = histograms.read(tmp_path, ["one_way"])
-    assert delays.get_total_count() == subscriber.k8sdds["received"] == rate
-    assert delays.get_max_value() > STALL_S * 1e9 - 2e9 / rate
+    assert delays.total == subscriber.k8sdds["received"] == rate
+    assert delays.maximum > STALL_S * 1e9 - 2e9 / rate
     # The stall is one episode of delays that only it causes.
     assert histograms.episodes(tmp_path, ["one_way"], {"half": STALL_S / 2 * 1e6}) == {"half": 1}
     # The samples that became due during the stall waited for its rest. A shifted schedule would have one such sample.
@@ -101,7 +96,7 @@ def test_a_latency_test_at_a_rate_times_pings_from_when_they_were_due(perftest, 
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
     latencies = histograms.read(tmp_path, ["latency"])
     # No ping is sent before it is due, also not at the end of the measured interval.
-    assert latencies.get_min_value() > 0
+    assert latencies.minimum > 0
     assert publisher.k8sdds["sent"] <= rate * publisher.k8sdds["measured_s"] + 1
     # One ping was under way during the stall. Those that were due meanwhile waited for its answer.
     assert longer_than(latencies, STALL_S / 2) >= STALL_S / 2 * rate - 2

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.analysis.histograms import distribution
-from k8sdds.results import histograms
+from k8sdds.results import hdr, histograms
 from tests import run_folders as folders
 
 IDLE, LOADED = ["latency"], ["loaded_latency"]
@@ -20,8 +20,8 @@ def test_percentiles_of_a_log_equal_those_of_the_trial(tmp_path):
     run = run_with_logs(tmp_path)
     attempt = next(item for item in run.attempts() if item["test"] == "latency")
     histogram = histograms.read(run.raw(attempt["trial_id"], 1), IDLE)
-    assert histogram.get_value_at_percentile(99) / 1000 == attempt["latency_p99_us"]
-    assert histogram.get_total_count() == 4000
+    assert histogram.percentiles([99])[0] / 1000 == attempt["latency_p99_us"]
+    assert histogram.total == 4000
 
 
 def test_tags_select_histograms(tmp_path):
@@ -54,8 +54,8 @@ def test_histograms_of_different_ranges_are_merged(tmp_path):
     (run.raw(attempt["trial_id"], 1) / "pub0").rename(other)
     folders.write_hlog(run, attempt, "latency", small)
     merged = histograms.read(run.raw(attempt["trial_id"], 1), IDLE)
-    assert merged.get_total_count() == 100
-    assert merged.get_max_value() == pytest.approx(2e9, rel=0.01)
+    assert merged.total == 100
+    assert merged.maximum == pytest.approx(2e9, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -91,15 +91,12 @@ def test_values_of_all_tags_are_merged(tmp_path):
     attempt = next(item for item in run.attempts() if item["test"] == "throughput")
     folder = run.raw(attempt["trial_id"], 1)
     loaded = histograms.read(folder, LOADED)
-    assert (
-        histograms.read(folder, ["latency", "loaded_latency"]).get_total_count() == loaded.get_total_count()
-    )
+    assert histograms.read(folder, ["latency", "loaded_latency"]).total == loaded.total
     log = folder / "pub0/latency.hlog"
     log.write_text(log.read_text() + log.read_text().replace("Tag=loaded_latency", "Tag=latency"))
     both = histograms.read(folder, ["latency", "loaded_latency"])
-    assert both.get_total_count() == 2 * loaded.get_total_count()
-    assert both.get_value_at_percentile(50) == loaded.get_value_at_percentile(50)
-    assert histograms.merged([loaded]) is not loaded
+    assert both.total == 2 * loaded.total
+    assert both.percentiles([50])[0] == loaded.percentiles([50])[0]
 
 
 @given(count=st.integers(1, 200_000), quantity=st.sampled_from(list(histograms.PERCENTILES)))
@@ -123,9 +120,7 @@ def test_the_subscriber_with_most_episodes_counts(tmp_path):
 
 
 def test_quantities_of_a_histogram():
-    values = HdrHistogram(1, 100_000_000_000, 3)
-    for value in range(1, 1001):
-        values.record_value(value * 1000)
+    values = hdr.decode(hdr.encode({value * 1000: 1 for value in range(1, 1001)}))
     quantities = histograms.quantities_us(values)
     assert list(quantities) == ["mean", "p50", "p90", "p99", "p999", "p9999", "max"]
     assert quantities["p50"] == pytest.approx(500, rel=0.002)
