@@ -9,6 +9,7 @@
 # make docs:      the generated pages of docs/, then the site in build/site
 # make vega:      the libraries of the report's interactive figure, from their npm packages; needs Node.js
 # make deb:       Debian packages for the release of this machine, in build/deb
+# make wheel:     wheels with the native programs, in build/wheel; ARCH=arm64: for another architecture
 # make setup:     what the others share; leaves a working .venv/bin/k8sdds
 
 VENV := .venv
@@ -24,11 +25,11 @@ SHORT := -m "not long"
 # What all parts of the tests skipped; the last part shows it.
 SKIPPED := build/skipped.json
 
-# What must be installed before `k8sdds setup` can install everything else. pip compiles hdrhistogram except on x86_64.
-BOOTSTRAP := python3 python3-venv $(if $(filter x86_64,$(shell uname -m)),,gcc libc6-dev python3-dev)
+# What must be installed before `k8sdds setup` can install everything else.
+BOOTSTRAP := python3 python3-venv
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test test-all unit lab cluster lint docs vega deb test-data setup setup-tests bootstrap clean
+.PHONY: run test test-all unit lab cluster lint docs vega deb wheel test-data setup setup-tests bootstrap clean
 
 # stdout has only what to do next, which is done here.
 run: $(VENV)/.ready
@@ -75,6 +76,9 @@ docs: $(VENV)/.docs-ready | build
 
 deb:
 	@scripts/build-deb build/deb
+
+wheel: $(VENV)/.ready
+	@$(PYTHON) scripts/build_wheel.py build/wheel $(ARCH)
 
 setup: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds setup --yes --for deploy

@@ -14,7 +14,7 @@ from k8sdds.middleware import BACKENDS
 from k8sdds.middleware.k8sdds_perftest import build_record
 from k8sdds.system import cmake, debian_release
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.paths import cache_folder, native_program, shared
+from k8sdds.system.paths import BUNDLED, cache_folder, native_program, shared
 
 LIBRARIES = (
     "libc6-dev", "cyclonedds-dev", "fastdds-tools", "libfastrtps-dev", "libssl-dev", "libtinyxml2-dev",
@@ -30,7 +30,7 @@ def programs(group: str, arch: str, report: Report) -> dict[str, Path]:
     Raises:
         PrerequisiteError: They are not installed, cannot be built, or are for another architecture.
     """
-    files = _installed() if arch == HOST_ARCH else _cross_compiled(arch, report)
+    files = _cross_compiled(arch, report) if _is_cross_compiled(arch) else _installed()
     for path in files.values():
         actual = architecture.of_file(path)
         if actual not in (arch, None):
@@ -51,11 +51,15 @@ def hashes(arch: str, report: Report) -> list[str]:
 
 def check(arch: str) -> None:
     """Check whether a build for an architecture is possible, before starting it. Raises PrerequisiteError."""
-    if arch == HOST_ARCH:
-        native_program("k8sdds-perftest")
-        if shutil.which(SERVER) is None:
-            raise PrerequisiteError(f"{SERVER} is not installed", "run: k8sdds setup --for deploy")
+    if _is_cross_compiled(arch):
+        _check_compiler(arch)
         return
+    native_program("k8sdds-perftest")
+    if shutil.which(SERVER) is None:
+        raise PrerequisiteError(f"{SERVER} is not installed", "run: k8sdds setup --for deploy")
+
+
+def _check_compiler(arch: str) -> None:
     compiler = f"{TRIPLETS[arch]}-g++"
     if shutil.which(compiler) is None:
         raise PrerequisiteError(
@@ -66,6 +70,11 @@ def check(arch: str) -> None:
 def cross_compiler(arch: str) -> str:
     """Return the Debian package of the compiler for another architecture."""
     return f"g++-{TRIPLETS[arch].replace('_', '-')}"
+
+
+def _is_cross_compiled(arch: str) -> bool:
+    """Return whether programs for images are compiled: those of a wheel need the libraries next to them."""
+    return arch != HOST_ARCH or BUNDLED.is_dir()
 
 
 def _installed() -> dict[str, Path]:
@@ -99,8 +108,18 @@ def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
 
 
 def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
-    """Return the programs for another architecture, built against Debian's libraries, from the cache."""
-    check(arch)
+    libexec, sysroot = cross_compiled(arch, report)
+    server = (sysroot / "usr/bin" / SERVER).resolve()
+    return {**_perftest(libexec, libexec / "k8sdds-supervisor"), SERVER: server}
+
+
+def cross_compiled(arch: str, report: Report) -> tuple[Path, Path]:
+    """Return the folder of programs built against Debian's libraries, and the folder with these, from the cache.
+
+    Raises:
+        PrerequisiteError: The compiler is not installed, or the build fails.
+    """
+    _check_compiler(arch)
     release = debian_release.running("programs for other architectures")
     step = f"building perftest for {arch}"
     try:
@@ -114,9 +133,7 @@ def _cross_compiled(arch: str, report: Report) -> dict[str, Path]:
                 _build(arch, sysroot, Path(folder))
                 _check_middlewares(Path(folder, "install/libexec/k8sdds"))
                 Path(folder, "install").rename(built)
-    libexec = built / "libexec/k8sdds"
-    server = (sysroot / "usr/bin" / SERVER).resolve()
-    return {**_perftest(libexec, libexec / "k8sdds-supervisor"), SERVER: server}
+    return built / "libexec/k8sdds", sysroot
 
 
 def _key(arch: str, sysroot: Path) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MANY_TRIALS = 2000
-"""With fewer trials, a second process costs more than it saves, because each process imports scipy."""
+"""With fewer trials, a second process costs more than it saves, because each process imports pandas."""
 
 INTERVAL = "95 % interval (t on log ratios, paired within repetition)"
 

@@ -19,6 +19,7 @@ from k8sdds.networks import features
 from k8sdds.setup.root import as_root
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import CLANG, PERF
+from k8sdds.system.paths import BUNDLED
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 from k8sdds.workloads import tool_packages
 
@@ -31,7 +32,7 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 """What the native programs are built with."""
 LAB = tuple(
     dict.fromkeys(
-        [*BUILD, *TOOLS.values(), *tool_packages().values()]
+        [*(() if BUNDLED.is_dir() else BUILD), *TOOLS.values(), *tool_packages().values()]
         + ["ethtool", STRESSOR, "kmod", "openssl", "procps", FASTDDS.package, PERF.package]
         + [package for feature in features() if feature != CLANG for package in feature.package.split()]
     )
@@ -40,7 +41,7 @@ LAB_CILIUM = (*LAB, *CLANG.package.split())
 """The lab with a compiler of 200 MB that only the networks `cilium-*` need."""
 RENAMED = {"libfastrtps-dev": "libfastdds-dev", PERF.package: "linux-tools-generic"}
 """Packages that have another name in newer releases."""
-DEPLOY = (*LAB, "git", "mmdebstrap", "skopeo")
+DEPLOY = (*LAB, *BUILD, "git", "mmdebstrap", "skopeo")
 TESTS = (
     *DEPLOY, *CLANG.package.split(), "buildah", "busybox-static", "chromium", "chromium-driver", "cpio",
     "docker-registry", "dropbear-bin", "faketime", "fonts-dejavu-core", "gpg", "gpg-agent", "graphviz",

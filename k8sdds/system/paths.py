@@ -19,6 +19,8 @@ _SHIPPED = _PACKAGE / "_shipped"
 CHECKOUT: Path | None = None if _SHIPPED.is_dir() else _PACKAGE.parent
 """The source tree, if k8sdds runs from one."""
 _ROOT = CHECKOUT or _SHIPPED
+BUNDLED = _PACKAGE / "_native"
+"""Folder of the native programs and their libraries in a wheel for one architecture; other installations have none."""
 LIBEXEC = "libexec"
 """Folder of the cache with the native programs of this machine."""
 
@@ -43,14 +45,17 @@ def private_folder(participant: str) -> Path:
 def native_program(name: str) -> str:
     """Return the path of a native program: `k8sdds-perftest` or `k8sdds-supervisor`.
 
-    Searches $K8SDDS_LIBEXEC if it is set; else the folder that `k8sdds setup` builds into, then the installation
-    prefix, where a distribution's package has the programs.
+    Searches $K8SDDS_LIBEXEC if it is set; else the installed package, if it has programs; else the folder that
+    `k8sdds setup` builds into, then the installation prefix, where a distribution's package has the programs.
 
     Raises:
         PrerequisiteError: The program is not built.
     """
     given = os.environ.get("K8SDDS_LIBEXEC")
-    folders = [Path(given)] if given else [*_built_folders(), Path(sys.prefix) / "libexec" / "k8sdds"]
+    if given or BUNDLED.is_dir():
+        folders = [Path(given or BUNDLED)]
+    else:
+        folders = [*_built_folders(), Path(sys.prefix) / "libexec" / "k8sdds"]
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return str(folder / name)

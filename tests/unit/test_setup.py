@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from k8sdds import networks, setup
+from k8sdds.bundle import native as native_bundle
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.cli import docs
 from k8sdds.setup import native, packages, root
@@ -156,6 +157,17 @@ def test_programs_of_a_distribution_need_no_cache(monkeypatch: pytest.MonkeyPatc
     assert paths.native_program("k8sdds-perftest") == str(program)
 
 
+def test_the_programs_of_a_wheel_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Images need others, because those of a wheel use the libraries next to them."""
+    assert not native_bundle._is_cross_compiled(HOST_ARCH)
+    for module in (paths, native_bundle):
+        monkeypatch.setattr(module, "BUNDLED", tmp_path)
+    monkeypatch.delenv("K8SDDS_LIBEXEC", raising=False)
+    (tmp_path / "k8sdds-perftest").touch(0o755)
+    assert paths.native_program("k8sdds-perftest") == str(tmp_path / "k8sdds-perftest")
+    assert native_bundle._is_cross_compiled(HOST_ARCH)
+
+
 def test_messages_name_topics_of_the_documentation_that_exist() -> None:
     texts = "\n".join(path.read_text() for path in (ROOT / "k8sdds").rglob("*.py"))
     named = {*re.findall(r"k8sdds docs ([a-z0-9][\w/-]*)", texts), *re.findall(r'page: Cl.* = "(.+)"', texts)}
@@ -170,6 +182,8 @@ def test_messages_name_no_command_of_the_source_tree() -> None:
         f"{path.name}: {line}"
         for path in (ROOT / "k8sdds").rglob("*.py")
         for line in path.read_text().splitlines()
-        if re.search(r"\bmake (setup|run|test)\b|perftest-images/\w+/", line) and '"' in line
+        if re.search(r"\bmake (setup|run|test)\b|perftest-images/\w+/", line)
+        and '"' in line
+        and "CHECKOUT" not in line
     ]
     assert named == []
