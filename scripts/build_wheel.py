@@ -8,7 +8,6 @@ Usage: build_wheel.py OUTPUT_FOLDER [ARCHITECTURE]
 
 from __future__ import annotations
 
-import platform
 import re
 import shutil
 import subprocess
@@ -31,49 +30,40 @@ PLUGINS = "libddsc0debian/libdds_security_*.so"
 
 
 def main(output: Path, arch: str = HOST_ARCH) -> None:
-    """Write the wheel and print its path and what auditwheel finds in it."""
+    """Write the wheel, tagged with what auditwheel finds that it fits, and print its path."""
     output.mkdir(parents=True, exist_ok=True)
-    machine = TRIPLETS[arch].partition("-")[0]
-    tag = f"manylinux_{platform.libc_ver()[1].replace('.', '_')}_{machine}"
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         venv.create(work / "venv", with_pip=True)
         tools = work / "venv/bin"
-        run(tools / "pip", "install", "--quiet", "--disable-pip-version-check", *TOOLS)
-        shutil.rmtree(
-            ROOT / "build/lib", ignore_errors=True
-        )  # setuptools keeps what an earlier build left there
-        run(
-            tools / "pip",
-            "wheel",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-deps",
-            "-w",
-            work / "pure",
-            ROOT,
-        )
+        pip = (tools / "pip", "--quiet", "--disable-pip-version-check")
+        run(*pip, "install", *TOOLS)
+        # setuptools does not remove what an earlier build left there.
+        shutil.rmtree(ROOT / "build/lib", ignore_errors=True)
+        run(*pip, "wheel", "--no-deps", "--wheel-dir", work / "pure", ROOT)
         run(tools / "wheel", "unpack", "--dest", work, *(work / "pure").glob("*.whl"))
         (tree,) = work.glob("k8sdds-*")
         add_programs(tree, arch, tools / "patchelf")
-        (metadata,) = tree.glob("*.dist-info")
-        description = (
-            (metadata / "WHEEL").read_text().replace("Root-Is-Purelib: true", "Root-Is-Purelib: false")
-        )
-        (metadata / "WHEEL").write_text(description)
+        (metadata,) = tree.glob("*.dist-info/WHEEL")
+        metadata.write_text(metadata.read_text().replace("Is-Purelib: true", "Is-Purelib: false"))
         run(tools / "wheel", "pack", "--dest-dir", work, tree)
         (packed,) = work.glob("*.whl")
-        run(tools / "wheel", "tags", "--remove", "--platform-tag", tag, packed)
-        (wheel,) = work.glob("*.whl")
-        run(tools / "auditwheel", "show", wheel)
-        print(shutil.copy(wheel, output))
+        tag = f"linux_{TRIPLETS[arch].partition('-')[0]}"
+        packed = work / run(tools / "wheel", "tags", "--remove", "--platform-tag", tag, packed).strip()
+        found = run(tools / "auditwheel", "show", packed)
+        fits = re.search(r'"(manylinux_\w+)"', found)
+        if fits is None:
+            sys.exit(found)
+        tagged = run(tools / "wheel", "tags", "--remove", "--platform-tag", fits[1], packed).strip()
+        print(shutil.copy(work / tagged, output))
 
 
-def run(*argv: str | Path) -> None:
-    """Run a command, or end this script with its exit code."""
-    done = subprocess.run([str(part) for part in argv], check=False)
+def run(*argv: str | Path) -> str:
+    """Run a command and return what it prints, or end this script with its exit code."""
+    done = subprocess.run([str(part) for part in argv], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)
+    return done.stdout
 
 
 def add_programs(tree: Path, arch: str, patchelf: Path) -> None:
@@ -111,7 +101,10 @@ def add_license(library: str, folder: Path) -> None:
     """Copy the license of a library, from its package on this machine, which has the same for each architecture."""
     owner = subprocess.run(["dpkg", "--search", f"*/{library}"], capture_output=True, text=True, check=True)
     package = owner.stdout.partition(":")[0]
-    shutil.copy(f"/usr/share/doc/{package}/copyright", folder / f"{package}.txt")
+    text = Path("/usr/share/doc", package, "copyright").read_text()
+    (folder / f"{package}.txt").write_text(text)
+    for common in set(re.findall(r"/usr/share/common-licenses/[\w.-]*\w", text)):
+        shutil.copy(common, folder)
 
 
 if __name__ == "__main__":

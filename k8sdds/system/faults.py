@@ -52,6 +52,7 @@ RESOURCE_REMEDIES = {
 """Error numbers of an exhausted or broken resource of this machine, and the fix."""
 
 EXTRAS = {
+    "artifact": ("rocrate",),
     "cluster": ("fabric", "invoke", "kubernetes", "paramiko", "urllib3", "websocket", "yaml"),
     "parquet": ("pyarrow",),
     "report": ("matplotlib", "seaborn"),
