@@ -134,10 +134,12 @@ def _printed(cell: Cell) -> Text:
 
 def write(answer: Answer, folder: Path) -> list[Path]:
     """Write recommendation.html, .csv and .json and the figures to a folder; return the paths of the first three."""
+    from k8sdds.report.figures import missing_note
+
     application, best = answer.evidence.application, answer.recommended
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        figures = _figures(answer, folder)
+        figures = [] if missing_note() else _figures(answer, folder)
     ready = files.ready_files(answer) if best else []
     purposes: list[list[Cell]] = [
         [{"text": file.name, "href": f"{files.FOLDER}/{file.name}"}, {"text": file.purpose.replace("`", "")}]
@@ -152,7 +154,7 @@ def write(answer: Answer, folder: Path) -> list[Path]:
         "next": next_step(answer, Path(files.FOLDER)),
         "figures": figures,
         "tables": [vars(table) for table in (*tables(answer), *([applied] if ready else []))],
-        "notes": [*method(answer), *findings(answer)],
+        "notes": [*method(answer), *findings(answer), *missing_note()],
     }
     return export.write(folder, NAME, data(answer), _csv_rows(answer), COLUMNS, page)
 

@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
+from k8sdds.campaign import applications
+from k8sdds.model.application import Search
 from k8sdds.system import faults
 from k8sdds.versions import K8SDDS
+from tests import applications as measured
 from tests import run_folders
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +72,8 @@ def test_the_modules_of_extras_are_known_to_the_message() -> None:
 
 WITHOUT_EXTRAS = """
 import importlib, pkgutil, sys
+from k8sdds.campaign import applications
+from k8sdds.model.application import Search
 from k8sdds.system import faults
 sys.modules |= {name: None for modules in faults.EXTRAS.values() for name in modules} | dict.fromkeys(("hdrh", "scipy"))
 import k8sdds.cli
@@ -84,12 +89,25 @@ def without_extras(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *argv], capture_output=True, text=True)
 
 
+MISSING = "Static figures are missing: the Python package matplotlib is not installed"
+
+
+def test_recommendations_need_no_extra(tmp_path: Path) -> None:
+    experiment = applications.experiment(applications.load("teleoperation"), Search(max_trials=12))
+    run = measured.folder(tmp_path / "run", experiment)
+    done = without_extras(
+        "recommend", "teleoperation", "--from", str(run.path), "--output", str(tmp_path / "out")
+    )
+    assert done.returncode in (0, 7, 8), done.stderr
+    assert MISSING in (tmp_path / "out" / "recommendation.html").read_text()
+
+
 def test_reports_and_comparisons_need_no_extra(tmp_path: Path) -> None:
     run = run_folders.make(tmp_path / "run", run_folders.Plan(networks=("host", "flannel-vxlan")))
     done = without_extras("report", str(run.path))
     assert done.returncode == 0, done.stderr
     page = (run.report / "report.html").read_text()
-    assert "Static figures are missing: the Python package matplotlib is not installed" in page
+    assert MISSING in page
     assert "explore-data" in page and not (run.derived / "trials.parquet").exists()
     sides = f"{run.path}@host", f"{run.path}@flannel-vxlan"
     done = without_extras("compare", *sides, "--output", str(tmp_path / "out"))
