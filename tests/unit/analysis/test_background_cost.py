@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.report.content import Content
 from k8sdds.report.html import tables
 from k8sdds.results.run_folder import RunFolder
 
@@ -27,6 +29,11 @@ def run(tmp_path: Path) -> RunFolder:
             {"started_at": at, "received": received, "payload_bytes": 1250, "valid": True}
         )
     return run_folder
+
+
+def content(run: RunFolder) -> Content:
+    """Return what the tables need of a run folder that has readings, but no trials."""
+    return cast(Content, SimpleNamespace(run=run, networks=["host", "flannel-vxlan"]))
 
 
 def read(run: RunFolder, when: str, name: str, block: int = 0, network: str = "flannel-vxlan") -> None:
@@ -54,14 +61,11 @@ def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
     rows = {row["network"]: row for row in background_cost.by_network(run)}
     assert {name: row["blocks"] for name, row in rows.items()} == {"flannel-vxlan": 2, "host": 1}
     assert set(rows["host"]) == set(background_cost.COLUMNS)
-    table = tables.background(run)
-    assert table is not None
-    heads = [title for title, _ in table["heads"]]
+    (table,) = tables.background(content(run))
+    heads = [head if isinstance(head, str) else head[0] for head in table.heads]
     assert "CPU of its pods" in heads and "nftables rules" not in heads
-    assert (
-        table["rows"][0][0] == "flannel-vxlan"
-        and table["rows"][0][1][heads.index("CPU of its pods")] == "0.910"
-    )
+    row = [cell.text for cell in table.rows[0]]
+    assert (row[0], row[heads.index("CPU of its pods")]) == ("flannel-vxlan", "0.910")
 
 
 def test_a_resumed_block_uses_its_first_and_last_readings(run: RunFolder) -> None:
@@ -73,12 +77,12 @@ def test_a_resumed_block_uses_its_first_and_last_readings(run: RunFolder) -> Non
 
 
 def test_without_readings_there_are_no_rows(run: RunFolder) -> None:
-    assert background_cost.by_block(run) == [] and tables.background(run) is None
+    assert background_cost.by_block(run) == [] and tables.background(content(run)) == []
     run.append_reading(
         {"kind": "node", "when": "before", "block": 0, "network": "host", "stat": "of another kind"}
     )
     (row,) = background_cost.by_block(run)
-    assert row["nodes"] == 0 and row["softirq_s"] is None and tables.background(run) is None
+    assert row["nodes"] == 0 and row["softirq_s"] is None and tables.background(content(run)) == []
 
 
 def test_kubectl_top_readings(run: RunFolder) -> None:
@@ -103,16 +107,9 @@ def test_kubectl_top_readings(run: RunFolder) -> None:
         ("node", "n1", "T3", "after"),
     ]  # fmt: skip
     assert all(tuple(row) == kubectl_top.COLUMNS for row in result)
-    assert tables.top_nodes(run) == [
-        {
-            "network": "host",
-            "node": "n1",
-            "readings": "2",
-            "cpu": "1.00",
-            "memory": "1.00",
-            "window": "10.0 to 20.0",
-        }
-    ]
+    (table,) = tables.background(content(run))
+    shown = [[cell.text for cell in row] for row in table.rows]
+    assert shown == [["host", "n1", "1.00", "1.00", "10.0 to 20.0", "2"]]
 
 
 def test_missing_readings_are_reported_once(run: RunFolder) -> None:
