@@ -66,8 +66,7 @@ def pack(folders: Sequence[Path], output: Path, description: Description | None 
         for run in runs:
             stack.enter_context(run.folder.lock())
         unfinished = stack.enter_context(replacing(output))
-        with unfinished.open("w+b") as file:
-            archive = zip_format.Writer(file)
+        with unfinished.open("w+b") as file, contextlib.closing(zip_format.Writer(file)) as archive:
             content_id, count = _write(archive, runs, description)
             archive.finish()
     left_out = [(f"{run.name}/{path}", reason) for run in runs for path, reason in run.left_out]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.artifact import checksums, zip_format
-from k8sdds.artifact.zip_format import Damaged, Entry
+from k8sdds.artifact.zip_format import Damaged
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained, is_resource
 from k8sdds.system.reading import escaped
@@ -79,13 +80,15 @@ def _verify_archive(path: Path) -> Verification:
             archive = zip_format.Archive.open(file)
         except Damaged as error:
             return Verification(None, 0, [VerificationIssue("damaged", str(path), str(error))])
-        listing = next((entry for entry in archive.entries if entry.name == checksums.NAME), None)
-        others = [entry for entry in archive.entries if entry is not listing and not _raw_folder(entry)]
-        limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entry.name for entry in others) + (1 << 20))
+        listing = next((entry for entry in archive.zip.infolist() if entry.filename == checksums.NAME), None)
+        others = [
+            entry for entry in archive.zip.infolist() if entry is not listing and not _raw_folder(entry)
+        ]
+        limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entry.filename for entry in others) + (1 << 20))
         result = _verify(
             archive.content(listing) if listing else None,
             limit,
-            ((entry.name, archive.content(entry)) for entry in others),
+            ((entry.filename, archive.content(entry)) for entry in others),
         )
         findings = [*result.findings, *_changed_folders(archive)]
         try:
@@ -96,19 +99,19 @@ def _verify_archive(path: Path) -> Verification:
         return Verification(result.content_id, result.files, findings, archive.format)
 
 
-def _raw_folder(entry: Entry) -> bool:
+def _raw_folder(entry: zipfile.ZipInfo) -> bool:
     """Return whether this is the entry of a run's raw files. Other folders have none."""
-    parts = entry.name.split("/")
+    parts = entry.filename.split("/")
     return len(parts) == 4 and (parts[0], parts[2], parts[3]) == ("runs", "raw", "")
 
 
 def _changed_folders(archive: zip_format.Archive) -> Iterator[VerificationIssue]:
-    for entry in filter(_raw_folder, archive.entries):
+    for entry in filter(_raw_folder, archive.zip.infolist()):
         try:
             for _ in archive.content(entry):
                 pass
         except Damaged as error:
-            yield VerificationIssue("changed", entry.name, str(error))
+            yield VerificationIssue("changed", entry.filename, str(error))
 
 
 def _verify_folder(folder: Path) -> Verification:

@@ -289,8 +289,7 @@ def test_content_that_verify_would_refuse_is_not_packed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zip_format, "MAX_FILE_BYTES", 1 << 20)
-    with (tmp_path / "a.zip").open("w+b") as output:
-        writer = zip_format.Writer(output)
+    with (tmp_path / "a.zip").open("w+b") as output, contextlib.closing(zip_format.Writer(output)) as writer:
         with pytest.raises(InputError, match="cannot pack a: larger than"), writer.file("a") as file:
             file.write(bytes(2 << 20))
         with pytest.raises(InputError, match="more than 200 times"):
