@@ -10,16 +10,14 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from k8sdds import networks, workloads
+from k8sdds import networks
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.measurement import Launch, Measurement, OutsideCpu, ParticipantPaths
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import (
-    FIRST_PUBLISHER,
     FIRST_SUBSCRIBER,
     Cell,
     Endpoint,
@@ -36,10 +34,11 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds import Block, core_layout, fingerprint, interface_bytes, repetitions
+from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
+from k8sdds.testbeds.evidence import measured
 from k8sdds.testbeds.lab import (
-    capture,
     card_offloads,
+    evidence,
     facts,
     places,
     pod_starts,
@@ -50,11 +49,8 @@ from k8sdds.testbeds.lab import (
 )
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
-from k8sdds.testbeds.lab.topology import LabNetworkKey, ports
-from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Usage, between
-from k8sdds.testbeds.profiling import Profiler
-
-NAME = "lab"
+from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
 END_VISIBLE_S = 1.0
 """How long after an error the end of a killed process can become visible."""
@@ -69,7 +65,7 @@ class Lab:
         psk: The user's pre-shared key for networks that encrypt with one; None: keys are generated.
     """
 
-    name = NAME
+    name = "lab"
 
     def __init__(self, campaign: str, experiment: str = "", psk: str | None = None) -> None:
         self._psk = psk
@@ -315,97 +311,20 @@ class Lab:
         pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
         lab_network.write_private_files(launches)
         not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
-        participants = [launch.participant for launch in launches]
-        senders = {lab_network.node_of(p.name) for p in participants if p.publishes}
-        receivers = {p.name: lab_network.node_of(p.name) for p in participants if p.publishes or p.subscribes}
-        stay = senders if trial.cell.uses_network and not trial.cell.crosses_links else set()
-        before: dict[tuple[str, str], int] = {}
-        tracks = "conntrack_entries" in workloads.find(trial.cell.test).metrics
-        encrypts = trial.cell.crosses_links and lab_network.plan.datapath.encryption_proof is not None
 
-        members = ports(trial.cell.link) if trial.cell.link.bond else ()
-
-        def read() -> dict[tuple[str, str], int]:
-            counters = {(node, "tx"): lab_network.link_bytes(node, "tx") for node in senders}
-            for node in receivers.values():
-                counters[node, "rx"] = lab_network.link_bytes(node, "rx")
-                counters[node, "decrypted"] = (lab_network.decrypted_bytes(node) or 0) if encrypts else 0
-            counters |= {
-                (node, member): lab_network.link_bytes(node, "tx", member)
-                for node in senders
-                for member in members
-            }
-            tracked = {(node, "conntrack"): lab_network.conntrack_entries(node) for node in senders if tracks}
-            if key.services:
-                tracked |= {
-                    (node, "service"): services.connections(lab_network.plan, lab_network.sandbox, node)
-                    for node in senders
-                }
-            return counters | tracked
-
-        usage: list[Usage | None] = []
-
-        def start() -> None:
-            before.update(read())
-            usage.append(lab_network.usage())
-
-        with contextlib.ExitStack() as stack:
-            pcap = launches[0].directory.parent / capture.FILE
-            if trial.cell.capture:
-                node = lab_network.node_of(FIRST_PUBLISHER.name)
-                stack.enter_context(capture.capturing(lab_network.sandbox.enter(node), "eth0", pcap))
-            profiler = (
-                Profiler(launches[0].directory.parent, lab_network.owner_of) if trial.cell.profile else None
+        def run(at_start: Callable[[], None]) -> Measurement:
+            cgroups = self._cgroups[key]
+            outcomes = runner.run(lab_network, launches, layout, cgroups, deadline_s, at_start)
+            return Measurement(
+                outcomes=outcomes,
+                sent_bytes=None,
+                received_bytes={},
+                includes_scheduling=layout.includes_scheduling,
+                nodes={name: (lab_network.node_of(name), evidence.MACHINE) for name in outcomes},
+                warnings=(not_steered,) if not_steered else (),
             )
-            if profiler:
-                stack.enter_context(profiler.recording(trial.duration_s, deadline_s))
-            outcomes = runner.run(lab_network, launches, layout, self._cgroups[key], deadline_s, start)
-        usage.append(lab_network.usage())
-        after = read()
-        no_profile = profiler.write(outcome.meters for outcome in outcomes.values()) if profiler else ""
-        delta = {counter: after[counter] - before.get(counter, after[counter]) for counter in after}
-        sent_bytes: int | None = sum(delta[node, "tx"] for node in senders)
-        received_bytes = {name: delta[node, "rx"] for name, node in receivers.items()}
-        uplink_bytes = None
-        if stay:
-            uplink_bytes = sum(delta[node, way] for node in stay for way in ("tx", "rx"))
-            outcomes = lab_network.with_interfaces(outcomes)
-            namespaces = {name: lab_network.namespace_of(name) for name in outcomes}
-            sent_bytes, received_bytes = interface_bytes(outcomes, namespaces)
-        return Measurement(
-            outcomes=outcomes,
-            sent_bytes=sent_bytes,
-            received_bytes=received_bytes,
-            uplink_bytes=uplink_bytes,
-            member_bytes=(
-                {node: [delta[node, member] for member in members] for node in sorted(senders)}
-                if members
-                else None
-            ),
-            decrypted_bytes=(
-                {name: delta[node, "decrypted"] for name, node in receivers.items()} if encrypts else None
-            ),
-            outside=self._outside(usage),
-            ip_fragments=(
-                tuple(capture.fragments_per_sample(pcap, trial.cell.payload_bytes))
-                if trial.cell.capture
-                else ()
-            ),
-            includes_scheduling=layout.includes_scheduling,
-            nodes={name: (lab_network.node_of(name), NAME) for name in outcomes},
-            conntrack_entries=sum(max(delta[node, "conntrack"], 0) for node in senders) if tracks else None,
-            service_connections=sum(delta[node, "service"] for node in senders) if key.services else None,
-            proxy_mode=key.services.proxy if key.services else None,
-            cpu_mhz=facts.cpu_mhz(),
-            warnings=(*filter(None, (not_steered, no_profile)), *facts.throttling()),
-        )
 
-    def _outside(self, usage: Sequence[Usage | None]) -> dict[str, OutsideCpu]:
-        """Return what this machine spent between two readings; empty if the participants did not start."""
-        if len(usage) < 2 or usage[0] is None or usage[1] is None:
-            return {}
-        spent = between(usage[0], usage[1])
-        return {NAME: replace(spent, separate_interrupts=facts.separate_interrupts())} if spent else {}
+        return measured(evidence.readings(lab_network, trial, launches, deadline_s), run)
 
     # -- provenance and cleanup -------------------------------------------------------------------------
 
