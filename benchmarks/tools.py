@@ -30,6 +30,7 @@ from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import listening
+from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.workloads import tool_packages
 from k8sdds.workloads.program import Command, Surroundings
@@ -66,7 +67,7 @@ class Bench:
         )
         lab.up([cell])
         self._network = next(item for item in lab.networks.values() if item.plan.key.network == cell.network)
-        self.endpoints = lab.endpoints(self.trial)
+        self.endpoints = LabSession(lab).endpoints(self.trial)
         self.server = self.endpoints["sub0"].address
 
     def commands(self) -> dict[str, tuple[Participant, Command, Path]]:
@@ -77,7 +78,7 @@ class Bench:
         for participant in reversed(self.trial.cell.participants):
             directory = folder / participant.name
             directory.mkdir()
-            paths = self._lab.paths(self.trial, participant, directory, None, None)
+            paths = LabSession(self._lab).paths(self.trial, participant, directory, None, None)
             command = program.command(self.trial, participant, Surroundings(self.endpoints, 1, paths))
             commands[participant.name] = (participant, command, directory)
         return commands

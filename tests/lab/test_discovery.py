@@ -10,6 +10,7 @@ import pytest
 from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import DISCOVERY_SERVER, FIRST_PUBLISHER, Trial
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
 from tests.conftest import Command
 from tests.lab.conftest import cell
@@ -74,7 +75,7 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
     for launch in launches:
         launch.directory.mkdir()
     trial = Trial(cell=server_cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-    outcomes = lab.run(trial, launches, 10).outcomes
+    outcomes = LabSession(lab).run(trial, launches, 10).outcomes
     assert outcomes["pub0"].exit_code == 125
     assert outcomes["pub0"].message == "discovery does not listen on UDP port 11811: no licence"
     assert not (tmp_path / "started").exists()
@@ -99,7 +100,7 @@ def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None
     for launch in launches:
         launch.directory.mkdir()
     trial = Trial(cell=server_cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-    outcomes = lab.run(trial, launches, 10).outcomes
+    outcomes = LabSession(lab).run(trial, launches, 10).outcomes
     assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER.name].exit_code) == (0, 7)
 
 

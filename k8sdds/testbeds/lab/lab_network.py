@@ -53,6 +53,10 @@ class LabNetwork:
         self.sandbox = sandbox
         self.pods: dict[str, int] = {}
         """Pod to the id of its first process; empty if participants run on the nodes themselves."""
+        self.cgroups: dict[str, list[Path]] = {}
+        """Pod to the cgroup folders that its processes join."""
+        self.policy_proof = ""
+        """What was verified about its NetworkPolicies; empty: there are none."""
         self._psk = psk
         self._parts: dict[str, tuple[int, int | None]] = {
             "its sandbox": (sandbox.pid, processes.start_time(sandbox.pid))
@@ -83,6 +87,7 @@ class LabNetwork:
             PrerequisiteError: A command failed, or a daemon or pod did not start.
             PartFailed: A command, daemon or pod was killed.
         """
+        self.cgroups = cgroups
         run = self.sandbox.run
         run(["ip", "-batch", "-"], "".join(f"netns add {name}\n" for name in self.plan.namespaces))
         run(["sh", "-e"], self._sysctl_script())

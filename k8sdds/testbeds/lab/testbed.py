@@ -10,45 +10,34 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from k8sdds import networks
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import (
-    FIRST_SUBSCRIBER,
     Cell,
-    Endpoint,
     NetworkMode,
-    Participant,
     Trial,
 )
-from k8sdds.networks import find
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
-from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
-from k8sdds.testbeds.evidence import measured
 from k8sdds.testbeds.lab import (
     card_offloads,
-    evidence,
     facts,
     places,
-    pod_starts,
     preflight,
     records,
-    runner,
-    services,
 )
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
+from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.topology import LabNetworkKey
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
@@ -74,9 +63,8 @@ class Lab:
         self._block: int | None = None
         """Index of the block whose networks are built."""
         self._pod_cgroups: PodCgroups | None = None
-        self._cgroups: dict[LabNetworkKey, dict[str, list[Path]]] = {}
-        self._fingerprints: dict[NetworkMode, Fingerprint] = {}
-        self._policy_proofs: dict[LabNetworkKey, str] = {}
+        self.fingerprints: dict[NetworkMode, Fingerprint] = {}
+        """What was observed of each network."""
         self._record = records.LabRecord(
             name=campaign,
             kind="campaign",
@@ -120,7 +108,7 @@ class Lab:
         """Return 0: all networks are built within seconds."""
         return 0
 
-    def prepare(self, block: Block) -> Lab:
+    def prepare(self, block: Block) -> LabSession:
         """Build and verify the missing lab networks of a block, and observe each network once.
 
         Every block has networks of its own, so that intervals over repetitions contain what two builds of a network
@@ -133,35 +121,35 @@ class Lab:
         if block.index != self._block:
             self._block = block.index
             for key in list(self.networks):
-                self._discard(key)
+                self.discard(key)
         self.up(cells)
         # On a link that loses or delays packets, less can be observed, and Services add rules to those of the network.
         for cell in sorted(
             cells, key=lambda cell: (cell.link.is_shaped, LabNetworkKey.of(cell).services is not None)
         ):
             self._observe(cell)
-        return self
+        return LabSession(self)
 
     def _observe(self, cell: Cell) -> None:
         """Take the fingerprint of a cell's network, unless it is known. Raises like `prepare`."""
-        if cell.network_mode in self._fingerprints or not cell.crosses_links:
+        if cell.network_mode in self.fingerprints or not cell.crosses_links:
             return
         try:
-            with self._discarding_failed(cell):
+            with self.discarding_failed(cell):
                 observed = fingerprint.observe(places.probed(self.networks[LabNetworkKey.of(cell)]))
         except PrerequisiteError as error:
             observed = unobserved(error.message)
-        self._fingerprints[cell.network_mode] = observed
+        self.fingerprints[cell.network_mode] = observed
 
     def up(self, cells: Iterable[Cell]) -> None:
         """Build and verify the missing lab networks of these cells. Raises like `prepare`."""
         for cell in cells:
             if LabNetworkKey.of(cell) not in self.networks:
-                with self._discarding_failed(cell):
+                with self.discarding_failed(cell):
                     self._build(cell)
 
     @contextlib.contextmanager
-    def _discarding_failed(self, cell: Cell) -> Iterator[None]:
+    def discarding_failed(self, cell: Cell) -> Iterator[None]:
         """Use the lab network of a cell within a `with` block; remove it if a part of it fails.
 
         Raises:
@@ -174,12 +162,13 @@ class Lab:
             lab_network = self.networks.get(key)
             failed = lab_network.failed_part(END_VISIBLE_S) if lab_network is not None else ""
             if failed or isinstance(error, PartFailed):
-                self._discard(key)
+                self.discard(key)
             if failed and not isinstance(error, PartFailed):
                 raise PartFailed(failed) from error
             raise
 
-    def _discard(self, key: LabNetworkKey) -> None:
+    def discard(self, key: LabNetworkKey) -> None:
+        """Remove a lab network, if it exists, so that `prepare` builds it again."""
         lab_network = self.networks.pop(key, None)
         if lab_network is not None:
             lab_network.close()
@@ -201,12 +190,11 @@ class Lab:
         records.write(self._record)
         pods = plan.datapath.attachments if plan.datapath.in_pods else ()
         cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
-        self._cgroups[plan.key] = cgroups
         lab_network.build(cgroups)
         self._record.pods[name] = lab_network.pods
         records.write(self._record)
         lab_network.verify(crosses_links=cell.crosses_links)
-        self._policy_proofs[plan.key] = places.verify_policies(lab_network)
+        lab_network.policy_proof = places.verify_policies(lab_network)
 
     def detach(self) -> None:
         """Let all lab networks outlive this process; `records.remove` then removes them."""
@@ -223,108 +211,6 @@ class Lab:
             if candidate not in taken:
                 return candidate
         return f"{name}-{len(taken)}"
-
-    def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
-        network = find(trial.cell.network)
-        options = trial.cell.datapath_options
-        engine = network.engine_for(options)
-        observed = self._fingerprints.get(trial.cell.network_mode)
-        lab_network = self.networks[LabNetworkKey.of(trial.cell)]
-        return {
-            "mtu_bytes": network.mtu(options),
-            "engine": network.engine_title(options),
-            "engine_mode": engine.mode if engine else None,
-            "fidelity": network.fidelity,
-            "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
-            + ("; nothing between nodes but encrypted packets" if network.encryption else "")
-            + (f"; {denied}" if (denied := self._policy_proofs[lab_network.plan.key]) else ""),
-            "fingerprint": observed.model_dump() if observed else None,
-            **({"node_settings": settings} if (settings := lab_network.node_settings) else {}),
-            **({"node_links": links} if (links := lab_network.node_links) else {}),
-        }
-
-    def link_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return the MTU of the links between nodes and the offloads of the publisher's interface."""
-        return {
-            "link_mtu_bytes": trial.cell.link.mtu,
-            "offloads": self.networks[LabNetworkKey.of(trial.cell)].offloads(),
-        }
-
-    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
-        """Return the address, interface and cores of each participant."""
-        lab_network = self.networks[LabNetworkKey.of(trial.cell)]
-        layout = self._layout(trial.cell)
-        datapath = lab_network.plan.datapath
-        service = services.address(lab_network.plan)
-        return {
-            name: Endpoint(
-                attachment.address,
-                attachment.interface,
-                layout.cpus.get(name),
-                datapath.mtu,
-                service if name == FIRST_SUBSCRIBER.name else None,
-            )
-            for name, attachment in datapath.attachments.items()
-        }
-
-    def _layout(self, cell: Cell) -> core_layout.Layout:
-        return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, core_layout.available())
-
-    def servers(self, trial: Trial) -> tuple[str, ...]:
-        """Return nothing, because discovery servers run as participants."""
-        return ()
-
-    def readings(self) -> list[dict[str, Any]]:
-        """Return nothing, because the meters of every trial cover this machine."""
-        return []
-
-    def paths(
-        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
-    ) -> ParticipantPaths:
-        """Return the paths unchanged, because participants see this machine's files."""
-        return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
-
-    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it.
-
-        Raises:
-            PartFailed: A part of the lab network was killed; `prepare` builds it again.
-        """
-        with self._discarding_failed(trial.cell):
-            failed = self.failed_part(trial)
-            if failed:
-                raise PartFailed(failed)
-            return self._run(trial, launches, deadline_s)
-
-    def failed_part(self, trial: Trial) -> str:
-        """Return which part of the trial's lab network has ended; empty: all run."""
-        return self.networks[LabNetworkKey.of(trial.cell)].failed_part()
-
-    def discard(self, trial: Trial) -> None:
-        """Remove the trial's lab network, so that `prepare` builds it again."""
-        self._discard(LabNetworkKey.of(trial.cell))
-
-    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        key = LabNetworkKey.of(trial.cell)
-        lab_network, layout = self.networks[key], self._layout(trial.cell)
-        pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
-        lab_network.write_private_files(launches)
-        not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
-
-        def run(at_start: Callable[[], None]) -> Measurement:
-            cgroups = self._cgroups[key]
-            outcomes = runner.run(lab_network, launches, layout, cgroups, deadline_s, at_start)
-            return Measurement(
-                outcomes=outcomes,
-                sent_bytes=None,
-                received_bytes={},
-                includes_scheduling=layout.includes_scheduling,
-                nodes={name: (lab_network.node_of(name), evidence.MACHINE) for name in outcomes},
-                warnings=(not_steered,) if not_steered else (),
-            )
-
-        return measured(evidence.readings(lab_network, trial, launches, deadline_s), run)
 
     # -- provenance and cleanup -------------------------------------------------------------------------
 

@@ -1,0 +1,132 @@
+"""Run trials in the lab networks of a prepared block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
+from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell, Endpoint, Participant, Trial
+from k8sdds.networks import find
+from k8sdds.system.errors import PartFailed
+from k8sdds.system.paths import native_program
+from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.evidence import measured
+from k8sdds.testbeds.lab import evidence, pod_starts, runner, services
+from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.lab.topology import LabNetworkKey
+
+if TYPE_CHECKING:
+    from k8sdds.testbeds.lab.testbed import Lab
+
+
+class LabSession:
+    """The lab networks of a lab, in which trials run."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    def _network(self, trial: Trial) -> LabNetwork:
+        return self._lab.networks[LabNetworkKey.of(trial.cell)]
+
+    def network_facts(self, trial: Trial) -> dict[str, Any]:
+        """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
+        network = find(trial.cell.network)
+        options = trial.cell.datapath_options
+        engine = network.engine_for(options)
+        observed = self._lab.fingerprints.get(trial.cell.network_mode)
+        lab_network = self._network(trial)
+        return {
+            "mtu_bytes": network.mtu(options),
+            "engine": network.engine_title(options),
+            "engine_mode": engine.mode if engine else None,
+            "fidelity": network.fidelity,
+            "network_proof": f"whole packets of {network.mtu(options)} bytes pass"
+            + ("; nothing between nodes but encrypted packets" if network.encryption else "")
+            + (f"; {lab_network.policy_proof}" if lab_network.policy_proof else ""),
+            "fingerprint": observed.model_dump() if observed else None,
+            **({"node_settings": settings} if (settings := lab_network.node_settings) else {}),
+            **({"node_links": links} if (links := lab_network.node_links) else {}),
+        }
+
+    def link_facts(self, trial: Trial) -> dict[str, Any]:
+        """Return the MTU of the links between nodes and the offloads of the publisher's interface."""
+        return {
+            "link_mtu_bytes": trial.cell.link.mtu,
+            "offloads": self._network(trial).offloads(),
+        }
+
+    def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
+        """Return the address, interface and cores of each participant."""
+        lab_network = self._network(trial)
+        layout = _layout(trial.cell)
+        datapath = lab_network.plan.datapath
+        service = services.address(lab_network.plan)
+        return {
+            name: Endpoint(
+                attachment.address,
+                attachment.interface,
+                layout.cpus.get(name),
+                datapath.mtu,
+                service if name == FIRST_SUBSCRIBER.name else None,
+            )
+            for name, attachment in datapath.attachments.items()
+        }
+
+    def servers(self, trial: Trial) -> tuple[str, ...]:
+        """Return nothing, because discovery servers run as participants."""
+        return ()
+
+    def readings(self) -> list[dict[str, Any]]:
+        """Return nothing, because the meters of every trial cover this machine."""
+        return []
+
+    def paths(
+        self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
+    ) -> ParticipantPaths:
+        """Return the paths unchanged, because participants see this machine's files."""
+        return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
+
+    def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it.
+
+        Raises:
+            PartFailed: A part of the lab network was killed; `prepare` builds it again.
+        """
+        with self._lab.discarding_failed(trial.cell):
+            failed = self.failed_part(trial)
+            if failed:
+                raise PartFailed(failed)
+            return self._run(trial, launches, deadline_s)
+
+    def failed_part(self, trial: Trial) -> str:
+        """Return which part of the trial's lab network has ended; empty: all run."""
+        return self._network(trial).failed_part()
+
+    def discard(self, trial: Trial) -> None:
+        """Remove the trial's lab network, so that `prepare` builds it again."""
+        self._lab.discard(LabNetworkKey.of(trial.cell))
+
+    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+        lab_network, layout = self._network(trial), _layout(trial.cell)
+        pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
+        lab_network.write_private_files(launches)
+        not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
+
+        def run(at_start: Callable[[], None]) -> Measurement:
+            outcomes = runner.run(lab_network, launches, layout, lab_network.cgroups, deadline_s, at_start)
+            return Measurement(
+                outcomes=outcomes,
+                sent_bytes=None,
+                received_bytes={},
+                includes_scheduling=layout.includes_scheduling,
+                nodes={name: (lab_network.node_of(name), evidence.MACHINE) for name in outcomes},
+                warnings=(not_steered,) if not_steered else (),
+            )
+
+        return measured(evidence.readings(lab_network, trial, launches, deadline_s), run)
+
+
+def _layout(cell: Cell) -> core_layout.Layout:
+    return core_layout.assign(cell.layout, cell.publishers, cell.subscribers, core_layout.available())
