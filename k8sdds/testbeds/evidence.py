@@ -91,7 +91,6 @@ def measured(readings: Sequence[Reading], run: Callable[[Callable[[], None]], Me
         run: Runs the participants; calls its argument right before they start.
     """
 
-    @override
     def before() -> None:
         for reading in readings:
             reading.before()

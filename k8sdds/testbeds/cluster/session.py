@@ -15,7 +15,7 @@ from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.measurement import ClockState, Launch, Measurement, OutsideCpu, ParticipantPaths
+from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.networks.datapath import LINK_MTU
@@ -23,11 +23,11 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import causes, clocks, placement, pod_starts, profiled_pods, trial_run
+from k8sdds.testbeds.cluster import causes, clocks, evidence, placement, pod_starts, profiled_pods, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
 from k8sdds.testbeds.cluster.cluster_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
-from k8sdds.testbeds.cluster.exec import ParticipantExec
+from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.installed import InstalledNetwork
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
@@ -41,10 +41,10 @@ from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.policies import Policies
 from k8sdds.testbeds.cluster.services import ServicePods
 from k8sdds.testbeds.cluster.steering import Steering
-from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
+from k8sdds.testbeds.cluster.verify import PathVerifier
+from k8sdds.testbeds.core_layout import Layout
+from k8sdds.testbeds.evidence import ProfileReading, Reading, measured
 from k8sdds.testbeds.fingerprint import Probed
-from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Usage, between, total
-from k8sdds.testbeds.profiling import Profiler
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
 if TYPE_CHECKING:
@@ -205,7 +205,8 @@ class ClusterSession:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
         self._needed_pods.remember([*agents, *self._discovery.pod_patterns(cells)])
-        self._measure_reading({name: pod for cell in cells for name, pod in self._cell_pods(cell).items()})
+        pods = {name: pod for cell in cells for name, pod in self._cell_pods(cell).items()}
+        self._reading_s |= self._usage(pods).cost_s()
         self._services.provide(cells[0], self._slots(cells[0]))
         self._calls = self._number_of_calls()
 
@@ -379,38 +380,60 @@ class ClusterSession:
         self._verifier.forget(slots)
 
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        pods = self._cell_pods(trial.cell)
-        layout = placement.pin_cores(trial.cell, pods)
-        execs = []
-        for launch in launches:
-            name = launch.participant.name
-            pod, output = pods[name].name, trial_run.output_folder(launch.directory)
-            options = trial_run.core_options(layout, name)
-            if (pod, name) in self._files_to_delete:
-                options += ["--forget", self._files_to_delete.pop((pod, name))]
-            execs.append(
-                ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
-            )
-        not_steered = self._steering.apply(trial.cell, layout, {name: pod.node for name, pod in pods.items()})
-        on_schedule = workloads.find(trial.cell.test).load(trial.cell).on_schedule
-        compares_clocks = on_schedule and len(clocks.machines(pods)) > 1
-        before = self._read_clocks(pods) if compares_clocks else {}
-        slots = self._slots(trial.cell)
+        cell, pods, slots = trial.cell, self._cell_pods(trial.cell), self._slots(trial.cell)
+        layout = placement.pin_cores(cell, pods)
+        execs = [self._participant_exec(launch, pods, layout, deadline_s) for launch in launches]
+        not_steered = self._steering.apply(cell, layout, {name: pod.node for name, pod in pods.items()})
         raw_files = launches[0].directory.parent
-        pod_starts.measure(self._pods, trial.cell, slots.values(), raw_files, self._execution)
-        counted = self._services.counters(trial.cell, slots)
-        sender = pods[FIRST_PUBLISHER.name].node
-        tracked = self._probes.tracked_connections(trial.cell, sender)
-        self._probes.prepare_processes({pod.node for pod in pods.values()})
-        profiler = self._profiler(raw_files, pods) if trial.cell.profile else None
-        with profiler.recording(trial.duration_s, deadline_s) if profiler else contextlib.nullcontext():
-            usage: list[dict[str, Usage]] = []
+        pod_starts.measure(self._pods, cell, slots.values(), raw_files, self._execution)
+
+        def run(at_start: Callable[[], None]) -> Measurement:
             results = trial_run.run_participants(
                 execs,
                 lambda execution: self._is_listening(slots[execution.launch.participant.name], execution),
-                lambda: usage.append(self._usage(pods)),
+                at_start,
             )
-            usage.append(self._usage(pods))
+            self._remember(execs, results)
+            on_loopback = on_host(cell) and not cell.crosses_links
+            measurement = trial_run.measurement(pods, execs, results, layout, on_loopback)
+            return replace(measurement, warnings=(*measurement.warnings, *filter(None, (not_steered,))))
+
+        return measured(self._evidence(trial, pods, slots, raw_files, deadline_s), run)
+
+    def _evidence(
+        self,
+        trial: Trial,
+        pods: dict[str, ReadyPod],
+        slots: dict[str, Slot],
+        raw_files: Path,
+        deadline_s: float,
+    ) -> list[Reading]:
+        """Return the kinds of evidence that a trial needs."""
+        cell = trial.cell
+        readings: list[Reading] = [
+            evidence.NetworkBytes(self._verifier, cell, slots),
+            evidence.ServiceTranslations(self._services, cell, slots),
+            evidence.TrackedConnections(self._probes, cell, pods[FIRST_PUBLISHER.name].node),
+        ]
+        if workloads.find(cell.test).load(cell).on_schedule and len(clocks.machines(pods)) > 1:
+            readings.append(evidence.Clocks(self._cluster, cell, pods))
+        if cell.profile:
+            owner = profiled_pods.owner(self._owners(pods))
+            readings.append(ProfileReading(trial, raw_files, owner, deadline_s))
+        return [*readings, self._usage(pods)]
+
+    def _participant_exec(
+        self, launch: Launch, pods: Mapping[str, ReadyPod], layout: Layout, deadline_s: float
+    ) -> ParticipantExec:
+        name = launch.participant.name
+        pod, output = pods[name].name, trial_run.output_folder(launch.directory)
+        options = trial_run.core_options(layout, name)
+        if (pod, name) in self._files_to_delete:
+            options += ["--forget", self._files_to_delete.pop((pod, name))]
+        return ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
+
+    def _remember(self, execs: Sequence[ParticipantExec], results: Mapping[str, ExecResult]) -> None:
+        """Remember which pods must answer before the next attempt, and which files they can delete."""
         # After a failed start too, the next attempt must wait until all pods answer.
         if any(result.lost or result.code == NOT_STARTED for result in results.values()):
             self._pods.invalidate()
@@ -419,45 +442,11 @@ class ClusterSession:
             if not results[name].lost:
                 folder = trial_run.output_folder(execution.launch.directory)
                 self._files_to_delete[execution.pod, name] = folder
-        measurement = trial_run.measurement(
-            pods, execs, results, layout, on_loopback=on_host(trial.cell) and not trial.cell.crosses_links
-        )
-        if compares_clocks:
-            readings = [before, self._read_clocks(pods)]
-            error = clocks.clock_error(trial.cell.participants, pods, readings)
-            measurement = replace(measurement, clock_error=error)
-        measurement = replace(measurement, outside=self._outside(pods, *usage) if len(usage) == 2 else {})
-        counters, unproven = self._verifier.counters(trial.cell, slots)
-        counters |= self._services.evidence(trial.cell, slots, counted)
-        entries = self._probes.tracked_connections(trial.cell, sender)
-        if tracked is not None and entries is not None:
-            counters["conntrack_entries"] = max(entries - tracked, 0)
-        no_profile = (
-            profiler.write(outcome.meters for outcome in measurement.outcomes.values()) if profiler else ""
-        )
-        unseen = self._probes.processes_unavailable
-        notes = filter(
-            None,
-            (
-                f"{UNPROVEN}: {unproven}" if unproven else "",
-                f"cpu: what the nodes spend outside of the participants' pods is unknown: {unseen}"
-                if unseen
-                else "",
-                no_profile,
-                not_steered,
-            ),
-        )
-        warnings = (*measurement.warnings, *notes)
-        return replace(measurement, **counters, warnings=warnings)
 
     def _execution(self, pod: str, launch: Launch, deadline_s: float) -> ParticipantExec:
         """Return the execution of a program in a pod of this campaign, on all cores."""
         output = trial_run.output_folder(launch.directory)
         return ParticipantExec(self._client, self._namespace.name, pod, launch, output, (), deadline_s)
-
-    def _profiler(self, folder: Path, pods: dict[str, ReadyPod]) -> Profiler:
-        """Return what profiles an attempt of the participants in these pods."""
-        return Profiler(folder, profiled_pods.owner(self._owners(pods)))
 
     def _owners(self, pods: dict[str, ReadyPod]) -> dict[str, str]:
         """Return the owner of the processes of each pod, by pod id: these participants, or the network's agents."""
@@ -466,39 +455,8 @@ class ClusterSession:
         owners = dict.fromkeys(self._needed_pods.pod_ids(), components.NETWORK)
         return owners | dict.fromkeys(participants, components.PARTICIPANT)
 
-    def _measure_reading(self, pods: dict[str, ReadyPod]) -> None:
-        """Measure what reading the processes of each node costs the node, by two readings that follow each other."""
-        self._probes.prepare_processes({pod.node for pod in pods.values()})
-        before, after = self._usage(pods), self._usage(pods)
-        self._reading_s |= {
-            node: max(0.0, after[node].of(None) - its.of(None))
-            for node, its in before.items()
-            if node in after
-        }
-
-    def _usage(self, pods: dict[str, ReadyPod]) -> dict[str, Usage]:
-        """Return the CPU time so far of each node with a participant, as far as its processes can be read."""
-        owners = self._owners(pods)
-        seen = self._probes.processes({pod.node for pod in pods.values()})
-        return {node: profiled_pods.usage(its, owners) for node, its in seen.items()}
-
-    def _outside(
-        self, pods: Mapping[str, ReadyPod], before: Mapping[str, Usage], after: Mapping[str, Usage]
-    ) -> dict[str, OutsideCpu]:
-        """Return what each machine spent outside of the participants' pods, if all its nodes could be read."""
-        machines: dict[str, dict[str, OutsideCpu | None]] = {}
-        separate: dict[str, bool | None] = {}
-        for pod in pods.values():
-            known = pod.node in before and pod.node in after
-            reading_s = self._reading_s.get(pod.node, 0.0)
-            spent = between(before[pod.node], after[pod.node], reading_s) if known else None
-            machines.setdefault(pod.machine, {})[pod.node] = spent
-            separate[pod.machine] = pod.facts.get(SEPARATE_INTERRUPTS)
-        return {
-            machine: replace(total(parts), separate_interrupts=separate[machine])
-            for machine, nodes in machines.items()
-            if len(parts := [part for part in nodes.values() if part is not None]) == len(nodes)
-        }
+    def _usage(self, pods: dict[str, ReadyPod]) -> evidence.NodesUsage:
+        return evidence.NodesUsage(self._probes, pods, lambda: self._owners(pods), self._reading_s)
 
     def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""
@@ -506,10 +464,6 @@ class ClusterSession:
         assert listener is not None
         result = self._pods.run(slot, listening.tables(listener))
         return listening.is_listening(listener, result.stdout.decode(errors="replace"))
-
-    def _read_clocks(self, pods: dict[str, ReadyPod]) -> dict[str, ClockState]:
-        """Return the states of the clocks of the machines; empty if k8sdds has no access to them."""
-        return clocks.read(self._cluster, clocks.machines(pods).values()) if self._cluster else {}
 
     # -- for the testbed --------------------------------------------------------------------------------
 
