@@ -103,7 +103,8 @@ def _packed_run(folder: RunFolder) -> PackedRun:
     events = folder.events()
     testbed = campaign.get("testbed")
     testbed = testbed if isinstance(testbed, dict) else {"name": testbed}
-    facts = testbed.get("facts") if isinstance(testbed.get("facts"), dict) else {}
+    facts = testbed.get("facts")
+    facts = facts if isinstance(facts, dict) else {}
     valid = {str(attempt.get("trial_id")) for attempt in attempts if attempt.get("valid") is True}
     # Also those that a search planned while it ran.
     trials = len(folder.planned) or len({str(attempt.get("trial_id")) for attempt in attempts})

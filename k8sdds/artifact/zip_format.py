@@ -203,7 +203,7 @@ class Archive:
     def open(cls, file: BinaryIO) -> Archive:
         """Read the directory. Raises Damaged: it is not the directory that the writer writes for these entries."""
         try:
-            archive = zipfile.ZipFile(_BoundedReads(file))  # type: ignore[arg-type]
+            archive = zipfile.ZipFile(_BoundedReads(file))
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise

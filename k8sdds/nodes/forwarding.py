@@ -39,7 +39,7 @@ def start(record: ClusterRecord, name: str, port: int, local_port: int = 0) -> i
         # The program runs in the PID namespace of the nodes, so that the kernel ends it together with them.
         subprocess.Popen(
             ["nsenter", "--target", str(sandbox.pid), "--pid", "--", *program, str(local_port)],
-            stdin=listener,
+            stdin=listener.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

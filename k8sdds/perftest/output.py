@@ -68,7 +68,7 @@ def read(stdout: Path) -> Summary | None:
         summary = reading.json_file(stdout).get("k8sdds")
     except (FileNotFoundError, reading.UnreadableError):
         return None
-    return Summary(summary) if fits(documents.Summary, summary) else None
+    return Summary(summary) if isinstance(summary, dict) and fits(documents.Summary, summary) else None
 
 
 def failure(exit_code: int, details: str, own: Mapping[int, tuple[str, str]]) -> tuple[str, str]:

@@ -214,7 +214,7 @@ _JSON = {
 def json_row(test: dict[str, Any]) -> Row | None:
     """Return the summary from a parsed JSON object, or None if it is missing or incomplete."""
     length, summary = test.get("length"), test.get("summary")
-    if not _whole(length) or not isinstance(summary, dict):
+    if not isinstance(length, int) or not _whole(length) or not isinstance(summary, dict):
         return None
     values = {
         _JSON[key]: float(value) for key, value in summary.items() if key in _JSON and _is_number(value)
@@ -269,8 +269,8 @@ def implausible(kind: str, payload_bytes: int, values: dict[str, float]) -> str 
         return None
     rate, mbps = values["samples_per_s"], values["throughput_mbps"]
     # The rate is printed without decimals.
-    low, high = (8e-6 * payload_bytes * r for r in (max(rate - 1, 0), rate + 1))
-    if not low - ROUNDING_MBPS <= mbps <= high + ROUNDING_MBPS:
+    lowest, highest = (8e-6 * payload_bytes * r for r in (max(rate - 1, 0), rate + 1))
+    if not lowest - ROUNDING_MBPS <= mbps <= highest + ROUNDING_MBPS:
         return f"{rate:g} samples/s of {payload_bytes} bytes are not {mbps:g} Mbit/s"
     if values["lost_percent"] > 100:
         return f"{values['lost_percent']:g} % lost"

@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
     if count < 2 or threading.active_count() > 1:
         return [task() for task in tasks]
     context = multiprocessing.get_context("fork")
-    children = []
+    children: list[tuple[ForkProcess, Connection]] = []
     # All processes share this file and the position in it.
     queue = os.memfd_create("tasks")
     # Garbage collections then leave the memory shared by all processes alone, so that it is not copied.
@@ -107,4 +108,5 @@ def _receive(receiver: Connection) -> dict[int, T]:
         return {}
     if isinstance(outcome, Exception):
         raise outcome
-    return outcome
+    results: dict[int, T] = outcome
+    return results

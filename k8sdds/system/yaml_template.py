@@ -69,7 +69,7 @@ def _is_plain(text: str) -> bool:
     """Return whether text needs no quotation marks, in a list and as a value."""
     yaml = YAML(typ="safe", pure=True)
     try:
-        return yaml.load(f"- {text}\n- [{text}]\n- {text}: {text}") == [text, [text], {text: text}]
+        return bool(yaml.load(f"- {text}\n- [{text}]\n- {text}: {text}") == [text, [text], {text: text}])
     except YAMLError:
         return False
 

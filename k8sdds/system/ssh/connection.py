@@ -140,8 +140,8 @@ class Connection:
             # ssh_config(5) defines a ProxyCommand as a command of the shell.
             self._proxy = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {command}"],
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=self._proxy_errors,
                 # Ctrl-C must reach only k8sdds, which then closes the connection.
                 start_new_session=True,
@@ -222,7 +222,7 @@ def _configured(target: Target) -> fabric.Connection:
     )
 
 
-class _HostKeys(paramiko.MissingHostKeyPolicy):
+class _HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     """Decides about the host key. paramiko asks it about every key, because it knows none itself."""
 
     def __init__(self, target: Target, accept_new_keys: bool, connection: fabric.Connection) -> None:

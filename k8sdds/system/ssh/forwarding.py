@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import paramiko
 
@@ -13,7 +14,7 @@ from k8sdds.system.errors import K8sddsError
 
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 1 << 18
-Stream = socket.socket | paramiko.Channel
+Stream: TypeAlias = socket.socket | paramiko.Channel
 
 
 class Forwarding:

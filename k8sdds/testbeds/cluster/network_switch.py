@@ -80,9 +80,11 @@ class NetworkSwitch:
 def _cluster_options(network: str, options: dict[str, object]) -> dict[str, object]:
     """Return the options that apply on a cluster. Of the engines, these are the ones that only clusters have."""
     engine = find(network).cluster_engine(options.get("engine"))
-    own = {"engine": engine.name} if engine else {}
+    own: dict[str, object] = {"engine": engine.name} if engine else {}
     # Without a requested MTU, the network's daemons derive it from the links.
-    mtu = {"mtu": find(network).mtu(options)} if {"mtu", MTU_OF_LINKS} & set(options) else {}
+    mtu: dict[str, object] = (
+        {"mtu": find(network).mtu(options)} if {"mtu", MTU_OF_LINKS} & set(options) else {}
+    )
     return mtu | own
 
 

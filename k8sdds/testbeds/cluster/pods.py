@@ -57,7 +57,8 @@ class Slot:
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
         """Return the slot of a participant. All participants of a trial in shared memory have the same slot."""
-        name, role, sharing = participant.name, participant.short_role, ()
+        name, role = participant.name, participant.short_role
+        sharing: tuple[str, ...] = ()
         if not cell.uses_network:
             name, role, sharing = SHARED_MEMORY, "all", tuple(member.name for member in cell.participants)
         interface, attachment = find(cell.network).pod_interface, cell.network_options.get("attachment", "")

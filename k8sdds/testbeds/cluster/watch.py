@@ -126,7 +126,7 @@ class PodWatch:
         def evaluate(changed: Iterable[str], waited_s: float, periodic: bool) -> str | None:
             for name in changed:
                 pod = self._pods.get(name)
-                if failure := pods.failure(pod) if pod else "":
+                if pod and (failure := pods.failure(pod)):
                     killed.extend([name] if pods.was_killed(pod) else [])
                     return f"pod {name}: {failure}"
                 if pod and pods.is_ready(pod):
