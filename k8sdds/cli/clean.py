@@ -11,7 +11,7 @@ import typer
 from k8sdds.cli.help import TESTBED
 from k8sdds.cli.options import Context, DryRun, Kubeconfig
 from k8sdds.cli.output import Json
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.cli.testbed import cluster_api, select
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
@@ -101,6 +101,8 @@ def _clean_this_machine(everything: bool, dry_run: bool) -> tuple[list[str], lis
             continue
         remaining = [] if dry_run else records.remove(record)
         (failed if remaining else removed).append(record.name)
+    for path in records.damaged():
+        print_note(f"{path} is damaged: delete it, if none of its labs runs")
     for path in records.unfinished():
         if not dry_run:
             path.unlink(missing_ok=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,16 +72,3 @@ def create(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
             f"cannot create the cgroup {group}: {error.strerror}", "run as root, with writable cgroups"
         ) from error
     return group / node
-
-
-def remove(folder: Path, timeout_s: float = 10) -> bool:
-    """Remove a cgroup and its children when their processes have ended; return whether it was removed."""
-    deadline = time.monotonic() + timeout_s
-    while folder.is_dir():
-        for path, _, _ in os.walk(folder, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-        if time.monotonic() > deadline:
-            return not folder.is_dir()
-        time.sleep(0.02)
-    return True

@@ -16,6 +16,7 @@ from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
 from k8sdds.system import processes
+from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
@@ -282,7 +283,7 @@ def _remove_unrecorded(data: Path) -> None:
         if processes.kill(pid, started):
             processes.wait_gone(pid, 30)
     for hierarchy in cgroups.hierarchies():
-        cgroups.remove(hierarchy.parent / f"k8sdds-{data.name}")
+        remove_cgroup(hierarchy.parent / f"k8sdds-{data.name}")
     shutil.rmtree(data)
 
 
@@ -297,7 +298,7 @@ def _remove_machine(record: ClusterRecord, name: str) -> None:
 def _remove(record: ClusterRecord) -> None:
     if processes.kill(*record.holder):
         processes.wait_gone(record.holder[0], 30)
-    left = [folder for folder in record.cgroup_folders if not cgroups.remove(Path(folder))]
+    left = [folder for folder in record.cgroup_folders if not remove_cgroup(Path(folder))]
     deadline = time.monotonic() + 10
     while Path(record.data).exists() and time.monotonic() < deadline:
         shutil.rmtree(record.data, ignore_errors=True)

@@ -14,6 +14,7 @@ from k8sdds import versions
 from k8sdds.nodes import cgroups, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.system import processes
+from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
@@ -136,7 +137,7 @@ def halt(record: ClusterRecord, name: str) -> None:
         with contextlib.suppress(PrerequisiteError):
             sandbox.run(["ip", "netns", "del", name])
     for folder in record.cgroup_folders:
-        cgroups.remove(Path(folder) / name)
+        remove_cgroup(Path(folder) / name)
 
 
 def _kill_unrecorded(record: ClusterRecord, name: str) -> None:

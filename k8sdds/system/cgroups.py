@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -127,7 +127,8 @@ class PodCgroups:
 
     def remove(self) -> None:
         """Remove the campaign's cgroups. Their processes must have ended."""
-        remove(self.folders)
+        for folder in self._roots.values():
+            remove(folder)
 
 
 def admits_realtime(folder: Path) -> bool:
@@ -142,23 +143,17 @@ def admits_realtime(folder: Path) -> bool:
         return True
 
 
-def remove(folders: list[str], timeout_s: float = 5) -> list[str]:
-    """Remove cgroup folders with their children and return those that could not be removed.
+def remove(folder: Path, timeout_s: float = 10) -> bool:
+    """Remove a cgroup and its children when their processes have ended; return whether it was removed.
 
-    A cgroup stays busy for a moment after its last process has ended, so this retries until the timeout.
+    A folder that is not a cgroup is left alone: the record that names it is damaged.
     """
-    left = []
-    for folder in map(Path, folders):
-        deadline = time.monotonic() + timeout_s
-        while folder.is_dir():
-            try:
-                for child in folder.iterdir():
-                    if child.is_dir():
-                        child.rmdir()
-                folder.rmdir()
-            except OSError as error:
-                if error.errno != errno.EBUSY or time.monotonic() > deadline:
-                    left.append(str(folder))
-                    break
-                time.sleep(0.01)
-    return left
+    deadline = time.monotonic() + timeout_s
+    while (folder / "cgroup.procs").is_file():
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+        if time.monotonic() > deadline:
+            return not folder.is_dir()
+        time.sleep(0.02)
+    return True

@@ -6,7 +6,6 @@ cgroups and this file remain after a crash. Everything else ends with the lab's 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from dataclasses import asdict, dataclass, field
@@ -82,17 +81,28 @@ def unfinished() -> list[Path]:
 
 
 def all_labs() -> list[LabRecord]:
-    """Return the records of all labs of this user, by name; unreadable ones are left out."""
-    records = []
-    for path in sorted(state_folder().glob("*.json")):
-        with contextlib.suppress(
-            reading.UnreadableError, ValueError, TypeError, KeyError, AttributeError, OSError
-        ):
-            data = reading.json_file(path)
-            data["owner"] = tuple(data["owner"])
-            data["holders"] = {network: tuple(holder) for network, holder in data["holders"].items()}
-            records.append(LabRecord(**data))
-    return records
+    """Return the records of all labs of this user, by name; damaged ones are left out."""
+    return [record for record in map(_read, _files()) if record is not None]
+
+
+def damaged() -> list[Path]:
+    """Return the files of records that cannot be read, such as those that another program changed."""
+    return [path for path in _files() if path.stat().st_size and _read(path) is None]
+
+
+def _files() -> list[Path]:
+    return sorted(state_folder().glob("*.json"))
+
+
+def _read(path: Path) -> LabRecord | None:
+    # Imported here because its import takes longer than most commands.
+    from pydantic import TypeAdapter
+
+    try:
+        record = TypeAdapter(LabRecord).validate_python(reading.json_file(path))
+    except (reading.UnreadableError, ValueError, OSError):
+        return None
+    return record if record.name == path.stem else None
 
 
 def find(name: str) -> LabRecord:
@@ -114,7 +124,7 @@ def remove(record: LabRecord) -> list[str]:
     for pid, started in record.holders.values():
         if processes.kill(pid, started):
             processes.wait_gone(pid, 10)
-    left = cgroups.remove(record.cgroup_folders)
+    left = [folder for folder in record.cgroup_folders if not cgroups.remove(Path(folder))]
     if not left:
         (state_folder() / f"{record.name}.json").unlink(missing_ok=True)
     return left
