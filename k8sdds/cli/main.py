@@ -12,17 +12,35 @@ from k8sdds import __version__
 from k8sdds.cli import streams
 from k8sdds.cli.terminal import print_error
 from k8sdds.system import faults
-from k8sdds.system.errors import INTERNAL_ERROR, Interrupted, K8sddsError
+from k8sdds.system.errors import INTERNAL_ERROR, InputError, Interrupted, K8sddsError
 
 
 def run() -> None:
     """Run the command (the console script's entry point): every error becomes a message and an exit code."""
+    if sys.getfilesystemencoding() != "utf-8":
+        _restart_in_utf8()
     code = _exit_code()
     lost = streams.lost_output()
     if lost is not None:
         print_error(lost)
         code = code or lost.exit_code
     sys.exit(code)
+
+
+def _restart_in_utf8() -> None:
+    """Run the same command with files in UTF-8: other encodings lack characters that records and reports contain."""
+    output = f"{sys.stdout.encoding if sys.stdout else 'utf-8'}:replace"
+    environment = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": output}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def _check_arguments() -> None:
+    """Raise InputError for an argument that no record or page can contain."""
+    for argument in sys.argv[1:]:
+        if argument.encode(errors="ignore").decode() != argument:
+            raise InputError(
+                f"argument {argument!a} is not valid UTF-8", "rename the file or folder that it names"
+            )
 
 
 def _exit_code() -> int:
@@ -33,6 +51,7 @@ def _exit_code() -> int:
     gc.set_threshold(10_000)
     try:
         streams.protect()
+        _check_arguments()
         # Imported here because an import needs memory and open files, which may be exhausted.
         from k8sdds.cli import app
 
