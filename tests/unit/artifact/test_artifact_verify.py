@@ -259,6 +259,7 @@ def test_names_that_leave_the_folder_are_rejected(tmp_path: Path, name: str) -> 
     assert finding.kind == "damaged" and str(finding).isprintable()
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_ambiguous_archives_are_rejected(tmp_path: Path) -> None:
     """Programs that unpack these would not agree on the content, although the seal is correct."""
     path = tmp_path / "a.zip"
