@@ -13,7 +13,6 @@ from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
 from k8sdds.system import faults, reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
-from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 FORMAT = 1
@@ -271,15 +270,9 @@ def _unpacked(path: Path) -> Path:
     key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
     folder = cache_folder() / "unpacked" / key
     try:
-        with cache.creating(folder) as missing:
-            if missing:
-                with creating_folder(folder) as unfinished:
-                    tar.unpack(path, unfinished)
+        return cache.folder(folder, "", lambda _: None, lambda unfinished: tar.unpack(path, unfinished))
     except tar.DamagedTar as error:
         raise InputError(f"{path} is not a bundle: {error}", CREATE) from error
     except OSError as error:
         what = f"cannot unpack {path}: {error.strerror}"
         raise PrerequisiteError(what, "free space in the cache: k8sdds bundle cache") from error
-    if missing:
-        cache.prune()
-    return folder

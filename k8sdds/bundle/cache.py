@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.bundle.contents import HOST_ARCH, Report
+from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
@@ -175,6 +176,27 @@ def creating(
             report(step)
         yield missing
         mark_used(path)
+
+
+def folder(path: Path, step: str, report: Report, fill: Callable[[Path], object]) -> Path:
+    """Return an entry that is a folder; if it is missing, create it, then prune the cache.
+
+    Args:
+        path: The entry.
+        step: What creates it.
+        report: Receives the step if the entry is missing.
+        fill: Receives the temporary path of the folder, and creates it.
+
+    Raises:
+        NotCached: The entry is missing in a block of `frozen`.
+    """
+    with creating(path, step, report) as missing:
+        if missing:
+            with creating_folder(path) as unfinished:
+                fill(unfinished)
+    if missing:
+        prune()
+    return path
 
 
 def mark_used(path: Path) -> None:

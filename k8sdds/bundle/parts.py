@@ -158,10 +158,10 @@ def _downloaded(
         else:
             unavailable.setdefault(str(result), []).append(release.name)
     for reason, names in unavailable.items():
-        missing = f"no official builds of {', '.join(dict.fromkeys(names))}: {reason}"
+        problem = f"no official builds of {', '.join(dict.fromkeys(names))}: {reason}"
         if source == official.OFFICIAL:
-            raise PrerequisiteError(missing, f"{official.VARIABLE}={official.MODULES} builds from Go modules")
-        report(f"{missing}; building from Go modules")
+            raise PrerequisiteError(problem, f"{official.VARIABLE}={official.MODULES} builds from Go modules")
+        report(f"{problem}; building from Go modules")
     return {
         (program, arch): part
         for release, arch in releases

@@ -21,7 +21,6 @@ from k8sdds.bundle.contents import PROGRAMS, Program, Report, Repository
 from k8sdds.system import reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.faults import explained
-from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 from k8sdds.system.yaml_text import nearest
 
@@ -210,12 +209,8 @@ def clone(program: Program, report: Report) -> Path:
             f"{official.VARIABLE}={official.MODULES} prevents cloning {repository.url}", _provide(name)
         )
     cloned = cache_folder() / "sources" / f"{name}-{repository.commit[:16]}"
-    with cache.creating(cloned, f"cloning {repository.url} {repository.tag}", report) as missing:
-        if missing:
-            with creating_folder(cloned) as unfinished:
-                _clone(name, repository, unfinished)
-                shutil.rmtree(unfinished / ".git")
-    return cloned
+    step = f"cloning {repository.url} {repository.tag}"
+    return cache.folder(cloned, step, report, lambda unfinished: _clone(name, repository, unfinished))
 
 
 def _clone(name: str, repository: Repository, folder: Path) -> None:
@@ -257,3 +252,4 @@ def _clone(name: str, repository: Repository, folder: Path) -> None:
             f"the repository may have been changed; {provide}",
         )
     git("-c", "advice.detachedHead=false", "checkout", "--quiet", "--force", commit)
+    shutil.rmtree(folder / ".git")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from k8sdds.bundle import cache
+from k8sdds.bundle import cache, debian
 from k8sdds.system import debian_release
-from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
 PACKAGES = (
@@ -43,7 +39,6 @@ FILES = {
     "etc/systemd/system.conf.d/k8sdds.conf": "[Manager]\nDefaultCPUAccounting=no\n"
     "DefaultMemoryAccounting=no\nDefaultTasksAccounting=no\nDefaultIOAccounting=no\n",
 }
-BUILD_TIMEOUT_S = 1800
 
 
 def rootfs(report: Callable[[str], None]) -> Path:
@@ -55,38 +50,14 @@ def rootfs(report: Callable[[str], None]) -> Path:
     suite = debian_release.running("local nodes").codename
     recipe = json.dumps([suite, PACKAGES, MASKED, FILES]).encode()
     folder = cache_folder() / "rootfs" / f"{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"
-    with cache.creating(folder, "creating the root file system of local nodes", report) as missing:
-        if missing:
-            _create(folder, suite)
-    return folder
-
-
-def _create(folder: Path, suite: str) -> None:
-    if not shutil.which("mmdebstrap"):
-        raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy")
     log = folder.with_name(f"{folder.name}.log")
-    argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    try:
-        with creating_folder(folder) as unfinished, log.open("w") as output:
-            done = subprocess.run(
-                [*argv, suite, str(unfinished)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=BUILD_TIMEOUT_S,
-                env={**os.environ, "TMPDIR": str(folder.parent)},
-            )
-            if done.returncode:
-                last = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
-                raise PrerequisiteError(
-                    f"cannot create the root file system: {' '.join(last) or 'mmdebstrap failed'}",
-                    f"check that apt-get update works; see the log: {log}",
-                )
-            _prepare(unfinished)
-    except subprocess.TimeoutExpired:
-        raise PrerequisiteError(
-            f"mmdebstrap timed out after {BUILD_TIMEOUT_S} s", f"see the log: {log}"
-        ) from None
+    options = ("--mode=root", "--variant=minbase")
+
+    def create(unfinished: Path) -> None:
+        debian.mmdebstrap("create the root file system", options, PACKAGES, suite, unfinished, log)
+        _prepare(unfinished)
+
+    return cache.folder(folder, "creating the root file system of local nodes", report, create)
 
 
 def _prepare(folder: Path) -> None:

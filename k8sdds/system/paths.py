@@ -11,6 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from k8sdds.system import hashing
 from k8sdds.system.errors import PrerequisiteError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -93,11 +94,9 @@ def _built_folders() -> list[Path]:
 @cache
 def _native_key() -> str:
     """Return a name that changes with the sources of the native programs, the architecture and the system."""
-    sources = shared("perftest-images")
     system = platform.freedesktop_os_release()
     key = hashlib.sha256(f"{system.get('ID')} {system.get('VERSION_ID')}".encode())
-    for path in sorted(path for path in sources.rglob("*") if path.is_file()):
-        key.update(f"\n{path.relative_to(sources)} ".encode() + hashlib.sha256(path.read_bytes()).digest())
+    hashing.add_folder(key, shared("perftest-images"))
     return f"{platform.machine()}-{key.hexdigest()[:16]}"
 
 

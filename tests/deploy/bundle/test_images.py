@@ -35,8 +35,8 @@ def config(bundle: Bundle, name: str) -> dict:
 
 
 def test_images_need_no_kubernetes_and_run_as_an_unprivileged_user(own: Bundle) -> None:
-    names = [images.short_name(item) for item in images.select(own, HOST_ARCH)]
-    assert {"perftest", "discovery-server", "tools"} <= set(names)
+    names = [item.name for item in images.select(own, HOST_ARCH)]
+    assert set(images.references(["perftest", "discovery-server", "tools"])) <= set(names)
     assert own.binaries(HOST_ARCH) == [] and all(
         item.name.startswith(versions.LOCAL_REGISTRY) for item in own.items
     )
