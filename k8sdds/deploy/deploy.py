@@ -124,8 +124,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
         PrerequisiteError: A campaign is running on the cluster, a prerequisite is missing, or a change of a machine
             failed.
     """
-    # The check for campaigns is repeated after each question, because a campaign can start while the user is asked.
-    # Its notes are not repeated.
+    # The second check for campaigns does not repeat the notes of the first.
     note = functools.cache(interface.note)
     with record.locked(profile.name):
         create_nodes = not machines_exist(profile)
@@ -133,21 +132,24 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             running_campaigns.refuse_on_local_nodes(profile, options.force, note)
             note = cache.planned(note, functools.partial(_provide_local, profile))
             interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
+            # A campaign can start while the user is asked.
             running_campaigns.refuse_on_local_nodes(profile, options.force, note)
         bundle = None if options.dry_run else create_machines(profile, note)
         note(f"connecting to {len(profile.nodes)} machines, and gathering facts")
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
+
+            def refuse() -> None:
+                host = connections.hosts[profile.control_plane.name]
+                running_campaigns.refuse(host, options.force, note)
+
             part, machines = restrict(profile, survey(profile, connections), options.limit)
-            if options.allow_reboot and not options.dry_run:
-                names = machines_to_reboot(part, machines, options.limit)
-                if names:
-                    question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
-                    _refuse_campaigns(profile, connections, options, note)
-                    interface.confirm(question.format(", ".join(names)))
-                    _refuse_campaigns(profile, connections, options, note)
-                    enable_memory_cgroup(names, machines, connections, note)
-                    part, machines = restrict(profile, survey(profile, connections), options.limit)
+            may_reboot = options.allow_reboot and not options.dry_run
+            if may_reboot and (names := machines_to_reboot(part, machines, options.limit)):
+                question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
+                running_campaigns.ask(refuse, lambda: interface.confirm(question.format(", ".join(names))))
+                enable_memory_cgroup(names, machines, connections, note)
+                part, machines = restrict(profile, survey(profile, connections), options.limit)
             machines.raise_problems(profile)
             try:
                 with cache.frozen() if options.dry_run else contextlib.nullcontext():
@@ -158,9 +160,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
                 if not create_nodes:
-                    _refuse_campaigns(profile, connections, options, note)
-                    interface.confirm_plan(actions, machines.notes)
-                    _refuse_campaigns(profile, connections, options, note)
+                    running_campaigns.ask(refuse, lambda: interface.confirm_plan(actions, machines.notes))
                 for line in machines.notes:
                     note(line)
                 with interface.progress(actions) as observer:
@@ -168,12 +168,6 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
-
-
-def _refuse_campaigns(
-    profile: Profile, connections: Connections, options: Options, note: Callable[[str], None]
-) -> None:
-    running_campaigns.refuse(connections.hosts[profile.control_plane.name], options.force, note)
 
 
 def machines_exist(profile: Profile) -> bool:

@@ -167,11 +167,11 @@ def destroy(
             return Destroyed(bool(actions), actions=actions)
         if actions:
             control_plane = connections.hosts[profile.control_plane.name]
-            running_campaigns.refuse(control_plane, options.force, note)
             names = ", ".join(dict.fromkeys(action.node for action in actions))
-            confirm(f"Destroy cluster {profile.name} on these machines: {names}?")
-            # A campaign can start while the user is asked.
-            running_campaigns.refuse(control_plane, options.force, note)
+            running_campaigns.ask(
+                lambda: running_campaigns.refuse(control_plane, options.force, note),
+                lambda: confirm(f"Destroy cluster {profile.name} on these machines: {names}?"),
+            )
             with progress(actions) as observer:
                 apply_plan(profile, machines, actions, connections, observer)
     record.delete(profile.name, keep_logs=not options.purge)

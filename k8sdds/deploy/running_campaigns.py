@@ -17,6 +17,13 @@ CONSEQUENCE = "stops if its network changes; otherwise its results are disturbed
 UNREADABLE = "cannot read which campaigns run on this cluster"
 
 
+def ask(refuse: Callable[[], None], confirm: Callable[[], None]) -> None:
+    """Ask the user to confirm a change, between two checks: a campaign can start while the user is asked."""
+    refuse()
+    confirm()
+    refuse()
+
+
 def refuse(host: Host, force: bool, note: Callable[[str], None], must_read: bool = False) -> None:
     """Check that no campaign runs on a cluster. A machine that is not a control plane yet has no cluster.
 
