@@ -55,39 +55,40 @@ class Usage:
 
 
 class NotCached(Exception):
-    """Entries are missing, and `frozen` prevents their creation."""
-
-    def __init__(self, steps: Mapping[str, int]) -> None:
-        super().__init__(", ".join(steps))
-        self.steps = steps
-        """The steps that create them, with their typical times in seconds."""
+    """An entry is missing, and `frozen` prevents its creation."""
 
 
-_frozen = ContextVar("_frozen", default=False)
+_missing: ContextVar[dict[str, int] | None] = ContextVar("_missing", default=None)
 
 
 @contextlib.contextmanager
-def frozen() -> Iterator[None]:
-    """Leave the cache unchanged in this block: `creating` raises NotCached instead."""
-    token = _frozen.set(True)
+def frozen() -> Iterator[dict[str, int]]:
+    """Leave the cache unchanged in this block, and yield the steps that create missing entries, with their times in s.
+
+    `creating` raises NotCached instead, which ends the block without an error. The steps are complete after it.
+    """
+    steps: dict[str, int] = {}
+    token = _missing.set(steps)
     try:
-        yield
+        with contextlib.suppress(NotCached):
+            yield steps
     finally:
-        _frozen.reset(token)
+        _missing.reset(token)
 
 
 def is_frozen() -> bool:
     """Return whether this is a block of `frozen`."""
-    return _frozen.get()
+    return _missing.get() is not None
 
 
-@contextlib.contextmanager
-def collecting(steps: dict[str, int]) -> Iterator[None]:
-    """Add the steps of a NotCached that this block raises to `steps`, and continue after it."""
-    try:
-        yield
-    except NotCached as error:
-        steps |= error.steps
+def require_all(step: str = "", seconds: int = OTHER_SECONDS) -> None:
+    """Raise NotCached if entries are missing in this block of `frozen`, for a step that needs all of them.
+
+    Code that can name further missing entries suppresses NotCached until it calls this.
+    """
+    if missing := _missing.get():
+        missing |= {step: seconds} if step else {}
+        raise NotCached
 
 
 class Numbered:
@@ -113,8 +114,7 @@ def planned(report: Report, fill: Callable[[Report], object]) -> Numbered:
     if isinstance(report, Numbered):
         return report
     report = functools.cache(report)  # `fill` reports the reasons of its plan twice
-    steps: dict[str, int] = {}
-    with frozen(), collecting(steps):
+    with frozen() as steps:
         fill(report)
     for line in describe(steps):
         report(line)
@@ -161,13 +161,15 @@ def creating(
     Raises:
         NotCached: The entry is missing in a block of `frozen`.
     """
-    if _frozen.get() and path.exists():
+    missing_steps = _missing.get()
+    if missing_steps is not None and path.exists():
         yield False
         return
-    name = f"{path.parent.name}/{path.name}"
-    if _frozen.get():
+    if missing_steps is not None:
+        name = f"{path.parent.name}/{path.name}"
         seconds = (time for start, time in SECONDS.items() if name.startswith(start))
-        raise NotCached({step or name: next(seconds, OTHER_SECONDS)})
+        missing_steps[step or name] = next(seconds, OTHER_SECONDS)
+        raise NotCached
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / lock).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -202,7 +204,7 @@ def folder(path: Path, step: str, report: Report, fill: Callable[[Path], object]
 def mark_used(path: Path) -> None:
     """Set the time of an entry's last use to now, except in a block of `frozen`. Raises FileNotFoundError."""
     try:
-        if _frozen.get():
+        if is_frozen():
             path.stat()
         else:
             os.utime(path)

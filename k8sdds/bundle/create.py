@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,20 +38,18 @@ def cached_bundle(
             out.
 
     Raises:
-        NotCached: In a block of `cache.frozen`, with the steps for all parts that are not in the cache.
+        NotCached: A part is not in the cache, in a block of `cache.frozen`.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
     check_architectures(arches)
     if not cache.is_frozen():
         report = cache.planned(report, lambda report: cached_bundle(arches, report, only_k8sdds, required))
     selected = parts.without_clones(parts.selected_images(only_k8sdds), required)
-    steps: dict[str, int] = {}
-    with cache.collecting(steps):
+    with contextlib.suppress(cache.NotCached):
         built = parts.build(arches, report, selected, only_k8sdds)
-    with cache.collecting(steps):
+    with contextlib.suppress(cache.NotCached):
         hashes = [native.hashes(arch, report) for arch in arches]
-    if steps:
-        raise cache.NotCached({**steps, _WRITING: cache.OTHER_SECONDS})
+    cache.require_all(_WRITING)
     images = [asdict(image) for image in selected]
     sources = [images, [parts.path_of(part).name for part in built.values()], hashes]
     key = hashlib.sha256(oci.canonical(sources)).hexdigest()

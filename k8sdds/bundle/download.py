@@ -121,12 +121,10 @@ class Downloader:
             )
         return None
 
-    def fetch(
-        self, wanted: Sequence[tuple[Release, str]], missing: dict[str, int]
-    ) -> list[Official | Unavailable]:
+    def fetch(self, wanted: Sequence[tuple[Release, str]]) -> list[Official | Unavailable]:
         """Download releases, each for an architecture.
 
-        In a block of `cache.frozen`, only asks which servers answer, and adds the downloads to `missing`.
+        In a block of `cache.frozen`, only asks which servers answer; the releases returned do not exist.
 
         Returns:
             For each, the release, or why it is not available.
@@ -140,14 +138,14 @@ class Downloader:
             try:
                 self._unreachable = {host: why for host, why in pool.map(_probe, hosts) if why}
                 if cache.is_frozen():
-                    return [self._planned(release, arch, missing) for release, arch in wanted]
+                    return [self._planned(release, arch) for release, arch in wanted]
                 return list(pool.map(lambda pair: self._fetch(*pair), wanted))
             finally:
                 # After an error or Ctrl-C, the other downloads end at once.
                 self._stopped.set()
 
-    def _planned(self, release: Release, arch: str, missing: dict[str, int]) -> Official | Unavailable:
-        with cache.collecting(missing):
+    def _planned(self, release: Release, arch: str) -> Official | Unavailable:
+        with contextlib.suppress(cache.NotCached):
             return self._fetch(release, arch)
         return Official(self._folder(release, arch), (), ())
 

@@ -124,8 +124,9 @@ def cross_compiled(arch: str, report: Report) -> tuple[Path, Path]:
     step = f"building perftest for {arch}"
     try:
         sysroot = debian.sysroot(release, arch, LIBRARIES, report)
-    except cache.NotCached as error:
-        raise cache.NotCached({**error.steps, step: cache.SECONDS["native"]}) from error
+    except cache.NotCached:
+        cache.require_all(step, cache.SECONDS["native"])
+        raise
     built = cache_folder() / "native" / f"{arch}-{_key(arch, sysroot)}"
     with cache.creating(built, step, report) as missing:
         if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def build(
     """Download or build the programs, and build the base layers.
 
     Raises:
-        NotCached: In a block of `cache.frozen`, with the steps for all parts that are not in the cache.
+        NotCached: A part is not in the cache, in a block of `cache.frozen`.
         PrerequisiteError: A part cannot be built or fetched.
     """
     installs = [install for image in images for install in image.programs]
@@ -103,24 +104,22 @@ def build(
     programs = [program for program in contents.PROGRAMS.values() if program.name in needed]
     release = debian_release.running("images")
     base = (*contents.BASE_PACKAGES, *release.dds_libraries)
-    missing: dict[str, int] = {}
-    downloaded = {} if only_k8sdds else _downloaded(arches, report, missing)
+    downloaded = {} if only_k8sdds else _downloaded(arches, report)
     parts: Parts = {}
     for arch in arches:
-        with cache.collecting(missing):
+        with contextlib.suppress(cache.NotCached):
             parts["base", arch] = debian.archive(release, arch, base, report, "the base layer")
         for image in images:
             if image.packages:
                 of = image.name.rpartition("/")[2]
-                with cache.collecting(missing):
+                with contextlib.suppress(cache.NotCached):
                     own = debian.archive(release, arch, (*base, *image.packages), report, of)
                     parts[packages_of(image), arch] = own
         for program in programs:
             part = downloaded.get((program.name, arch))
-            with cache.collecting(missing):
+            with contextlib.suppress(cache.NotCached):
                 parts[program.name, arch] = part or golang.build(program, arch, report, sources=sources)
-    if missing:
-        raise cache.NotCached(missing)
+    cache.require_all()
     return parts
 
 
@@ -129,13 +128,11 @@ def packages_of(image: contents.Image) -> str:
     return f"packages of {image.name}"
 
 
-def _downloaded(
-    arches: Sequence[str], report: Report, missing: dict[str, int]
-) -> dict[tuple[str, str], Official]:
+def _downloaded(arches: Sequence[str], report: Report) -> dict[tuple[str, str], Official]:
     """Return the official builds that replace programs, by the program's name and the architecture.
 
     What is in the cache is used without contacting a server: official builds, else built programs. In a block of
-    `cache.frozen`, nothing is downloaded: the steps are added to `missing`, and the builds returned do not exist.
+    `cache.frozen`, nothing is downloaded, and the builds returned do not exist.
 
     Raises:
         WrongChecksum: A download differs from what was pinned or published.
@@ -152,7 +149,7 @@ def _downloaded(
         if found[release.name, arch] is None and (source == official.OFFICIAL or not _is_built(release, arch))
     ]  # fmt: skip
     unavailable: dict[str, list[str]] = {}
-    for (release, arch), result in zip(wanted, downloader.fetch(wanted, missing), strict=True):
+    for (release, arch), result in zip(wanted, downloader.fetch(wanted), strict=True):
         if isinstance(result, Official):
             found[release.name, arch] = result
         else:

@@ -151,11 +151,10 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
                 enable_memory_cgroup(names, machines, connections, note)
                 part, machines = restrict(profile, survey(profile, connections), options.limit)
             machines.raise_problems(profile)
-            try:
-                with cache.frozen() if options.dry_run else contextlib.nullcontext():
-                    state = desired_state(part, machines.facts, bundle, note)
-            except cache.NotCached as error:
-                return DeployResult((), machines.notes, len(part.nodes), missing=error.steps)
+            with cache.frozen() if options.dry_run else contextlib.nullcontext({}) as missing:
+                state = desired_state(part, machines.facts, bundle, note)
+            if missing:
+                return DeployResult((), machines.notes, len(part.nodes), missing=missing)
             state = replace(state, left_out=[node for node in profile.nodes if node not in part.nodes])
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
@@ -188,20 +187,15 @@ def create_machines(profile: Profile, note: Callable[[str], None]) -> Software |
 
 def missing_software(profile: Profile, note: Callable[[str], None]) -> dict[str, int]:
     """Return the steps that create what local nodes need and the cache does not have, with their typical times."""
-    missing: dict[str, int] = {}
-    with cache.frozen(), cache.collecting(missing):
+    with cache.frozen() as missing:
         _provide_local(profile, note)
     return missing
 
 
 def _provide_local(profile: Profile, note: Callable[[str], None]) -> None:
-    missing: dict[str, int] = {}
-    with cache.collecting(missing):
+    with contextlib.suppress(cache.NotCached):
         software.for_profile(profile, (HOST_ARCH,), note)
-    with cache.collecting(missing):
-        rootfs(note)
-    if missing:
-        raise cache.NotCached(missing)
+    rootfs(note)
 
 
 def survey(profile: Profile, connections: Connections) -> MachineSurvey:
