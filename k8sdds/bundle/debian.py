@@ -19,6 +19,7 @@ from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
 from k8sdds.system.debian_release import Release
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.faults import explained
 from k8sdds.system.paths import cache_folder
 
 TIMEOUT_S = 1800
@@ -83,18 +84,12 @@ def mmdebstrap(
     """
     argv = ["mmdebstrap", *options, f"--include={','.join(packages)}", suite, str(target)]
     variables = {**os.environ, "TMPDIR": str(target.parent), **environment}
-    with log.open("w") as output:
-        try:
-            done = subprocess.run(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=TIMEOUT_S,
-                env=variables,
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise PrerequisiteError("mmdebstrap is not installed", "run: k8sdds setup --for deploy") from None
-        except subprocess.TimeoutExpired:
-            raise PrerequisiteError(
-                f"cannot {what}: timed out after {TIMEOUT_S} s", f"see the log: {log}"
-            ) from None
+    remedy = f"run: k8sdds setup --for deploy; see the log: {log}"
+    with log.open("w") as output, explained(f"cannot {what}", remedy):
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, timeout=TIMEOUT_S,
+            env=variables,
+        )  # fmt: skip
     if done.returncode:
         errors = [line for line in log.read_text().splitlines() if line.startswith("E:")][-3:]
         raise PrerequisiteError(

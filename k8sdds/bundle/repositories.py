@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from types import MappingProxyType
 
 from k8sdds.bundle import cache, oci, official
 from k8sdds.bundle.contents import PROGRAMS, Program, Report, Repository
-from k8sdds.system import reading, tar
+from k8sdds.system import programs, reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.faults import explained
 from k8sdds.system.paths import cache_folder
@@ -221,25 +220,11 @@ def _clone(name: str, repository: Repository, folder: Path) -> None:
     environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
     def git(*argv: str) -> str:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(folder), *argv],
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CLONE_TIMEOUT_S,
-                env=environment,
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise PrerequisiteError(
-                f"git, which clones {repository.url}, is not installed", provide
-            ) from None
-        except subprocess.TimeoutExpired:
-            raise PrerequisiteError(
-                f"cloning {repository.url} timed out after {CLONE_TIMEOUT_S} s", provide
-            ) from None
+        what = f"clone {repository.url}"
+        done = programs.run(["git", "-C", folder, *argv], what, CLONE_TIMEOUT_S, provide, environment)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
-            raise PrerequisiteError(
-                f"cannot clone {repository.url}: {reading.one_line(reason, 300)}", provide
-            )
+            raise PrerequisiteError(f"cannot {what}: {reading.one_line(reason, 300)}", provide)
         return done.stdout.strip()
 
     git("init", "--quiet")

@@ -98,7 +98,7 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
     """Raise faults of the environment within a `with` block as errors that users see; see `explain`."""
     try:
         yield
-    except (OSError, MemoryError) as error:
+    except (OSError, MemoryError, subprocess.TimeoutExpired) as error:
         fault = explain(error, what, remedy)
         if fault is None:
             raise
@@ -157,8 +157,8 @@ def _explain_one(error: BaseException, what: str, remedy: str) -> K8sddsError | 
     if isinstance(error, subprocess.TimeoutExpired):
         command = " ".join(map(str, error.cmd)) if isinstance(error.cmd, list | tuple) else str(error.cmd)
         return PrerequisiteError(
-            f"`{command}` did not end within {error.timeout:.0f} s",
-            "stop what overloads this machine, and retry",
+            _about(what, f"`{command[:200]}` did not end within {error.timeout:.0f} s"),
+            remedy or "stop what overloads this machine, and retry",
         )
     if isinstance(error, OSError):
         return _explain_os_error(error, what, remedy)
@@ -185,7 +185,9 @@ def _explain_os_error(error: OSError, what: str, remedy: str) -> K8sddsError | N
         return PrerequisiteError(message, (remedy if about_space else "") or RESOURCE_REMEDIES[number])
     if number in PATH_REMEDIES:
         if number == errno.ENOENT and _raised_by_subprocess(error):
-            return PrerequisiteError(f"the program {path} is not installed", "run: k8sdds doctor")
+            return PrerequisiteError(
+                _about(what, f"the program {path} is not installed"), remedy or "run: k8sdds doctor"
+            )
         if path.startswith("/proc/"):
             return PrerequisiteError(
                 f"{message}: the process has ended", "retry; remove leftovers: k8sdds clean"
