@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from ipaddress import ip_address
 
 from k8sdds import networks, versions
@@ -40,11 +41,9 @@ def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
     for node in profile.nodes:
         if node.name in facts:
             for find_problems in CHECKS:
-                problems += [
-                    Problem(f"{node.name}: {problem.what}", problem.remedy, problem.input)
-                    for problem in find_problems(profile, node, facts[node.name])
-                ]
-    return problems + _clocks(facts)
+                for problem in find_problems(profile, node, facts[node.name]):
+                    problems.append(replace(problem, what=f"{node.name}: {problem.what}"))
+    return [*problems, *_clocks(facts)]
 
 
 def notes(profile: Profile, facts: Mapping[str, Facts]) -> list[str]:
@@ -74,65 +73,49 @@ def notes(profile: Profile, facts: Mapping[str, Facts]) -> list[str]:
     return lines
 
 
-def _system(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    problems = []
+def _system(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     families = (facts.values.get("os.ID", ""), *facts.values.get("os.ID_LIKE", "").split())
     if "debian" not in families:
         name = facts.values.get("os.PRETTY_NAME", "an unknown system")
-        problems.append(
-            Problem(f"{name} is not of the Debian family", "install Raspberry Pi OS, Ubuntu or Debian")
-        )
+        yield Problem(f"{name} is not of the Debian family", "install Raspberry Pi OS, Ubuntu or Debian")
     if facts.values.get("init") not in ("systemd", None):
-        problems.append(
-            Problem(
-                f"its first process is {facts.values['init']}, not systemd",
-                "use a machine that boots with systemd",
-            )
+        yield Problem(
+            f"its first process is {facts.values['init']}, not systemd",
+            "use a machine that boots with systemd",
         )
     release = facts.values.get("kernel", "")
     if _version(release)[:2] < MIN_KERNEL:
         minimum = ".".join(map(str, MIN_KERNEL))
-        problems.append(Problem(f"kernel {release} is older than {minimum}", "upgrade the kernel"))
-    return problems
+        yield Problem(f"kernel {release} is older than {minimum}", "upgrade the kernel")
 
 
-def _architecture(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    problems = []
+def _architecture(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     if node.architecture and facts.architecture != node.architecture:
-        problems.append(
-            Problem(
-                f"is {facts.architecture}, but the profile expects {node.architecture}",
-                "check that it is the right machine, or correct `architecture` in the profile",
-                input=True,
-            )
+        yield Problem(
+            f"is {facts.architecture}, but the profile expects {node.architecture}",
+            "check that it is the right machine, or correct `architecture` in the profile",
+            input=True,
         )
     if facts.architecture not in versions.ARCHITECTURES:
-        problems.append(
-            Problem(
-                f"{facts.architecture} machines are not supported", "use amd64, arm64 or 32-bit arm machines"
-            )
+        yield Problem(
+            f"{facts.architecture} machines are not supported", "use amd64, arm64 or 32-bit arm machines"
         )
     elif facts.userland and facts.userland != facts.architecture:
-        problems.append(
-            Problem(
-                f"has a system for {facts.userland} on a kernel for {facts.architecture}, where IPsec fails",
-                "install a 64-bit system; or boot a 32-bit kernel (Raspberry Pi: arm_64bit=0 in config.txt)",
-            )
+        yield Problem(
+            f"has a system for {facts.userland} on a kernel for {facts.architecture}, where IPsec fails",
+            "install a 64-bit system; or boot a 32-bit kernel (Raspberry Pi: arm_64bit=0 in config.txt)",
         )
     if facts.architecture == "arm" and profile.kubernetes.minor > versions.LAST_MINOR_ON_ARM32:
-        problems.append(
-            Problem(
-                f"is 32-bit ARM, for which support ended with Kubernetes 1.{versions.LAST_MINOR_ON_ARM32};"
-                f" the profile requires {profile.kubernetes.version}",
-                "install a 64-bit system (Raspberry Pi 3 and later support it)",
-            )
+        yield Problem(
+            f"is 32-bit ARM, for which support ended with Kubernetes 1.{versions.LAST_MINOR_ON_ARM32};"
+            f" the profile requires {profile.kubernetes.version}",
+            "install a 64-bit system (Raspberry Pi 3 and later support it)",
         )
-    return problems
 
 
-def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     if "memory" in facts.values.get("controllers", "").split():
-        return []
+        return
     file = facts.values.get("boot_file")
     if file:
         remedy = (
@@ -144,127 +127,104 @@ def _memory_cgroup(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
             "add to the kernel command line (of a netbooted machine, on its boot server) and reboot:"
             f" {BOOT_PARAMETERS}"
         )
-    return [Problem("the memory cgroup is not enabled, so the kubelet cannot start", remedy)]
+    yield Problem("the memory cgroup is not enabled, so the kubelet cannot start", remedy)
 
 
-def _sizes(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
-    problems = []
+def _sizes(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     memory_kib, min_kib = facts.number("memory_kib"), MIN_MEMORY_KIB[node.is_control_plane]
     if memory_kib < min_kib:
         role = "control plane" if node.is_control_plane else "worker"
         remedy = "use a larger machine"
-        problems.append(
-            Problem(
-                f"has {memory_kib // 1024} MiB of memory, a {role} needs {min_kib // 1024}",
-                f"{remedy}; only workers may be small" if node.is_control_plane else remedy,
-            )
+        yield Problem(
+            f"has {memory_kib // 1024} MiB of memory, a {role} needs {min_kib // 1024}",
+            f"{remedy}; only workers may be small" if node.is_control_plane else remedy,
         )
     for folder, free in facts.pairs("free_kib").items():
         if free.isdigit() and int(free) < MIN_FREE_KIB[folder] and not _is_claimed(profile, facts):
-            problems.append(
-                Problem(
-                    f"{folder} has {int(free) // 1024} MiB free, {MIN_FREE_KIB[folder] // 1024} are needed",
-                    "free space: apt clean; journalctl --vacuum-size=50M; or use a larger card",
-                )
+            yield Problem(
+                f"{folder} has {int(free) // 1024} MiB free, {MIN_FREE_KIB[folder] // 1024} are needed",
+                "free space: apt clean; journalctl --vacuum-size=50M; or use a larger card",
             )
-    return problems
 
 
-def missing_features(network: str, facts: Facts, engine: str | None = None) -> list[Problem]:
-    """Return which kernel features that a network's daemons need a machine does not have."""
+def missing_features(network: str, facts: Facts, engine: str | None = None) -> Iterator[Problem]:
+    """Yield which kernel features that a network's daemons need a machine does not have."""
     install = networks.find(network).install_for(engine)
     return _missing(install.node_features if install else (), facts, network)
 
 
-def _missing(features: Iterable[NodeFeature], facts: Facts, program: str) -> list[Problem]:
+def _missing(features: Iterable[NodeFeature], facts: Facts, program: str) -> Iterator[Problem]:
     reasons = facts.pairs("lacks")
-    problems = []
     for feature in features:
         if not facts.has(feature.name):
             reason = f" ({reasons[feature.name]})" if reasons.get(feature.name) else ""
-            problems.append(
-                Problem(
-                    f"the kernel does not support {feature.name}, which {program} needs{reason}",
-                    feature.remedy,
-                )
+            yield Problem(
+                f"the kernel does not support {feature.name}, which {program} needs{reason}",
+                feature.remedy,
             )
-    return problems
 
 
-def _kube_proxy(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _kube_proxy(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     """Check that the kernel supports the mode, and that it can be changed on an existing cluster."""
     desired, existing = profile.kubernetes.kube_proxy, facts.values.get("kube_proxy", "")
-    problems = _missing(NODE_FEATURES[desired], facts, f"kube-proxy in mode {desired}")
+    yield from _missing(NODE_FEATURES[desired], facts, f"kube-proxy in mode {desired}")
     changes = existing not in ("", desired) and _is_existing_control_plane(profile, node, facts)
     if changes and "ipvs" in (existing, desired):
-        problems.append(
-            Problem(
-                f"its kube-proxy runs in mode {existing}, which cannot be changed to {desired} while the"
-                " cluster runs",
-                f"restore kubernetes.kube_proxy; or k8sdds destroy {profile.name}, and deploy again",
-                input=True,
-            )
+        yield Problem(
+            f"its kube-proxy runs in mode {existing}, which cannot be changed to {desired} while the"
+            " cluster runs",
+            f"restore kubernetes.kube_proxy; or k8sdds destroy {profile.name}, and deploy again",
+            input=True,
         )
-    return problems
 
 
-def _network(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _network(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     network = profile.network
     if obstacle := network_install.families_obstacle(profile):
         # What else the network needs does not matter.
-        problems = (
-            [Problem(obstacle, network_install.CARRY_IPV6, input=True)] if node.is_control_plane else []
-        )
+        if node.is_control_plane:
+            yield Problem(obstacle, network_install.CARRY_IPV6, input=True)
     else:
-        problems = missing_features(network.name, facts, network.engine)
+        yield from missing_features(network.name, facts, network.engine)
     if not facts.has("br_netfilter"):
-        problems.append(
-            Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")
-        )
+        yield Problem("the kernel does not have br_netfilter", "install the kernel's extra modules")
     interface = profile.network.interface
     if interface and interface not in facts.all("link"):
-        problems.append(
-            Problem(
-                f"does not have the interface {interface}; it has {', '.join(facts.all('link'))}",
-                "correct network.interface in the profile",
-                input=True,
-            )
+        yield Problem(
+            f"does not have the interface {interface}; it has {', '.join(facts.all('link'))}",
+            "correct network.interface in the profile",
+            input=True,
         )
-    return problems + _addresses(profile, facts)
+    yield from _addresses(profile, facts)
 
 
-def _addresses(profile: Profile, facts: Facts) -> list[Problem]:
-    problems, interface = [], profile.network.interface
+def _addresses(profile: Profile, facts: Facts) -> Iterator[Problem]:
+    interface = profile.network.interface
     families = profile.kubernetes.ip_families
     for family in families:
         if not facts.default_interface(family) and not interface:
             of_family = "" if families == ip_families.DEFAULT else f"{ip_families.TITLES[family]} "
-            problems.append(
-                Problem(
-                    f"does not have a{'n' if of_family else ''} {of_family}default route, from which Kubernetes"
-                    " derives its address",
-                    "add a default route, or set network.interface in the profile",
-                )
+            yield Problem(
+                f"does not have a{'n' if of_family else ''} {of_family}default route, from which Kubernetes"
+                " derives its address",
+                "add a default route, or set network.interface in the profile",
             )
         elif family == "ipv6" and not facts.address(family, interface):
-            problems.append(missing_address(facts, family, interface))
-    problems += _ranges_with_node_address(profile, facts)
+            yield missing_address(facts, family, interface)
+    yield from _ranges_with_node_address(profile, facts)
     learned = "proto ra" in facts.values.get(DEFAULT_ROUTES["ipv6"], "")
     if "ipv6" in families and learned and facts.values.get("accept_ra") == "1":
         link = facts.default_interface("ipv6")
-        problems.append(
-            Problem(
-                f"its IPv6 default route on {link} comes from router advertisements, which the kernel ignores as soon"
-                " as it forwards packets of pods",
-                f"sysctl -w net.ipv6.conf.{link}.accept_ra=2, and set it in /etc/sysctl.d",
-            )
+        yield Problem(
+            f"its IPv6 default route on {link} comes from router advertisements, which the kernel ignores as soon"
+            " as it forwards packets of pods",
+            f"sysctl -w net.ipv6.conf.{link}.accept_ra=2, and set it in /etc/sysctl.d",
         )
-    return problems
 
 
-def _ranges_with_node_address(profile: Profile, facts: Facts) -> list[Problem]:
+def _ranges_with_node_address(profile: Profile, facts: Facts) -> Iterator[Problem]:
     """Refuse ranges of pods or Services that contain the node's own address."""
-    kubernetes, problems = profile.kubernetes, []
+    kubernetes = profile.kubernetes
     for family, *ranges in zip(
         kubernetes.ip_families, kubernetes.pod_cidrs, kubernetes.service_cidrs, strict=True
     ):
@@ -273,55 +233,45 @@ def _ranges_with_node_address(profile: Profile, facts: Facts) -> list[Problem]:
             if address and ip_address(address) in cidr:
                 key = f"kubernetes.{kind}_cidr{'_ipv6' if family == 'ipv6' else ''}"
                 what = f"its address {address} is in the range {cidr} of {key}, so packets to it would go elsewhere"
-                problems.append(
-                    Problem(what, f"set {key} in the profile to a range that your network does not use")
-                )
-    return problems
+                yield Problem(what, f"set {key} in the profile to a range that your network does not use")
 
 
-def _ranges(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _ranges(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     """Refuse other address ranges than those of the existing cluster, which kubeadm cannot change."""
     existing = facts.values.get("pod_subnets", "")
     desired = ",".join(map(str, profile.kubernetes.pod_cidrs))
     if existing in ("", desired) or not _is_existing_control_plane(profile, node, facts):
-        return []
-    return [
-        Problem(
-            f"its cluster has the pod addresses {existing}, which cannot be changed to {desired}",
-            f"restore kubernetes.ip_families and the ranges; or k8sdds destroy {profile.name}, and deploy again",
-            input=True,
-        )
-    ]
+        return
+    yield Problem(
+        f"its cluster has the pod addresses {existing}, which cannot be changed to {desired}",
+        f"restore kubernetes.ip_families and the ranges; or k8sdds destroy {profile.name}, and deploy again",
+        input=True,
+    )
 
 
-def _foreign_cluster(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _foreign_cluster(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     if _is_claimed(profile, facts):
-        return []
+        return
     marker = facts.values.get("marker")
     leftovers = facts.all("leftover")
     if marker:
-        return [
-            Problem(
-                f"belongs to the cluster {marker!r}",
-                f"destroy the profile {marker} first, or use another machine",
-            )
-        ]
+        yield Problem(
+            f"belongs to the cluster {marker!r}",
+            f"destroy the profile {marker} first, or use another machine",
+        )
+        return
     cluster = [path for path in leftovers if path.startswith(("/etc/kubernetes/", "/var/lib/etcd"))]
     if cluster:
         server = f" of {facts.values['server']}" if facts.values.get("server") else ""
-        return [
-            Problem(
-                f"is part of a cluster{server} that k8sdds did not create ({cluster[0]})",
-                "if that cluster is no longer needed, run on the machine: kubeadm reset",
-            )
-        ]
-    problems = []
+        yield Problem(
+            f"is part of a cluster{server} that k8sdds did not create ({cluster[0]})",
+            "if that cluster is no longer needed, run on the machine: kubeadm reset",
+        )
+        return
     if leftovers:
-        problems.append(
-            Problem(
-                f"has a network configuration of another cluster ({leftovers[0]})",
-                "if it is no longer needed, delete the files in /etc/cni/net.d",
-            )
+        yield Problem(
+            f"has a network configuration of another cluster ({leftovers[0]})",
+            "if it is no longer needed, delete the files in /etc/cni/net.d",
         )
     used = {int(port) for port in facts.all("listens") if port.isdigit()}
     needed = {*versions.KUBERNETES_PORTS} if node.is_control_plane else {versions.KUBELET_PORT}
@@ -330,76 +280,62 @@ def _foreign_cluster(profile: Profile, node: Node, facts: Facts) -> list[Problem
     taken = sorted(used & needed)
     if taken:
         ports = ", ".join(map(str, taken))
-        problems.append(
-            Problem(f"port {ports} is in use", f"find the program: ss -tlnp 'sport = :{taken[0]}'")
-        )
-    return problems
+        yield Problem(f"port {ports} is in use", f"find the program: ss -tlnp 'sport = :{taken[0]}'")
 
 
-def _lost_data(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _lost_data(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     # After an interrupted kubeadm init the flag is missing: then deploy starts again.
     if facts.values.get("kube.api") != "forbidden" or "initialised" not in facts.all("flag"):
-        return []
+        return
     # The API server runs on an empty store. Its kubelet registers again, so it looks like a working cluster.
-    return [
-        Problem(
-            "its API server rejects its own administrator: the data that kubeadm wrote is lost",
-            f"run k8sdds destroy {profile.name} and deploy again; or restore {ETCD_DATA}",
-        )
-    ]
+    yield Problem(
+        "its API server rejects its own administrator: the data that kubeadm wrote is lost",
+        f"run k8sdds destroy {profile.name} and deploy again; or restore {ETCD_DATA}",
+    )
 
 
-def _swap(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _swap(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     if facts.number("swap_kib") == 0:
-        return []
-    return [
-        Problem(
-            f"has {facts.number('swap_kib') // 1024} MiB of swap, which the kubelet refuses",
-            "use status --fix; or by hand: swapoff -a, and disable what enables it (Raspberry Pi OS:"
-            " dphys-swapfile or rpi-swap; otherwise a line in /etc/fstab)",
-        )
-    ]
+        return
+    yield Problem(
+        f"has {facts.number('swap_kib') // 1024} MiB of swap, which the kubelet refuses",
+        "use status --fix; or by hand: swapoff -a, and disable what enables it (Raspberry Pi OS:"
+        " dphys-swapfile or rpi-swap; otherwise a line in /etc/fstab)",
+    )
 
 
-def _host_name(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _host_name(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     if node.name in facts.all("resolves"):
-        return []
-    return [
-        Problem(
-            f"cannot resolve its own name {node.name}", f"add a line to its /etc/hosts: 127.0.1.1 {node.name}"
-        )
-    ]
+        return
+    yield Problem(
+        f"cannot resolve its own name {node.name}", f"add a line to its /etc/hosts: 127.0.1.1 {node.name}"
+    )
 
 
-def _containerd(profile: Profile, node: Node, facts: Facts) -> list[Problem]:
+def _containerd(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     text = facts.values.get("containerd", "")
     version = _version(text)
     if not version:
-        return []  # deploy installs containerd
+        return  # deploy installs containerd
     if version[0] < 2 and profile.kubernetes.minor >= CONTAINERD2_FROM_MINOR:
-        return [
-            Problem(
-                f"containerd {text} is too old for Kubernetes {profile.kubernetes.version}, which requires 2.0",
-                f"install a newer containerd, or set kubernetes.version to 1.{CONTAINERD2_FROM_MINOR - 1}",
-            )
-        ]
-    return []
+        yield Problem(
+            f"containerd {text} is too old for Kubernetes {profile.kubernetes.version}, which requires 2.0",
+            f"install a newer containerd, or set kubernetes.version to 1.{CONTAINERD2_FROM_MINOR - 1}",
+        )
 
 
-def _clocks(facts: Mapping[str, Facts]) -> list[Problem]:
+def _clocks(facts: Mapping[str, Facts]) -> Iterator[Problem]:
     if len(facts) < 2:
-        return []
+        return
     by_clock = sorted(facts, key=lambda name: facts[name].clock_ahead_s)
     slow, fast = by_clock[0], by_clock[-1]
     difference_s = facts[fast].clock_ahead_s - facts[slow].clock_ahead_s
     if difference_s - facts[fast].clock_error_s - facts[slow].clock_error_s <= MAX_CLOCK_DIFFERENCE_S:
-        return []
-    return [
-        Problem(
-            f"the clocks of {slow} and {fast} differ by {difference_s:.0f} s: new certificates would be invalid",
-            "on both: timedatectl set-ntp true (a Raspberry Pi has no battery-backed clock)",
-        )
-    ]
+        return
+    yield Problem(
+        f"the clocks of {slow} and {fast} differ by {difference_s:.0f} s: new certificates would be invalid",
+        "on both: timedatectl set-ntp true (a Raspberry Pi has no battery-backed clock)",
+    )
 
 
 def _is_existing_control_plane(profile: Profile, node: Node, facts: Facts) -> bool:
@@ -420,7 +356,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-CHECKS: tuple[Callable[[Profile, Node, Facts], list[Problem]], ...] = (
+CHECKS: tuple[Callable[[Profile, Node, Facts], Iterator[Problem]], ...] = (
     _system,
     _architecture,
     _memory_cgroup,
