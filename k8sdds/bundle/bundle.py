@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -166,28 +166,24 @@ class Bundle:
             cache.prune()
         return output
 
-    def wrong_architectures(self, arch: str) -> list[Problem]:
-        """Find programs and images that are labeled with an architecture but built for another one."""
-        problems = []
+    def wrong_architectures(self, arch: str) -> Iterator[Problem]:
+        """Yield programs and images that are labeled with an architecture but built for another one."""
         for item in self.binaries(arch):
             actual = architecture.of_file(self.file(item))
             if actual not in (arch, None):
-                problems.append(_wrong(f"{item.name} ({item.path})", arch, actual))
+                yield _wrong(f"{item.name} ({item.path})", arch, actual)
         for item in self.images(arch):
             try:
                 declared, program, actual = architecture.of_image(
                     self.folder / "oci", oci.manifest(self.file(item))
                 )
             except tar.DamagedTar as error:
-                problems.append(
-                    Problem(f"a layer of the image {item.name} is damaged: {error}", oci.CREATE_AGAIN)
-                )
+                yield Problem(f"a layer of the image {item.name} is damaged: {error}", oci.CREATE_AGAIN)
                 continue
             if declared != arch:
-                problems.append(_wrong(f"the image {item.name}", arch, declared))
+                yield _wrong(f"the image {item.name}", arch, declared)
             elif actual not in (arch, None):
-                problems.append(_wrong(f"{program} in the image {item.name}", arch, actual))
-        return problems
+                yield _wrong(f"{program} in the image {item.name}", arch, actual)
 
     def verify(self) -> list[Problem]:
         """Find missing files, files with a wrong checksum, and programs built for the wrong architecture."""
@@ -270,9 +266,7 @@ def _unpacked(path: Path) -> Path:
     key = hashlib.sha256(f"{path.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:16]
     folder = cache_folder() / "unpacked" / key
     try:
-        return cache.folder(folder, "", lambda _: None, lambda unfinished: tar.unpack(path, unfinished))
+        with faults.explained(f"cannot unpack {path}", "free space in the cache: k8sdds bundle cache"):
+            return cache.folder(folder, "", lambda _: None, lambda unfinished: tar.unpack(path, unfinished))
     except tar.DamagedTar as error:
         raise InputError(f"{path} is not a bundle: {error}", CREATE) from error
-    except OSError as error:
-        what = f"cannot unpack {path}: {error.strerror}"
-        raise PrerequisiteError(what, "free space in the cache: k8sdds bundle cache") from error

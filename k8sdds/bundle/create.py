@@ -14,7 +14,7 @@ from k8sdds.bundle import cache, contents, golang, items, native, oci, packages,
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.system import debian_release
-from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
@@ -190,22 +190,19 @@ def _write(
     verify: Callable[[Bundle], None] = lambda _: None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with creating_folder(folder) as unfinished:
-            layout = oci.Layout(unfinished / "oci")
-            written: list[Item] = []
-            for arch in arches:
-                written += [] if only_k8sdds else items.binaries(unfinished, arch, built)
-                written += items.images(layout, arch, built, images, report, sources)
-            layout.finish()
-            written += items.copy_packages(debs or {}, unfinished)
-            data = {
-                "format": FORMAT, "name": f"kubernetes-{versions.KUBERNETES}", "kubernetes": versions.KUBERNETES,
-                "toolchain": f"go{versions.GO}", "arches": list(arches),
-                "items": [asdict(item) for item in written],
-            }  # fmt: skip
-            (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
-            verify(Bundle.open(unfinished))
-    except OSError as error:
-        remedy = "free space (k8sdds bundle cache), or give a folder on another disk"
-        raise PrerequisiteError(f"cannot write {folder}: {error.strerror}", remedy) from error
+    remedy = "free space (k8sdds bundle cache), or give a folder on another disk"
+    with explained(f"cannot write {folder}", remedy), creating_folder(folder) as unfinished:
+        layout = oci.Layout(unfinished / "oci")
+        written: list[Item] = []
+        for arch in arches:
+            written += [] if only_k8sdds else items.binaries(unfinished, arch, built)
+            written += items.images(layout, arch, built, images, report, sources)
+        layout.finish()
+        written += items.copy_packages(debs or {}, unfinished)
+        data = {
+            "format": FORMAT, "name": f"kubernetes-{versions.KUBERNETES}", "kubernetes": versions.KUBERNETES,
+            "toolchain": f"go{versions.GO}", "arches": list(arches),
+            "items": [asdict(item) for item in written],
+        }  # fmt: skip
+        (unfinished / INDEX).write_bytes(oci.canonical(data) + b"\n")
+        verify(Bundle.open(unfinished))

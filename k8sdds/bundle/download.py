@@ -28,6 +28,7 @@ from k8sdds.bundle.contents import Report
 from k8sdds.bundle.official import Download, Release
 from k8sdds.system import tar
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 from k8sdds.system.paths import cache_folder
 
@@ -154,19 +155,17 @@ class Downloader:
             if host in self._unreachable:
                 return Unavailable(self._unreachable[host])
         folder = self._folder(release, arch)
+        step = f"downloading {release.name} {release.version} for {arch}"
+        remedy = "free space (k8sdds bundle cache), or set K8SDDS_CACHE_DIR to another folder"
         try:
-            step, lock = (
-                f"downloading {release.name} {release.version} for {arch}",
-                f"{release.name}-{arch}.lock",
-            )
-            with cache.creating(folder, step, self._report, lock) as missing:
+            with (
+                explained(f"cannot write {folder}", remedy),
+                cache.creating(folder, step, self._report, f"{release.name}-{arch}.lock") as missing,
+            ):
                 if missing:
                     self._create(folder, release, arch)
         except Unavailable as error:
             return error
-        except OSError as error:
-            remedy = "free space (k8sdds bundle cache), or set K8SDDS_CACHE_DIR to another folder"
-            raise PrerequisiteError(f"cannot write {folder}: {error.strerror or error}", remedy) from error
         return self.cached(release, arch) or Unavailable(f"{folder} was removed by another command")
 
     def _folder(self, release: Release, arch: str) -> Path:
