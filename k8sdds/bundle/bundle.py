@@ -41,7 +41,7 @@ class Item:
     links: tuple[str, ...] = ()
     """Symbolic links to the target."""
     source: str = ""
-    """Of a downloaded program or image: its address or reference, with a digest. Empty: k8sdds built it."""
+    """Address or reference of a downloaded program or image, with a digest. Empty if k8sdds built it."""
     verified: str = ""
     """What a downloaded program or image was verified against: `pinned`, `published` or `registry`."""
     built_from: str = ""

@@ -51,7 +51,7 @@ class WrongChecksum(PrerequisiteError):
     """A download does not have the expected content. Nothing is used in its place unless the user decides so."""
 
     def __init__(self, message: str, expected: str) -> None:
-        """Add the remedy. `expected` tells where the expected checksum comes from."""
+        """Add the remedy. `expected` names where the expected checksum comes from."""
         super().__init__(
             f"{message}; nothing was installed",
             f"a proxy or mirror may have changed the download, the project may have replaced it, or {expected} may be"

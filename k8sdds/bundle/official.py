@@ -27,7 +27,7 @@ class Download:
     url: str
     """Address, with `{arch}` for the architecture."""
     members: tuple[str, ...] = ()
-    """Programs in the archive. Empty: the file is a program."""
+    """Programs in the archive. Empty if the file is a program itself."""
 
 
 @dataclass(frozen=True)

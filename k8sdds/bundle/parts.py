@@ -172,7 +172,7 @@ def _is_built(release: official.Release, arch: str) -> bool:
 
 
 def cached_program(name: str) -> Path | None:
-    """Return a program for this machine from the cache, where it was built or downloaded; None: it is not there."""
+    """Return a program for this machine that was built or downloaded, or None if it is not in the cache."""
     arch = contents.HOST_ARCH
     if official.selected_source() != official.MODULES:
         downloader = download.Downloader(official.checksums(), lambda _: None)

@@ -62,7 +62,7 @@ class Upload:
     size_bytes: int
     mode: str = "0755"
     shared: str = ""
-    """Path of the file on the node; empty: it is sent over SSH."""
+    """Path of the file on the node. Empty if it is sent over SSH."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PrivateFile:
     """Path of the file, without characters that are special to a shell."""
     content: bytes = field(default=b"", repr=False)
     node: str = ""
-    """The node that the script runs on; empty: the content is given."""
+    """The node that the script runs on. Empty if the content is given."""
     script: str = ""
 
 
@@ -127,7 +127,7 @@ class Effect:
     ready_nodes: tuple[str, ...] = ()
     """Nodes that the API server reports as ready."""
     node_labels: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    """Node to labels; None: the node does not have the label."""
+    """Node to labels. The value of a label that the node does not have is None."""
     own_labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Node to the names of labels that deploy set."""
     own_taints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def restore(name: str) -> str | None:
         name: The cluster.
 
     Returns:
-        The URL of the API server, which has another port if the previous one is taken; None: it is the same.
+        The URL of the API server, which has another port if the previous one is taken. None if it is the same.
     """
     # Another error than the one that the caller reports would hide it.
     with contextlib.suppress(K8sddsError, OSError):

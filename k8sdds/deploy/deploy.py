@@ -46,7 +46,7 @@ class Options:
     """Options of `k8sdds deploy`."""
 
     limit: Sequence[str] = ()
-    """Nodes to change; empty: all. Other workers may be unreachable."""
+    """Nodes to change. Empty for all nodes. Other workers may be unreachable."""
     allow_reboot: bool = False
     """Whether machines may be rebooted to enable the memory cgroup."""
     dry_run: bool = False
@@ -77,7 +77,7 @@ class DeployResult:
     """Result of a deploy."""
 
     actions: Sequence[Action]
-    """The plan; empty: no changes."""
+    """The plan. Empty if nothing must be changed."""
     notes: Sequence[str] = ()
     node_count: int = 0
     software: str = ""
@@ -295,7 +295,7 @@ def desired_state(
     Args:
         profile: The profile.
         machines: The facts of its machines.
-        bundle: The software that local nodes share; None: select it for the machines' architectures.
+        bundle: The software that local nodes share. By default, it is selected for the machines' architectures.
         note: Receives the progress of building.
 
     Raises:

@@ -30,7 +30,7 @@ class DesiredState:
     software: Software
     network: RenderedNetwork
     login: str = field(default="", repr=False)
-    """USER:PASSWORD of the registry mirrors; empty: they require no login."""
+    """USER:PASSWORD of the registry mirrors. Empty if they require no login."""
     left_out: Sequence[Node] = ()
     """Workers that are not in `profile`, because they are outside of `--limit` and were left out."""
 

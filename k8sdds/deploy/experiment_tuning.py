@@ -140,7 +140,7 @@ def pings_of(mtu: int, facts: Mapping[str, Lines]) -> dict[str, tuple[str, str]]
 
 
 def _address(lines: Lines) -> str:
-    """Return the address of a machine's interface between the nodes; empty: it has none."""
+    """Return the address of a machine's interface between the nodes, or an empty string if it has none."""
     return next((line.removeprefix("address ") for line in lines if line.startswith("address ")), "")
 
 

@@ -89,7 +89,7 @@ def render(profile: Profile, password: str | None = None) -> RenderedNetwork:
 
 
 def families_obstacle(profile: Profile) -> str:
-    """Return why a profile's network cannot be installed with its IP families; empty: it can."""
+    """Return why a profile's network cannot be installed with its IP families, or an empty string if it can."""
     network, families = profile.network, profile.kubernetes.ip_families
     install = networks.find(network.name).install_for(network.engine)
     if "ipv6" not in families or install is None or not install.ipv4_only:

@@ -102,7 +102,7 @@ def text(
     Args:
         name: Name of the profile.
         machines: The machines, each with a different address.
-        found: Their facts by address; empty: they were not read.
+        found: Their facts by address. Empty if they were not read.
         key: Private key file, for the profile.
         ssh_config: ssh_config file, for the profile.
     """
@@ -215,7 +215,7 @@ def board(model: str) -> str:
 
 
 def _interface(machine: Facts, address: str) -> str:
-    """Return the interface with the address that SSH uses, or else that of the default route; empty: neither."""
+    """Return the interface with the address that SSH uses, or else that of the default route, or an empty string."""
     for line in machine.all("address"):
         link, _, own = line.partition(" ")
         if own.partition("/")[0] == address:

@@ -17,11 +17,11 @@ SYSCTLS = (*runtime.SYSCTLS, *runtime.IPV6_SYSCTLS)
 
 
 def plan(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
-    """Return the actions that bring all machines to the desired state; empty: no changes.
+    """Return the actions that bring all machines to the desired state.
 
     Args:
         state: The desired state, and the facts.
-        limit: Nodes to plan for; empty: all.
+        limit: Nodes to plan for. Empty for all nodes.
     """
     actions: list[Action] = []
     for phase in PHASES:

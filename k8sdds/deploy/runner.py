@@ -104,7 +104,7 @@ class Runner:
 
         Args:
             actions: The actions of all nodes.
-            apply_action: Applies one action; None: `run`.
+            apply_action: Applies one action, by default with `run`.
 
         Raises:
             Exception: The first error of an action.

@@ -99,7 +99,7 @@ def _addresses(nodes: Sequence[str], interface: str, index: int) -> str:
 
     Args:
         nodes: Names of the nodes of the pods.
-        interface: The interface with the addresses; empty: the pods' own.
+        interface: The interface with the addresses. Empty for the pods' own addresses.
         index: Which of a pod's own addresses.
     """
     run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"

@@ -90,7 +90,7 @@ class TuningPlan:
     """Changes that apply tuning sets to a machine."""
 
     changes: tuple[str, ...] = ()
-    """One line per change, for the user; empty: no changes."""
+    """One line per change, for the user."""
     script: str = ""
     """Script that applies them as root; empty if there are none."""
     notes: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ def facts_script(names: Sequence[str], interface: str | None = None, folder: str
 
     Args:
         names: Names of the sets.
-        interface: Interface between the nodes; None: that of the default route.
+        interface: Interface between the nodes, by default that of the default route.
         folder: Where the original values are kept.
     """
     keys = sorted({key for name in names for key in load(name).sysctls})

@@ -103,7 +103,7 @@ def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
 
     Args:
         cluster: Name of the cluster.
-        names: The nodes; None: all nodes.
+        names: The nodes, by default all.
 
     Returns:
         The names of the removed nodes.

@@ -94,7 +94,7 @@ def locked(cluster: str) -> Iterator[None]:
 
 
 def read(cluster: str) -> ClusterRecord | None:
-    """Return the record of a cluster; None: there is none."""
+    """Return the record of a cluster, or None if there is none."""
     try:
         data = reading.json_file(folder() / cluster / "record.json")
     except (OSError, reading.UnreadableError):

@@ -50,7 +50,7 @@ class NodeSpec:
     """Inotify instances that the software on the node will need, in addition to those of the node itself."""
     shares: tuple[SharedFolder, ...] = ()
     disk_mib: int | None = None
-    """Size of the disk, which is then in memory; None: the disk of the cache folder."""
+    """Size of the disk, which is then in memory. By default, it is on the disk of the cache folder."""
     link: NodeLink = NodeLink()
     ip_families: tuple[IpFamily, ...] = ip.DEFAULT
     """IP versions of its addresses; SSH uses the first."""

@@ -24,7 +24,7 @@ def run(
         what: What it does, for messages: `push the image`.
         timeout_s: Timeout.
         remedy: What to do if it is not installed, or times out.
-        env: Its environment; None: that of k8sdds.
+        env: Its environment, by default that of k8sdds.
         folder: Its working directory.
 
     Raises:
