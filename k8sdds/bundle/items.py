@@ -17,9 +17,8 @@ from k8sdds.bundle.download import Official
 from k8sdds.bundle.parts import Parts, cloned_programs, packages_of, path_of
 
 
-def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[Item]:
-    """Copy the package folders of each (suite, architecture) into the bundle and return their items."""
-    items = []
+def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> Iterator[Item]:
+    """Copy the package folders of each (suite, architecture) into the bundle and yield their items."""
     for (suite, arch), source in debs.items():
         for path in sorted(source.iterdir()):
             inside = f"packages/{suite}/{arch}/{path.name}"
@@ -28,8 +27,7 @@ def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> list[It
             name, _, rest = path.name.partition("_")
             kind = "index" if path.name == packages.INDEX else "package"
             digest, size = oci.file_sha256(folder / inside), path.stat().st_size
-            items.append(Item(kind, name, rest.rpartition("_")[0], arch, inside, digest, size))
-    return items
+            yield Item(kind, name, rest.rpartition("_")[0], arch, inside, digest, size)
 
 
 @dataclass(frozen=True)
@@ -55,9 +53,8 @@ def _binaries_of(install: Install, part: Path | Official) -> Iterator[_Binary]:
         yield _Binary(name, part.program(name), target, (), program.source, program.verified)
 
 
-def binaries(folder: Path, arch: str, parts: Parts) -> list[Item]:
-    """Copy the programs of nodes into the bundle and return their items."""
-    items = []
+def binaries(folder: Path, arch: str, parts: Parts) -> Iterator[Item]:
+    """Copy the programs of nodes into the bundle and yield their items."""
     for install in contents.INSTALLS:
         version = contents.PROGRAMS[install.program].version
         for binary in _binaries_of(install, parts[install.program, arch]):
@@ -66,13 +63,10 @@ def binaries(folder: Path, arch: str, parts: Parts) -> list[Item]:
             shutil.copyfile(binary.file, folder / path)
             (folder / path).chmod(0o755)
             digest, size = oci.file_sha256(folder / path), binary.file.stat().st_size
-            items.append(
-                Item(
-                    "binary", binary.name, version, arch, path, digest, size, binary.target,
-                    links=binary.links, source=binary.source, verified=binary.verified,
-                )
+            yield Item(
+                "binary", binary.name, version, arch, path, digest, size, binary.target,
+                links=binary.links, source=binary.source, verified=binary.verified,
             )  # fmt: skip
-    return items
 
 
 def images(
@@ -82,24 +76,13 @@ def images(
     selected: Sequence[contents.Image],
     report: Report,
     sources: Mapping[str, Path],
-) -> list[Item]:
-    """Add images to the layout and return their items."""
-    shell: dict[str, oci.Entry] = {
-        f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in contents.SHELL
-    }
-    shell["/bin/sh"] = oci.Link("busybox")
-    # The links that Debian's alternatives would create, because the packages are never configured.
-    for family in ("iptables", "ip6tables"):
-        for name in (family, f"{family}-save", f"{family}-restore"):
-            shell[f"/usr/sbin/{name}"] = oci.Link("xtables-nft-multi")
-    shell["/etc/nsswitch.conf"] = b"hosts: files dns\n"
-    shell["/etc/passwd"] = b"root:x:0:0:root:/:/bin/sh\n"
-    base = layout.base_layer(path_of(parts["base", arch]), shell)
+) -> Iterator[Item]:
+    """Add images to the layout and yield their items."""
+    base = layout.base_layer(path_of(parts["base", arch]), _shell())
     layers_of: dict[Any, dict[str, Any]] = {}
-    items = []
     for image in selected:
         if image.programs and isinstance(part := parts[image.programs[0].program, arch], Official):
-            items.append(_downloaded_image(layout, image, arch, part))
+            yield _downloaded_image(layout, image, arch, part)
             continue
         layers = [base] if image.base else []
         if image.packages:
@@ -120,13 +103,25 @@ def images(
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
         origins = [repositories.origin(program, sources) for program in cloned_programs(image)]
-        items.append(
-            Item(
-                "image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size,
-                built_from=" ".join(dict.fromkeys(origins)),
-            )
+        yield Item(
+            "image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size,
+            built_from=" ".join(dict.fromkeys(origins)),
         )  # fmt: skip
-    return items
+
+
+def _shell() -> dict[str, oci.Entry]:
+    """Return the files of the base layer that are not in a Debian package: a shell, and settings."""
+    shell: dict[str, oci.Entry] = {
+        f"/usr/local/bin/{name}": oci.Link("/bin/busybox") for name in contents.SHELL
+    }
+    shell["/bin/sh"] = oci.Link("busybox")
+    # The links that Debian's alternatives would create, because the packages are never configured.
+    for family in ("iptables", "ip6tables"):
+        for name in (family, f"{family}-save", f"{family}-restore"):
+            shell[f"/usr/sbin/{name}"] = oci.Link("xtables-nft-multi")
+    shell["/etc/nsswitch.conf"] = b"hosts: files dns\n"
+    shell["/etc/passwd"] = b"root:x:0:0:root:/:/bin/sh\n"
+    return shell
 
 
 def _special_files(image: contents.Image, arch: str) -> dict[str, oci.Entry]:

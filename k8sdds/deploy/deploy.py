@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -208,25 +208,21 @@ def survey(profile: Profile, connections: Connections) -> MachineSurvey:
         return script + (probe.CLUSTER if name == profile.control_plane.name else "")
 
     machines, failures = facts.gather(connections, SYSCTLS, (*FILES, *programs), extra_script)
-    notes = preflight.notes(profile, machines)
+    notes = [*preflight.notes(profile, machines)]
     for name, machine in machines.items():
         notes += [f"{name}: {note}" for note in _outdated(profile, machine)]
         notes += [f"{name}: {note}" for note in tuning.plan(profile.tuning, machine.all("tuning")).notes]
     return MachineSurvey(machines, failures, preflight.check(profile, machines), notes)
 
 
-def _outdated(profile: Profile, machine: Facts) -> list[str]:
-    """Return which settings of the profile a machine of its cluster does not have yet, or still has."""
+def _outdated(profile: Profile, machine: Facts) -> Iterator[str]:
+    """Yield which settings of the profile a machine of its cluster does not have yet, or still has."""
     if machine.values.get("marker") != profile.name:
-        return []
-    notes = []
+        return
     for key, files in (("registry", registry.FILES), ("proxy", proxy.FILES)):
         is_set = getattr(profile, key) is not None
         if is_set != any(path in machine.pairs("file") for path in files):
-            notes.append(
-                f"{key}: {'not configured yet' if is_set else 'still configured'}; run: k8sdds deploy"
-            )
-    return notes
+            yield f"{key}: {'not configured yet' if is_set else 'still configured'}; run: k8sdds deploy"
 
 
 def restrict(

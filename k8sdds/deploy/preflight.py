@@ -46,9 +46,8 @@ def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
     return [*problems, *_clocks(facts)]
 
 
-def notes(profile: Profile, facts: Mapping[str, Facts]) -> list[str]:
-    """Return what the user should know although it does not prevent a deploy."""
-    lines = []
+def notes(profile: Profile, facts: Mapping[str, Facts]) -> Iterator[str]:
+    """Yield what the user should know although it does not prevent a deploy."""
     for node in profile.nodes:
         machine = facts.get(node.name)
         if machine is None:
@@ -56,21 +55,20 @@ def notes(profile: Profile, facts: Mapping[str, Facts]) -> list[str]:
         containerd = machine.values.get("containerd", "")
         version = _version(containerd)
         if version and version[0] < 2 and profile.kubernetes.minor == CONTAINERD2_FROM_MINOR - 1:
-            lines.append(
+            yield (
                 f"{node.name}: Kubernetes {profile.kubernetes.version} is the last version that supports"
                 f" containerd {containerd}: 1.{CONTAINERD2_FROM_MINOR} requires 2.0"
             )
         if machine.values.get("cgroup") == "1" and profile.kubernetes.minor >= CGROUP2_FROM_MINOR:
-            lines.append(
+            yield (
                 f"{node.name}: cgroup v1: the kubelet is configured to start on it (--fail-cgroupv1=false)"
             )
         api = machine.values.get("kube.api", "ready")
         if api not in ("ready", "forbidden"):
-            lines.append(f"{node.name}: its API server does not answer: {api}")
+            yield f"{node.name}: its API server does not answer: {api}"
         hostname = machine.values.get("hostname")
         if hostname not in ("", node.name):
-            lines.append(f"{node.name}: its host name is {hostname!r}; Kubernetes will use {node.name}")
-    return lines
+            yield f"{node.name}: its host name is {hostname!r}; Kubernetes will use {node.name}"
 
 
 def _system(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:

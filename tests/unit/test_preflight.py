@@ -246,7 +246,7 @@ def test_probe_queries_the_api_server_again_after_a_timeout(tmp_path: Path, fail
 def test_notes_say_why_an_api_server_does_not_answer() -> None:
     profile = parsed()
     machines = {"master": facts.parse(changed() + "kube.api\tThe connection to the server was refused\n")}
-    notes = preflight.notes(profile, machines)
+    notes = list(preflight.notes(profile, machines))
     assert "master: its API server does not answer: The connection to the server was refused" in notes
 
 
