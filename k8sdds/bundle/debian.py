@@ -43,6 +43,17 @@ def sysroot(release: Release, arch: str, packages: Sequence[str], report: Report
     return _cached("sysroots", "", "compilers", release.codename, arch, packages, report, _unpack)
 
 
+def program(release: Release, arch: str, package: str, name: str, report: Report) -> Path:
+    """Return a program that a package has in /usr/bin, from the cache. Raises PrerequisiteError."""
+
+    def take(packed: Path, path: Path) -> None:
+        with tarfile.open(packed) as source:
+            source.extract(f"./usr/bin/{name}", packed.parent)
+        (packed.parent / "usr/bin" / name).rename(path)
+
+    return _cached("emulators", "", name, release.codename, arch, [package], report, take)
+
+
 def _cached(
     kind: str,
     suffix: str,

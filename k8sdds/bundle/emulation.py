@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds import versions
-from k8sdds.bundle import cache, oci, packages
+from k8sdds.bundle import cache, debian, oci
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.contents import Report
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError
-from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder
 
 PROGRAMS = {"amd64": "qemu-x86_64", "arm64": "qemu-aarch64"}
@@ -71,13 +70,8 @@ def emulated(
 def fetch_emulator(arch: str, on: str, report: Report) -> Path:
     """Return the program in the cache that emulates an architecture on another; fetch it if it is missing."""
     release = debian_release.running("images with an emulator")
-    path = cache_folder() / "emulators" / f"{PROGRAMS[arch]}-{on}-{release.codename}"
-    with cache.creating(path, f"fetching {PROGRAMS[arch]}", report) as missing:
-        if missing:
-            with replacing(path) as unfinished:
-                program = f"/usr/bin/{PROGRAMS[arch]}{release.emulator_suffix}"
-                packages.extract_file(release.emulators, program, on, unfinished)
-    return path
+    name = f"{PROGRAMS[arch]}{release.emulator_suffix}"
+    return debian.program(release, on, release.emulators, name, report)
 
 
 def _layout(bundle: Bundle, items: Sequence[Item], emulator: Path, folder: Path) -> list[tuple[str, str]]:

@@ -9,8 +9,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -76,36 +74,6 @@ def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> l
             shutil.move(archive, files[-1])
     (folder / INDEX).write_text("\n".join(_stanza(path) for path in files))
     return files
-
-
-def extract_file(package: str, inside: str, arch: str, target: Path) -> None:
-    """Fetch a package and extract one file from it, without installing it or running its scripts.
-
-    Raises:
-        PrerequisiteError: The package cannot be fetched, or does not contain the file.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        apt = _Apt(Path(temporary), arch)
-        apt.write_sources(debian_release.codename(), None)
-        apt.run("update", "-q=2")
-        apt.run("download", "-q=2", package)
-        (archive,) = Path(temporary).glob("*.deb")
-        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as unpacking:
-            with tarfile.open(fileobj=unpacking.stdout, mode="r|") as content:
-                for member in content:
-                    if member.name.removeprefix(".") == inside:
-                        source = content.extractfile(member)
-                        if source is not None:
-                            with target.open("wb") as output:
-                                shutil.copyfileobj(source, output)
-                            target.chmod(0o755)
-                            break
-            unpacking.kill()
-    if not target.exists():
-        raise PrerequisiteError(
-            f"the package {package} of {debian_release.codename()} does not contain {inside}",
-            "report this as a defect",
-        )
 
 
 def cached(suite: str, arch: str, report: Report) -> Path:
