@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.help import TESTBED
+from k8sdds.cli.help import testbed_option
 from k8sdds.cli.options import Context, DryRun, Kubeconfig
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_note, print_text
@@ -23,23 +23,21 @@ def clean(
     ] = False,
     on: Annotated[
         str | None,
-        typer.Option(
+        testbed_option(
             "--testbed",
             metavar="NAME",
             help="Clean a cluster instead: cluster, or the name of a deployed cluster. Default: this machine.",
-            rich_help_panel=TESTBED,
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     namespace: Annotated[
         str | None,
-        typer.Option(
+        testbed_option(
             "--namespace",
             "-n",
             metavar="NAME",
             help="Clean this existing namespace. Default: the namespaces of all campaigns.",
-            rich_help_panel=TESTBED,
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import OUTPUT
+from k8sdds.cli.help import output_option
 from k8sdds.cli.options import (
     AcceptKeys,
     AllowReboot,
@@ -42,12 +42,7 @@ def deploy(
     dry_run: DryRun = False,
     show_plan: Annotated[bool, typer.Option("--plan", hidden=True, help="The same as --dry-run.")] = False,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="With --dry-run: print the plan as JSON, including all scripts.",
-            rich_help_panel=OUTPUT,
-        ),
+        bool, output_option("--json", help="With --dry-run: print the plan as JSON, including all scripts.")
     ] = False,
 ) -> None:
     """Build a cluster on the machines of a profile. Run it again to finish or update the cluster.

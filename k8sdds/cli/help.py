@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+
+import typer
 
 from k8sdds.system.errors import EXIT_CODES
 
@@ -10,9 +13,12 @@ from k8sdds.system.errors import EXIT_CODES
 START, MEASURE, ANALYZE = "Start here", "Measure", "Analyze"
 CLUSTER, LAB, PACKAGE = "Cluster", "Lab", "Package"
 
-# Panels of options.
+# Panels of options, and what declares an option in each.
 SELECTION, TESTBED, MACHINES, OUTPUT = "Selection", "Testbed", "Machines", "Output"
-
+selection_option = partial(typer.Option, rich_help_panel=SELECTION)
+testbed_option = partial(typer.Option, rich_help_panel=TESTBED)
+machines_option = partial(typer.Option, rich_help_panel=MACHINES)
+output_option = partial(typer.Option, rich_help_panel=OUTPUT)
 
 FIRST_COMMANDS = (
     "k8sdds recommend camera-4-viewers   # which network and DDS settings, and why",

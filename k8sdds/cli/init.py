@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from k8sdds.cli.help import MACHINES, OUTPUT
+from k8sdds.cli.help import machines_option, output_option
 from k8sdds.cli.options import AcceptKeys, Concurrency
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
@@ -85,49 +85,33 @@ def init(
     ] = None,
     node: Annotated[
         list[str] | None,
-        typer.Option(
-            "--node",
-            metavar="[USER@]ADDRESS[:PORT]",
-            help="A machine of the profile (repeatable).",
-            rich_help_panel=MACHINES,
+        machines_option(
+            "--node", metavar="[USER@]ADDRESS[:PORT]", help="A machine of the profile (repeatable)."
         ),
     ] = None,
     look: Annotated[
         bool,
-        typer.Option(
-            "--look/--no-look",
-            help="Read the machines over SSH and fill in what they are.",
-            rich_help_panel=MACHINES,
-        ),
+        machines_option("--look/--no-look", help="Read the machines over SSH and fill in what they are."),
     ] = True,
     key: Annotated[
-        Path | None,
-        typer.Option("--key", metavar="FILE", help="Private key file for SSH.", rich_help_panel=MACHINES),
+        Path | None, machines_option("--key", metavar="FILE", help="Private key file for SSH.")
     ] = None,
     ssh_config: Annotated[
         Path | None,
-        typer.Option(
-            "--ssh-config",
-            metavar="FILE",
-            help="ssh_config file. Default: your own.",
-            rich_help_panel=MACHINES,
-        ),
+        machines_option("--ssh-config", metavar="FILE", help="ssh_config file. Default: your own."),
     ] = None,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
     output: Annotated[
         str | None,
-        typer.Option(
+        output_option(
             "--output",
             "-o",
             metavar="FILE",
             help="File to write; -: stdout. Default: NAME.yaml, or NAME.xml.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the file if it exists.", rich_help_panel=OUTPUT)
-    ] = False,
+    force: Annotated[bool, output_option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
     """Write a commented experiment, application, profile of machines, QoS profile or manifest of rights.
 

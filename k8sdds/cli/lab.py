@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import SELECTION, examples
+from k8sdds.cli.help import examples, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step, print_text
@@ -21,12 +21,11 @@ app = typer.Typer(
 
 Networks = Annotated[
     list[str] | None,
-    typer.Option(
+    selection_option(
         "--network",
         metavar="NETWORK",
         help="Only this network (repeatable). Default: all networks of the experiment.",
         autocompletion=complete_networks,
-        rich_help_panel=SELECTION,
     ),
 ]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the lab; several labs can be up.")]

@@ -6,20 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import typer
-
-from k8sdds.cli.help import OUTPUT
+from k8sdds.cli.help import output_option
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError
 
 TABLE = "table"
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", rich_help_panel=OUTPUT)]
+Json = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
 
-_format = typer.Option(
-    "--format", help="Format of the result; table is text for people.", rich_help_panel=OUTPUT
-)
+_format = output_option("--format", help="Format of the result; table is text for people.")
 RowsFormat = Annotated[Literal["table", "json", "yaml", "csv"], _format]
 """Format of a result that consists of rows."""
 TablesFormat = Annotated[Literal["table", "json", "yaml", "csv", "markdown", "latex"], _format]

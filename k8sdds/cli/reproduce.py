@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import OUTPUT
+from k8sdds.cli.help import output_option
 from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, completing
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
@@ -54,12 +54,11 @@ def reproduce(
     on: TestbedName = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             "--output",
             "-o",
             metavar="FOLDER",
             help="Folder to create for the runs and verdicts. Default: runs/TIME-STUDY.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import OUTPUT
+from k8sdds.cli.help import output_option
 from k8sdds.cli.options import (
     Context,
     DryRun,
@@ -86,12 +86,8 @@ def run(
     psk_file: PskFile = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Run folder to create. Default: runs/TIME-EXPERIMENT.",
-            rich_help_panel=OUTPUT,
+        output_option(
+            "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-EXPERIMENT."
         ),
     ] = None,
     dry_run: DryRun = False,
