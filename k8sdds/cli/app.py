@@ -231,6 +231,7 @@ def invoke() -> int:
         code = command_tree()(prog_name="k8sdds", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except UsageProblem as error:
+        # typer checks values with pydantic, whose messages have a prefix.
         message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
         if not message:  # a group without a command, which shows its help
             error.show()

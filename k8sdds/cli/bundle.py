@@ -11,7 +11,7 @@ import typer
 
 from k8sdds import versions
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import DryRun, complete_experiments, complete_profiles, split_list
+from k8sdds.cli.options import Architectures, DryRun, complete_experiments, complete_profiles, split_list
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import console, print_text
@@ -58,14 +58,7 @@ ForExperiments = Annotated[
 )
 def create(
     output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
-    arch: Annotated[
-        str,
-        typer.Option(
-            "--arch",
-            metavar="ARCH,…",
-            help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
-        ),
-    ] = "",
+    arch: Architectures = "",
     profile: ForProfile = None,
     experiment: ForExperiments = None,
     suite: Annotated[

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.help import examples
-from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Limit, ProfileName, load_profile, split_list
+from k8sdds.cli.options import (
+    AcceptKeys,
+    Architectures,
+    Concurrency,
+    DryRun,
+    Limit,
+    ProfileName,
+    load_profile,
+    split_list,
+)
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
@@ -25,14 +34,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 Names = Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Only these images. Default: all.")]
-Arch = Annotated[
-    str,
-    typer.Option(
-        "--arch",
-        metavar="ARCH,…",
-        help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
-    ),
-]
 
 
 def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
@@ -59,7 +60,7 @@ def _show_planned(what: str, names: Sequence[str], arch: str, where: str) -> Non
 @app.command(epilog=examples("k8sdds images build", "k8sdds images build --arch arm64 --output images.tar"))
 def build(
     names: Names = None,
-    arch: Arch = "",
+    arch: Architectures = "",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -102,7 +103,7 @@ def push(
         str, typer.Argument(metavar="TARGET", help="REGISTRY or REGISTRY/PATH to push the images to.")
     ],
     names: Names = None,
-    arch: Arch = "",
+    arch: Architectures = "",
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="Use HTTP: the registry has no TLS.")
     ] = False,
@@ -153,7 +154,7 @@ def load(
             f"use one of: {', '.join(BUNDLE_ARCHITECTURES)}",
         )
     loaded = load_profile(profile, limit)
-    targets = [target for target in profiles.targets(loaded) if not limit or target.name in limit]
+    targets = profiles.targets(loaded, limit)
     with Connections(targets, accept_new_host_keys, concurrency) as connections:
         facts_of, failures = facts.gather(connections)
         if failures:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import MACHINES, OUTPUT, SELECTION, TESTBED
+from k8sdds.cli.help import machines_option, output_option, selection_option, testbed_option
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ Force = Annotated[
         " otherwise its results are disturbed.",
     ),
 ]
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Print what would be done, and change nothing.", rich_help_panel=OUTPUT),
-]
+DryRun = Annotated[bool, output_option("--dry-run", help="Print what would be done, and change nothing.")]
 
 # Experiments
 ExperimentArgument = typer.Argument(
@@ -81,22 +78,20 @@ ExperimentArgument = typer.Argument(
 Experiment = Annotated[str, ExperimentArgument]
 Networks = Annotated[
     list[str] | None,
-    typer.Option(
+    selection_option(
         "--network",
         metavar="NETWORK",
         help="Only this network and the baseline (repeatable). Default: all networks of the experiment.",
         autocompletion=complete_networks,
-        rich_help_panel=SELECTION,
     ),
 ]
 Repeat = Annotated[
     int | None,
-    typer.Option(
+    selection_option(
         "--repeat",
         metavar="N",
         min=1,
         help="Number of repetitions of every cell. Default: as in the experiment.",
-        rich_help_panel=SELECTION,
     ),
 ]
 
@@ -110,140 +105,111 @@ def _percentage(text: str) -> float:
 
 Precision = Annotated[
     float | None,
-    typer.Option(
+    selection_option(
         "--precision",
         metavar="PERCENT",
         parser=_percentage,
         help="Repeat until every overhead is known within this many percentage points, such as 5%.",
-        rich_help_panel=SELECTION,
     ),
 ]
 MaxTime = Annotated[
     float | None,
-    typer.Option(
-        "--max-time",
-        metavar="MINUTES",
-        help="With --precision: stop after so many minutes of measuring.",
-        rich_help_panel=SELECTION,
+    selection_option(
+        "--max-time", metavar="MINUTES", help="With --precision: stop after so many minutes of measuring."
     ),
 ]
 Duration = Annotated[
     float | None,
-    typer.Option(
+    selection_option(
         "--duration",
         metavar="SECONDS",
         min=0.1,
         help="Measured duration of each trial, in seconds. Default: as in the experiment.",
-        rich_help_panel=SELECTION,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    selection_option(
         "--set",
         metavar="KEY=VALUE",
         help="Override a key of the experiment with a YAML value (repeatable).",
         autocompletion=complete_settings,
-        rich_help_panel=SELECTION,
     ),
 ]
-Paper = Annotated[
-    bool,
-    typer.Option(
-        "--paper", help="Use the durations of the paper: 120 s per trial.", rich_help_panel=SELECTION
-    ),
-]
+Paper = Annotated[bool, selection_option("--paper", help="Use the durations of the paper: 120 s per trial.")]
 Profile = Annotated[
     bool,
-    typer.Option(
+    selection_option(
         "--profile",
         help="Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
-        rich_help_panel=SELECTION,
     ),
 ]
 PskFile = Annotated[
     Path | None,
-    typer.Option(
+    testbed_option(
         "--psk-file",
         metavar="FILE",
         help="Lab only: file (mode 0600) with the pre-shared key for IPsec networks. Default: a random key.",
-        rich_help_panel=TESTBED,
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        help="Seed of the random order of trials. Default: random.",
-        rich_help_panel=SELECTION,
-    ),
+    selection_option("--seed", metavar="N", help="Seed of the random order of trials. Default: random."),
 ]
 
 # Testbeds
 TestbedName = Annotated[
     str | None,
-    typer.Option(
+    testbed_option(
         "--testbed",
         metavar="NAME",
         help="lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
         autocompletion=complete_testbeds,
-        rich_help_panel=TESTBED,
     ),
 ]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(
-        "--kubeconfig",
-        metavar="FILE",
-        help="Kubeconfig of the cluster. Default: the same as kubectl.",
-        rich_help_panel=TESTBED,
+    testbed_option(
+        "--kubeconfig", metavar="FILE", help="Kubeconfig of the cluster. Default: the same as kubectl."
     ),
 ]
 Context = Annotated[
     str | None,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        help="Context of the kubeconfig. Default: its current context.",
-        rich_help_panel=TESTBED,
+    testbed_option(
+        "--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context."
     ),
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option(
+    testbed_option(
         "--namespace",
         "-n",
         metavar="NAME",
         help="Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
-        rich_help_panel=TESTBED,
     ),
 ]
 PodNetwork = Annotated[
     str | None,
-    typer.Option(
+    testbed_option(
         "--pod-network",
         metavar="NETWORK",
         help="Name of the installed pod network, in place of the detected one. Default: detected.",
-        rich_help_panel=TESTBED,
     ),
 ]
 Meter = Annotated[
     bool | None,
-    typer.Option(
+    testbed_option(
         "--meter/--no-meter",
         help="Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
         " Default: no.",
-        rich_help_panel=TESTBED,
     ),
 ]
 Image = Annotated[
     str | None,
-    typer.Option(
+    testbed_option(
         "--image",
         metavar="IMAGE",
         help="Container image with the supervisor and perftest. Default: the image that deploy installs.",
-        rich_help_panel=TESTBED,
     ),
 ]
 
@@ -256,66 +222,62 @@ ProfileName = Annotated[
 ]
 Limit = Annotated[
     list[str] | None,
-    typer.Option(
+    machines_option(
         "--limit",
         metavar="NODE",
         help="Only this node (repeatable). Other workers may be down. Default: all nodes.",
-        rich_help_panel=MACHINES,
     ),
 ]
 AcceptKeys = Annotated[
     bool,
-    typer.Option(
+    machines_option(
         "--accept-new-host-keys",
         help="Trust and remember unknown SSH host keys. Changed keys are always rejected.",
-        rich_help_panel=MACHINES,
     ),
 ]
 Concurrency = Annotated[
     int,
-    typer.Option(
-        "--concurrency",
-        metavar="N",
-        min=1,
-        max=200,
-        help="Number of machines to work on in parallel.",
-        rich_help_panel=MACHINES,
+    machines_option(
+        "--concurrency", metavar="N", min=1, max=200, help="Number of machines to work on in parallel."
     ),
 ]
 AllowReboot = Annotated[
     bool,
-    typer.Option(
-        "--allow-reboot",
-        help="Change the kernel command line of a Raspberry Pi if needed, and reboot it.",
-        rich_help_panel=MACHINES,
+    machines_option(
+        "--allow-reboot", help="Change the kernel command line of a Raspberry Pi if needed, and reboot it."
     ),
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. Required without a terminal.")
 ]
 
-# Run folders and claims
-ClaimsFile = Annotated[
+# Software, run folders and claims
+Architectures = Annotated[
     str,
-    typer.Option("--claims", metavar="CLAIMS", help="Name of a set of claims, or path of a YAML file."),
+    typer.Option(
+        "--arch",
+        metavar="ARCH,…",
+        help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
+    ),
+]
+ClaimsFile = Annotated[
+    str, typer.Option("--claims", metavar="CLAIMS", help="Name of a set of claims, or path of a YAML file.")
 ]
 OutputFolder = Annotated[
     Path | None,
-    typer.Option(
+    output_option(
         "--output",
         "-o",
         metavar="FOLDER",
         help="Also write the result as HTML, CSV and JSON to this new folder.",
-        rich_help_panel=OUTPUT,
     ),
 ]
 FailIf = Annotated[
     str | None,
-    typer.Option(
+    output_option(
         "--fail-if",
         metavar="CONDITION",
         help="Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
         " the columns of --format csv.",
-        rich_help_panel=OUTPUT,
     ),
 ]

@@ -6,17 +6,10 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.options import DryRun, Yes
+from k8sdds.cli.options import DryRun, Yes, completing
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step
 from k8sdds.system.errors import InputError
-
-
-def complete_purposes(incomplete: str) -> list[str]:
-    """Complete the names of purposes."""
-    from k8sdds.setup import PURPOSES
-
-    return [name for name in PURPOSES if name.startswith(incomplete)]
 
 
 def setup(
@@ -28,7 +21,7 @@ def setup(
             help="lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
             " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
             " run the tests. (Repeatable.)",
-            autocompletion=complete_purposes,
+            autocompletion=completing("setup", "PURPOSES"),
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -69,7 +69,7 @@ def status(
     loaded = load_profile(profile, limit)
     profiles.password(loaded)
     profiles.registry_login(loaded)
-    targets = [target for target in profiles.targets(loaded) if not limit or target.name in limit]
+    targets = profiles.targets(loaded, limit)
     with Connections(targets, accept_new_host_keys, concurrency) as connections:
         survey = flow.survey(loaded, connections)
         if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):

@@ -150,7 +150,7 @@ def _profile_and_kubeconfig(name: str) -> tuple[Profile, Path]:
 
 def _control_plane(profile: Profile) -> Target:
     name = profile.control_plane.name
-    (target,) = [target for target in profiles.targets(profile) if target.name == name]
+    (target,) = profiles.targets(profile, [name])
     return target
 
 

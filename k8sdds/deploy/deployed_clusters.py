@@ -121,6 +121,6 @@ def current_network(name: str) -> tuple[str, str | None]:
     """
     profile = profiles.deployed(name)
     control_plane = profile.control_plane.name
-    targets = [target for target in profiles.targets(profile) if target.name == control_plane]
+    targets = profiles.targets(profile, [control_plane])
     with Connections(targets) as connections:
         return current(Kubectl(connections.hosts[control_plane]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +69,18 @@ def not_deployed(name: str) -> InputError:
     return InputError(f"no cluster {name!r} was deployed from this machine", f"run: k8sdds deploy {name}")
 
 
-def targets(profile: Profile) -> list[Target]:
-    """Return how SSH reaches the machines of a profile. Local nodes must exist.
+def targets(profile: Profile, names: Collection[str] | None = None) -> list[Target]:
+    """Return how SSH reaches the machines of a profile, or only these. Local nodes must exist.
 
     Raises:
         InputError: The profile is an example, or a file that it names, or a local node, does not exist.
     """
     _refuse_example(profile)
     if profile.provider == "local":
-        return local_nodes.targets(profile)
-    return [_target(profile, node) for node in profile.nodes]
+        found = local_nodes.targets(profile)
+    else:
+        found = [_target(profile, node) for node in profile.nodes]
+    return [target for target in found if not names or target.name in names]
 
 
 def _refuse_example(profile: Profile) -> None:

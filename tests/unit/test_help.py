@@ -119,7 +119,11 @@ def on_a_terminal(*args: str, **environment: str) -> str:
     ("args", "message", "command"),
     [
         (("lst",), "no such command 'lst'. Did you mean 'list'?", ""),
-        (("list", "network"), "'network' is not one of 'experiments', 'applications'", " list"),
+        (
+            ("list", "network"),
+            "invalid value for 'KIND': 'network' is not one of 'experiments', 'applications'",
+            " list",
+        ),
         (
             ("init",),
             "missing argument 'KIND'. Choose from: experiment, application, profile, qos, rights",
