@@ -17,11 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from k8sdds.analysis import race
-from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
-from k8sdds.campaign import contradictions, experiments
+from k8sdds.campaign import contradictions, experiments, trial_length
 from k8sdds.campaign.cells import cell_of
-from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow, Requirement, Search
-from k8sdds.model.axis import counted
+from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.background import MAX_FLOWS, Background
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
@@ -30,15 +28,13 @@ from k8sdds.model.settings import NetworkChoice, TestChoice
 from k8sdds.model.sweep import LISTS, Sweep
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import find, label_without_engine
-from k8sdds.results import histograms
-from k8sdds.results.metrics import METRICS
 from k8sdds.security import levels
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
 
 APPLICATIONS = ShippedFiles(("experiments/applications",), "application", "k8sdds list applications")
-EITHER = ShippedFiles(
+EXPERIMENTS_AND_APPLICATIONS = ShippedFiles(
     (*experiments.EXPERIMENTS.folders, *APPLICATIONS.folders), "experiment or application", "k8sdds list"
 )
 
@@ -47,10 +43,6 @@ DEFAULT_NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"
 ENCRYPTING_NETWORKS = ("weavenet-encrypt", "flannel-ipsec", "flannel-wireguard")
 """The same if its samples need encryption."""
 
-MIN_DURATION_S = 3.0
-DURATION_MARGIN = 1.5
-"""How much longer than necessary for the required percentiles a trial is: some samples may be lost, and some values
-above a percentile are so close together by chance that they count as one episode."""
 MIN_BACKGROUND_MBIT = 0.1
 """Rate of all other flows below which they are left out: iperf3 would send too few datagrams to be checked."""
 
@@ -118,7 +110,8 @@ def load(name: str) -> Application:
     Raises:
         InputError: There is no such application or it is not valid; names file, line and key.
     """
-    path, text = (EITHER if name in experiments.names() else APPLICATIONS).read(name)
+    # An experiment is found too, so that the message can name the command for it.
+    path, text = (EXPERIMENTS_AND_APPLICATIONS if name in experiments.names() else APPLICATIONS).read(name)
     if _has(text, "sweeps"):
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     return yaml_text.parse(text, Application, str(path), experiments.KNOWN)
@@ -162,7 +155,7 @@ def changed(
         raise InputError("\n".join(dict.fromkeys(lines)), f"see: k8sdds docs {Application.page}") from error
 
 
-def measurable(
+def load_experiment(
     name: str,
     networks: Sequence[str] = (),
     settings: Sequence[str] = (),
@@ -174,7 +167,7 @@ def measurable(
 
     The arguments are those of `changed`, then those that only `experiments.changed` has. Raises InputError.
     """
-    if not _has(EITHER.read(name)[1], "flows"):
+    if not _has(EXPERIMENTS_AND_APPLICATIONS.read(name)[1], "flows"):
         loaded = experiments.load(name)
         return experiments.changed(loaded, networks, settings, repetitions, duration_s, **of_experiments)
     if any(of_experiments.values()):
@@ -229,7 +222,7 @@ def experiment(application: Application, search: Search | None = None) -> Applic
             description=application.description,
             baseline=networks[0].display_name,
             repetitions=application.repetitions,
-            duration_s=application.duration_s or default_duration_s(application),
+            duration_s=application.duration_s or trial_length.default_s(application),
             warmup_s=application.warmup_s,
             layout=application.layout,
             link=application.link,
@@ -276,93 +269,6 @@ def search(application: Application, max_trials: int | None = None) -> Applicati
     trials = len(candidates(whole).cells) * application.repetitions
     usual = min(trials, max(MIN_SEARCH_TRIALS, least, math.floor(SEARCHED_SHARE * trials)), MAX_SEARCH_TRIALS)
     return experiment(application, Search(max_trials=max(1, max_trials or usual)))
-
-
-def default_duration_s(application: Application) -> float:
-    """Return how long a trial must be at least so that the percentiles that the flows require are known.
-
-    Delays that depend on each other need more time.
-    """
-    return _long_enough_s([samples.duration_s for samples in _percentiles(application)])
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The samples that a requirement needs to be decided at all, whatever their values are."""
-
-    requirement: Requirement
-    needed: int
-    per_s: float
-    """Samples that count in each second of a trial."""
-    counted: str
-    """What they are counted in, such as `a trial has`."""
-
-    @property
-    def duration_s(self) -> float:
-        """Length of a trial with so many samples."""
-        return self.needed / self.per_s
-
-    def describe(self, duration_s: float) -> str:
-        """Describe what trials of this length do not have."""
-        has = math.floor(self.per_s * duration_s)
-        return f"{self.requirement.describe()} needs {self.needed:,} samples, {self.counted} {has:,}"
-
-
-def undecidable(experiment: ApplicationExperiment) -> list[Samples]:
-    """Return the requirements that trials of this length cannot decide."""
-    needed = [*_percentiles(experiment.application), *_shares(experiment)]
-    return [samples for samples in needed if samples.duration_s > experiment.duration_s]
-
-
-def deciding(experiment: ApplicationExperiment, short: Sequence[Samples]) -> ApplicationExperiment:
-    """Return the experiment with trials that are long enough for all of these requirements."""
-    seconds = _long_enough_s([samples.duration_s for samples in short])
-    application = experiment.application.model_copy(update={"duration_s": seconds})
-    return experiment.model_copy(update={"duration_s": seconds, "application": application})
-
-
-def _long_enough_s(needed: Sequence[float]) -> float:
-    return max(MIN_DURATION_S, math.ceil(DURATION_MARGIN * max(needed, default=0.0)))
-
-
-def _percentiles(application: Application) -> list[Samples]:
-    """Return what the required percentiles need.
-
-    The order of all delays is known at each subscriber alone. Of n independent values, n·q·(1 − q) episodes are above
-    the quantile q: as many as values for p99, half as many for p50.
-    """
-    return [
-        Samples(
-            requirement,
-            math.ceil(histograms.needed(quantity) / (histograms.PERCENTILES.get(quantity, 100) / 100)),
-            flow.rate * flow.publishers,
-            "a trial has",
-        )
-        for flow in application.flows
-        for requirement in flow.requirements
-        if requirement.metric.startswith("delay_")
-        for quantity in [requirement.metric.removeprefix("delay_").removesuffix("_us")]
-    ]
-
-
-def _shares(experiment: ApplicationExperiment) -> list[Samples]:
-    """Return what shares of samples need: so many that none of them shows that the share is within its limit."""
-    application, search = experiment.application, experiment.search
-    number = application.repetitions
-    configurations = len(candidates(experiment).measurable)
-    rounds = race.rounds(search.max_trials) if search and configurations > 1 else 1
-    level = corrected_level(search.family_error if search else LEVEL, configurations, rounds)
-    return [
-        Samples(
-            requirement,
-            math.ceil(zero_share_percent(level) / requirement.limit),
-            flow.rate * flow.publishers * flow.subscribers * number,
-            f"{counted('repetition')(number)} {'has' if number == 1 else 'have'}",
-        )
-        for flow in application.flows
-        for requirement in flow.requirements
-        if METRICS[requirement.metric].unit == "%" and not requirement.at_least
-    ]
 
 
 def candidates(experiment: ApplicationExperiment) -> Candidates:

@@ -134,7 +134,7 @@ def notes(expansion: Expansion) -> list[str]:
     duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
     notes = _searches(expansion)
     if isinstance(expansion.experiment, ApplicationExperiment):
-        # Which of its percentiles are needed is stated with its requirements.
+        # `trial_length.undecidable` finds the requirements that need longer trials.
         return notes
     for cell in expansion.cells:
         per_s = workloads.find(cell.test).timed_per_s(cell)

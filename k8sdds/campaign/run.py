@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from k8sdds.analysis import race
-from k8sdds.campaign import applications, preflight, start, supported
+from k8sdds.campaign import applications, preflight, start, supported, trial_length
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.application import ApplicationExperiment
@@ -111,9 +111,10 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
     experiment = expansion.experiment
     if not isinstance(experiment, ApplicationExperiment):
         return expansion
-    if not (short := applications.undecidable(experiment)):
+    configurations = len(applications.candidates(experiment).measurable)
+    if not (short := trial_length.undecidable(experiment, configurations)):
         return expansion
-    longer = expand(applications.deciding(experiment, short))
+    longer = expand(trial_length.extended(experiment, short))
     count = len(list(experiment.application.requirements))
     display.line(f"Trials of {experiment.duration_s:g} s cannot decide {len(short)} of {count} requirements:")
     for samples in short:

@@ -129,7 +129,7 @@ def _required(profile: str | None, experiments: Sequence[str] | None) -> list[Re
     from k8sdds.deploy import bundled_networks, profiles
 
     loaded = profiles.load(profile) if profile is not None else None
-    return bundled_networks.required(loaded, map(applications.measurable, experiments or ()))
+    return bundled_networks.required(loaded, map(applications.load_experiment, experiments or ()))
 
 
 def _naming(required: Sequence[RenderedNetwork]) -> str:

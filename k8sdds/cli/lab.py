@@ -39,7 +39,7 @@ def _cells(experiment: str, networks: list[str] | None, settings: list[str] | No
     from k8sdds.system.kernel_features import available
     from k8sdds.testbeds.lab.topology import LabNetworkKey
 
-    changed = applications.measurable(experiment, networks or (), settings or ())
+    changed = applications.load_experiment(experiment, networks or (), settings or ())
     expansion = expand(with_engines(changed, available))
     preflight.refuse(preflight.contradictions(expansion))
     cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}

@@ -44,7 +44,7 @@ def completing(module: str, names: str) -> Callable[[str], list[str]]:
     return complete
 
 
-complete_experiments = completing("campaign.applications", "EITHER.names")
+complete_experiments = completing("campaign.applications", "EXPERIMENTS_AND_APPLICATIONS.names")
 complete_applications = completing("campaign.applications", "names")
 complete_networks = completing("networks", "NETWORKS")
 complete_profiles = completing("deploy.profiles", "names")

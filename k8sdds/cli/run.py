@@ -125,7 +125,7 @@ def run(
     from k8sdds.campaign import applications
     from k8sdds.model.application import ApplicationExperiment
 
-    changed = applications.measurable(
+    changed = applications.load_experiment(
         experiment, network or (), settings or (), repeat, duration,
         paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time,
     )  # fmt: skip

@@ -36,7 +36,7 @@ def show(
     from k8sdds.networks import with_engines
     from k8sdds.system.kernel_features import available
 
-    changed = applications.measurable(
+    changed = applications.load_experiment(
         experiment, network or (), settings or (), repeat, duration, paper=paper
     )
     changed = with_engines(changed, available)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from k8sdds.campaign import applications
+from k8sdds.campaign import applications, trial_length
 from k8sdds.deploy import tuning
 from k8sdds.model.application import Application, Flow
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
@@ -343,7 +343,7 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
         "title": f"Does this configuration of {application.name} do what was measured before?",
         "baseline": network,
         "repetitions": application.repetitions,
-        "duration_s": application.duration_s or applications.default_duration_s(application),
+        "duration_s": application.duration_s or trial_length.default_s(application),
         "warmup_s": application.warmup_s,
         "layout": application.layout,
         "link": application.link.model_dump(mode="json", exclude_none=True),

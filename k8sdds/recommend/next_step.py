@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.analysis.requirements import MET, NOT_MET
-from k8sdds.campaign import applications
+from k8sdds.campaign import applications, trial_length
 from k8sdds.model.application import Application
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.evidence import Evidence
@@ -48,7 +48,7 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
     application = evidence.application
     wanted, options = [], []
     if best.longer_s:
-        seconds = max(best.longer_s, applications.default_duration_s(application))
+        seconds = max(best.longer_s, trial_length.default_s(application))
         wanted.append(f"trials of {seconds:g} s")
         options += ["--duration", f"{seconds:g}"]
     # One repetition has no interval; values that are missing need no more repetitions than the others.

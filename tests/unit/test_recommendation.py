@@ -14,7 +14,7 @@ import pytest
 
 from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.tests import one_sample
-from k8sdds.campaign import applications, experiments
+from k8sdds.campaign import applications, experiments, trial_length
 from k8sdds.campaign import run as campaign
 from k8sdds.campaign.expansion import expand
 from k8sdds.deploy.tuning import load as load_tuning
@@ -244,13 +244,14 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
     }  # fmt: skip
     flow = TWO[0] | {"subscribers": 1, "delay": ["p50 <= 5 ms", "p99 <= 10 ms"], "loss_percent": 1}
     short = applications.experiment(application(flows=[flow], choices=choices, duration_s=2, repetitions=1))
-    assert [samples.describe(2) for samples in applications.undecidable(short)] == [
+    assert [samples.describe(2) for samples in trial_length.undecidable(short, 1)] == [
         "camera: p99 delay <= 10 ms needs 1,011 samples, a trial has 200",
         "camera: loss <= 1 % needs 300 samples, 1 repetition has 200",
     ]
-    longer = applications.deciding(short, applications.undecidable(short))
-    assert longer.duration_s == 16 and not applications.undecidable(longer)
-    assert applications.undecidable(applications.experiment(application(flows=[flow], choices=choices))) == []
+    longer = trial_length.extended(short, trial_length.undecidable(short, 1))
+    assert longer.duration_s == 16 and not trial_length.undecidable(longer, 1)
+    default = applications.experiment(application(flows=[flow], choices=choices))
+    assert trial_length.undecidable(default, 1) == []
 
     lines: list[str] = []
     display = SimpleNamespace(line=lines.append)

@@ -1,0 +1,108 @@
+"""Compute how long the trials of an application must be so that its requirements can be decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from k8sdds.analysis import race
+from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
+from k8sdds.model.application import Application, ApplicationExperiment, Requirement
+from k8sdds.model.axis import counted
+from k8sdds.results import histograms
+from k8sdds.results.metrics import METRICS
+
+MIN_S = 3.0
+MARGIN = 1.5
+"""How much longer than necessary for the required percentiles a trial is: some samples may be lost, and some values
+above a percentile are so close together by chance that they count as one episode."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The number of samples without which a requirement stays undecided, whatever their values are."""
+
+    requirement: Requirement
+    needed: int
+    per_s: float
+    """Samples that count in each second of a trial."""
+    owner: str
+    """What has the samples, with its verb: `a trial has`, `3 repetitions have`."""
+
+    @property
+    def duration_s(self) -> float:
+        """Length of a trial with this number of samples."""
+        return self.needed / self.per_s
+
+    def describe(self, duration_s: float) -> str:
+        """Describe how many samples are needed, and how many trials of this length have."""
+        has = math.floor(self.per_s * duration_s)
+        return f"{self.requirement.describe()} needs {self.needed:,} samples, {self.owner} {has:,}"
+
+
+def default_s(application: Application) -> float:
+    """Return how long a trial must be at least so that the percentiles that the flows require are known.
+
+    Delays that depend on each other need more time.
+    """
+    return _long_enough_s(_percentiles(application))
+
+
+def undecidable(experiment: ApplicationExperiment, configurations: int) -> list[Samples]:
+    """Return the requirements that trials of this length cannot decide if so many configurations are compared."""
+    needed = [*_percentiles(experiment.application), *_shares(experiment, configurations)]
+    return [samples for samples in needed if samples.duration_s > experiment.duration_s]
+
+
+def extended(experiment: ApplicationExperiment, needed: Sequence[Samples]) -> ApplicationExperiment:
+    """Return the experiment with trials that are long enough for all of these samples."""
+    seconds = _long_enough_s(needed)
+    application = experiment.application.model_copy(update={"duration_s": seconds})
+    return experiment.model_copy(update={"duration_s": seconds, "application": application})
+
+
+def _long_enough_s(needed: Sequence[Samples]) -> float:
+    longest_s = max((samples.duration_s for samples in needed), default=0.0)
+    return max(MIN_S, math.ceil(MARGIN * longest_s))
+
+
+def _percentiles(application: Application) -> list[Samples]:
+    """Return the samples that the required percentiles need.
+
+    The order of all delays is known at each subscriber alone. Of n independent values, n·q·(1 − q) episodes are above
+    the quantile q: as many as values for p99, half as many for p50.
+    """
+    return [
+        Samples(
+            requirement,
+            math.ceil(histograms.needed(quantity) / (histograms.PERCENTILES.get(quantity, 100) / 100)),
+            flow.rate * flow.publishers,
+            "a trial has",
+        )
+        for flow in application.flows
+        for requirement in flow.requirements
+        if requirement.metric.startswith("delay_")
+        for quantity in [requirement.metric.removeprefix("delay_").removesuffix("_us")]
+    ]
+
+
+def _shares(experiment: ApplicationExperiment, configurations: int) -> list[Samples]:
+    """Return the samples that limits of shares need.
+
+    With fewer samples, not even trials without any loss show that the loss is within its limit.
+    """
+    search, repetitions = experiment.search, experiment.application.repetitions
+    rounds = race.rounds(search.max_trials) if search and configurations > 1 else 1
+    level = corrected_level(search.family_error if search else LEVEL, configurations, rounds)
+    return [
+        Samples(
+            requirement,
+            math.ceil(zero_share_percent(level) / requirement.limit),
+            flow.rate * flow.publishers * flow.subscribers * repetitions,
+            f"{counted('repetition')(repetitions)} {'has' if repetitions == 1 else 'have'}",
+        )
+        for flow in experiment.application.flows
+        for requirement in flow.requirements
+        if METRICS[requirement.metric].unit == "%" and not requirement.at_least
+    ]
