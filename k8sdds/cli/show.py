@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from k8sdds.cli.options import Duration, Experiment, Networks, Paper, Repeat, Settings
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
-from k8sdds.cli.terminal import console, format_duration, format_size, print_step
+from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.system.errors import InputError
 
-if TYPE_CHECKING:
-    from k8sdds.model.trial import Cell
+_COLUMNS = (
+    "network", "test", "payload_bytes", "publishers", "subscribers", "transport", "reliability", "layout", "nodes",
+)  # fmt: skip
+"""Settings with a column of their own."""
 
 
 def show(
@@ -59,6 +60,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
     from rich.text import Text
 
     from k8sdds.campaign import preflight
+    from k8sdds.model.axis import payload
     from k8sdds.report.text import TextTable
 
     out = console()
@@ -75,17 +77,18 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         "cell": lambda cell: cell.cell_id,
         "network": lambda cell: cell.network_label,
         "test": lambda cell: cell.test_label,
-        "payload": lambda cell: format_size(cell.payload_bytes),
+        "payload": lambda cell: payload(cell.payload_bytes),
         "pub→sub": lambda cell: f"{cell.publishers}→{cell.subscribers}",
         "transport": lambda cell: cell.transport,
         "reliability": lambda cell: cell.reliability,
-        **_optional_columns(expansion.cells),
         "layout": lambda cell: cell.layout,
         "nodes": lambda cell: str(cell.node_count),
+        "other settings": lambda cell: ", ".join(cell.settings(_COLUMNS)),
     }
-    TextTable([*columns], [[value(cell) for value in columns.values()] for cell in expansion.cells]).print(
-        out
-    )
+    if not any(cell.settings(_COLUMNS) for cell in expansion.cells):
+        del columns["other settings"]
+    rows = [[value(cell) for value in columns.values()] for cell in expansion.cells]
+    TextTable([*columns], rows).print(out)
     if commands:
         for row in cells:
             out.print(Text(f"\n{row['cell_id']}", style="bold"))
@@ -97,33 +100,6 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         out.print(problem, style="red")
     if problems:
         raise InputError("this experiment cannot run", "fix the problems above")
-
-
-def _optional_columns(cells: tuple[Cell, ...]) -> dict[str, Callable[[Cell], str]]:
-    """Return the columns that are shown because a cell has a value other than the default."""
-    from k8sdds.model.rate_profile import CONSTANT
-    from k8sdds.model.settings import DEFAULT_MIDDLEWARE
-
-    columns: dict[str, Callable[[Cell], str]] = {}
-    if any(cell.middleware != DEFAULT_MIDDLEWARE for cell in cells):
-        columns["middleware"] = lambda cell: cell.middleware
-    if any(cell.security != "none" for cell in cells):
-        columns["security"] = lambda cell: cell.security
-    if any(cell.message_bytes != "auto" for cell in cells):
-        columns["messages"] = lambda cell: str(cell.message_bytes)
-    if any(cell.fragment_bytes != "default" for cell in cells):
-        columns["fragments"] = lambda cell: str(cell.fragment_bytes)
-    if any(cell.rate for cell in cells):
-        columns["rate"] = lambda cell: f"{cell.rate:g}/s" if cell.rate else "unlimited"
-    if any(cell.rate_profile != CONSTANT for cell in cells):
-        columns["rate profile"] = lambda cell: cell.rate_profile
-    if any(cell.instances for cell in cells):
-        columns["instances"] = lambda cell: str(cell.instances)
-    if any(cell.has_several_writers for cell in cells):
-        columns["topics × writers"] = lambda cell: f"{cell.topics} × {cell.writers}"
-    if any(cell.discovery != "auto" for cell in cells):
-        columns["discovery"] = lambda cell: cell.discovery_kind
-    return columns
 
 
 def _commands(expansion: Any, index: int) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Print to the terminal: results, steps, errors, confirmation prompts, durations and sizes as text.
+"""Print to the terminal: results, steps, errors, confirmation prompts and durations as text.
 
 `--quiet` and `--verbose` take effect here: results and errors are always printed, steps and notes unless
 `--quiet`, the commands that k8sdds runs and the causes of errors with `--verbose`.
@@ -166,11 +166,3 @@ def format_duration(seconds: float) -> str:
     if minutes < 90:
         return f"{minutes} min"
     return f"{minutes // 60} h {minutes % 60} min"
-
-
-def format_size(size: int) -> str:
-    """Return a size in bytes as text, such as `64 B`, `1 KiB` or `1.5 MiB`."""
-    for unit, factor in (("MiB", 1024 * 1024), ("KiB", 1024)):
-        if size >= factor and size % (factor // 2) == 0:
-            return f"{size / factor:g} {unit}"
-    return f"{size} B"

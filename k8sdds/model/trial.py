@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal
@@ -678,13 +678,17 @@ class Cell(Strict):
     def describe(self) -> str:
         """Describe the cell briefly, for progress and messages: network, test, payload, and what is not the default."""
         parts = [self.network_label, self.test_label, payload(self.payload_bytes)]
-        parts += [
-            AXES[name].phrase(value)
+        parts += self.settings(without=("network", "test", "payload_bytes"))
+        return ", ".join([*parts, *(["profile"] if self.profile else [])])
+
+    def settings(self, without: Collection[str]) -> list[str]:
+        """Describe each setting that is not the default, except these."""
+        return [
+            axis.phrase(value)
             for name, axis in AXES.items()
-            if name not in ("network", "test", "payload_bytes", "middleware_config_sha256")
+            if name not in (*without, "middleware_config_sha256")
             and (value := getattr(self, name)) != axis.default
         ]
-        return ", ".join([*parts, *(["profile"] if self.profile else [])])
 
 
 AXES: Mapping[str, Axis] = axes(Cell)
