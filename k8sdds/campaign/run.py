@@ -16,9 +16,9 @@ from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
-from k8sdds.system.errors import InputError, InvalidTrials
+from k8sdds.system.errors import InvalidTrials
 from k8sdds.system.faults import explained
-from k8sdds.system.files import require_room
+from k8sdds.system.files import require_new, require_room
 from k8sdds.testbeds import Testbed
 
 
@@ -175,11 +175,7 @@ def _require_free_folder(folder: Path) -> None:
     nearest = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     with explained(f"cannot write to {nearest}", "choose another folder: --output"):
         require_room(nearest, ROOM_BYTES)
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(
-            f"{folder} already exists",
-            f"continue it: k8sdds run --resume {folder}; or choose another folder: --output",
-        )
+    require_new(folder, f"continue it: k8sdds run --resume {folder}; or choose another folder: --output")
 
 
 def _execute(campaign: Campaign) -> InvalidTrials | None:

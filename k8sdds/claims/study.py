@@ -20,11 +20,13 @@ from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
-from k8sdds.system.files import write_atomically
+from k8sdds.system.files import require_new, write_atomically
 from k8sdds.system.strict import Strict
 
 PLAN = "study.yaml"
 CLAIMS = "claims.yaml"
+OTHER_FOLDER = "continue a study with --resume, or use another --output"
+"""The remedy if the folder of a new study exists."""
 
 
 class PlannedCampaign(Strict):
@@ -84,15 +86,6 @@ def _folder_name(claim: Claim) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")
 
 
-def require_empty(path: Path) -> None:
-    """Raise InputError if the folder of a study has files already, or cannot be read."""
-    with explained(f"cannot write {path}", "use another --output"):
-        if path.exists() and any(path.iterdir()):
-            raise InputError(
-                f"{path} is not empty", "continue a study with --resume, or use another --output"
-            )
-
-
 @dataclass(frozen=True)
 class StudyFolder:
     """A folder with the plan, the claims, the run folders and the verdicts of one execution of a study."""
@@ -104,7 +97,7 @@ class StudyFolder:
     @classmethod
     def create(cls, path: Path, study: str, plan: Plan) -> StudyFolder:
         """Create the folder of a study. Raises InputError if it is not empty or cannot be written."""
-        require_empty(path)
+        require_new(path, OTHER_FOLDER)
         with explained(f"cannot write {path}", "use another --output"):
             path.mkdir(parents=True, exist_ok=True)
             write_atomically(path / CLAIMS, files.read(study))
@@ -114,7 +107,7 @@ class StudyFolder:
 
     @classmethod
     def open(cls, path: Path) -> StudyFolder:
-        """Return an existing folder of a study. Raises InputError if it is none or was damaged."""
+        """Return an existing folder of a study. Raises InputError if it is another folder, or damaged."""
         if not (path / PLAN).is_file():
             raise InputError(
                 f"{path} is not the folder of a study: it has no {PLAN}",

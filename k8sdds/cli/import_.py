@@ -13,6 +13,7 @@ import typer
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, to_json
 from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.system.files import require_new
 
 if TYPE_CHECKING:
     from k8sdds.importing import Import
@@ -59,7 +60,7 @@ def import_(
     with TemporaryDirectory() as scratch:
         target = output
         if dry_run:
-            importing.run_folder.require_new(output)
+            require_new(output)
             target = Path(scratch, output.name)
         imported = importing.import_folder(
             path, target, layout, maps or (), skip or (), baseline, command=["k8sdds", *sys.argv[1:]]

@@ -14,6 +14,7 @@ from k8sdds.cli.help import output_option
 from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, completing
 from k8sdds.cli.terminal import console, format_duration, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
+from k8sdds.system.files import require_new
 
 if TYPE_CHECKING:
     from k8sdds.claims.model import Claim
@@ -114,7 +115,7 @@ def _start(
         )
     _announce(campaigns, claims)
     folder = output or Path("runs") / campaign_name(loaded.name)
-    study.require_empty(folder)
+    require_new(folder, study.OTHER_FOLDER)
     if dry_run:
         return
     plan = study.Plan(

@@ -39,10 +39,11 @@ def init(
     from k8sdds.model.trial import participants
     from k8sdds.perftest import command
     from k8sdds.security import directory
+    from k8sdds.system.files import require_new
 
     members = participants(publishers, subscribers)
     if dry_run:
-        directory.require_new(folder)
+        require_new(folder, directory.NEW_FOLDER)
         names = ", ".join(member.name for member in members)
         print_text(
             f"would create {folder}: two authorities and credentials of {names}, valid for {days} days"

@@ -22,6 +22,7 @@ from k8sdds.importing.files import Source
 from k8sdds.importing.records import Imported
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import require_new
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def import_folder(
         raise InputError(f"unknown layout {layout!r}", f"layouts: {', '.join(layouts.LAYOUTS)}")
     if not source.exists():
         raise InputError(f"{source} does not exist", "name a folder with logs of RTI PerfTest")
-    run_folder.require_new(output)
+    require_new(output)
     sources = files.sources(source, skip, leave_out=output)
     if layout == layouts.AUTO:
         layout = layouts.detect([file.path for file in sources if file.kind == files.LOG])

@@ -12,18 +12,11 @@ from k8sdds.importing import files
 from k8sdds.importing.files import Source
 from k8sdds.importing.records import TESTBED, Imported
 from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
-from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
 from k8sdds.system.reading import escaped
 
 ACCOUNT = "import.json"
-
-
-def require_new(output: Path) -> None:
-    """Raise InputError if the run folder already exists."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"{output} already exists", "use --output with a folder that does not exist")
 
 
 def account(sources: list[Source], trials: list[Imported]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from k8sdds import versions
 from k8sdds.system import reading
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
-from k8sdds.system.files import append, require_room, write_atomically
+from k8sdds.system.files import append, require_new, require_room, write_atomically
 from k8sdds.system.strict import MAX_TITLE
 
 SCHEMA = versions.RUN_FOLDER
@@ -76,13 +76,7 @@ class RunFolder:
         Raises:
             InputError: The folder is not empty or cannot be written.
         """
-        if (path / CAMPAIGN).exists():
-            raise InputError(
-                f"{path} already contains a campaign",
-                f"continue it with: k8sdds run --resume {path}, or use another --output folder",
-            )
-        if path.exists() and any(path.iterdir()):
-            raise InputError(f"{path} is not empty", "use an --output folder that does not exist")
+        require_new(path)
         # campaign.json is written last, because a folder with campaign.json can be resumed.
         contents: dict[str, str | bytes] = {
             EXPERIMENT: experiment_yaml,

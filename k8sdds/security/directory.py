@@ -24,13 +24,15 @@ from k8sdds.security.documents import OWN_TOPICS, RTI_TOPICS
 from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.faults import explained
-from k8sdds.system.files import creating_folder
+from k8sdds.system.files import creating_folder, require_new
 
 DESCRIPTION = "security.json"
 GOVERNANCE_FOLDER = "governance"
 AUTHORITY_KEYS = "authority-keys"
 MAX_BYTES = 1024 * 1024
 """Largest file of credentials."""
+NEW_FOLDER = "name a folder that does not exist: keys are never replaced"
+"""The remedy if the folder exists."""
 EXPIRES_SOON = timedelta(days=14)
 """Certificates that expire within this time are reported with a warning."""
 
@@ -68,7 +70,7 @@ def init(
     Raises:
         InputError: The folder exists and is not empty, or it cannot be written.
     """
-    require_new(folder)
+    require_new(folder, NEW_FOLDER)
     credentials = Credentials.valid_for(timedelta(days=days), domains, kind)
     with explained(f"cannot write {folder}", "name another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -76,14 +78,6 @@ def init(
             unfinished.mkdir(mode=0o700)
             _write(unfinished, credentials, participants)
     return show(folder)
-
-
-def require_new(folder: Path) -> None:
-    """Raise InputError if a folder exists and is not empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            f"{folder} already exists", "name a folder that does not exist: keys are never replaced"
-        )
 
 
 def _write(folder: Path, credentials: Credentials, participants: list[Participant]) -> None:

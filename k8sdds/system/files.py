@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from io import RawIOBase
 from pathlib import Path
 
-from k8sdds.system.faults import naming
+from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained, naming
 
 LEFTOVER_S = 24 * 3600
 """Age of a temporary file after which its writer counts as killed."""
@@ -104,6 +105,13 @@ def _remove_leftovers(path: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - leftover.stat().st_mtime > LEFTOVER_S:
                 leftover.unlink()
+
+
+def require_new(folder: Path, remedy: str = "use --output with a folder that does not exist") -> None:
+    """Raise InputError with this remedy if a folder to create exists and is not empty."""
+    with explained(f"cannot write {folder}", remedy):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} already exists", remedy)
 
 
 @contextlib.contextmanager

@@ -106,12 +106,12 @@ def test_an_invalid_attempt_keeps_its_reason_if_a_value_is_impossible(tmp_path: 
 
 def test_create_never_overwrites_a_folder(tmp_path: Path) -> None:
     run = folder(tmp_path)
-    with pytest.raises(InputError, match="already contains a campaign"):
+    with pytest.raises(InputError, match="already exists"):
         RunFolder.create(run.path, CAMPAIGN, "")
     other = tmp_path / "other"
     other.mkdir()
     (other / "precious").write_text("x")
-    with pytest.raises(InputError, match="not empty"):
+    with pytest.raises(InputError, match="already exists"):
         RunFolder.create(other, CAMPAIGN, "")
 
 

@@ -49,7 +49,7 @@ def test_the_folder_keeps_the_plan_and_the_claims(tmp_path: Path) -> None:
     opened = StudyFolder.open(tmp_path / "study")
     assert opened == created and opened.plan == plan and opened.claims == load("aa")
     assert opened.started() == []
-    with pytest.raises(InputError, match="is not empty"):
+    with pytest.raises(InputError, match="already exists"):
         StudyFolder.create(tmp_path / "study", "aa", plan)
     (tmp_path / "study" / "study.yaml").write_text("campaigns: [{folder: ../elsewhere}]\n")
     with pytest.raises(InputError, match=r"study.yaml:1"):
