@@ -31,6 +31,8 @@ KNOWN = {
 PER_EXPERIMENT = [key for key in Experiment.model_fields if key not in ("name", "sweeps")]
 PER_SWEEP = list(Sweep.model_fields)
 
+FIRST = "quickstart"
+"""The experiment to run first. The networks that it measures are prerequisites of the lab."""
 EXPERIMENTS = ShippedFiles(("experiments",), "experiment", "k8sdds list")
 
 

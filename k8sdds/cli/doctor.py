@@ -17,8 +17,6 @@ from k8sdds.system.kernel_features import Capabilities
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
 
-_FIRST_EXPERIMENT = "quickstart"
-"""The networks of this experiment are prerequisites."""
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
 
@@ -124,7 +122,7 @@ def _kernel() -> Iterator[Diagnosis]:
     capabilities = kernel_features.probe(optional)
     # The lab is useful without the other networks, and without features that only one of a network's engines requires.
     required = {
-        choice.name for sweep in experiments.load(_FIRST_EXPERIMENT).sweeps for choice in sweep.networks
+        choice.name for sweep in experiments.load(experiments.FIRST).sweeps for choice in sweep.networks
     }
     required_features = {kernel_features.VETH, *(need for name in required for need in find(name).requires)}
     for feature in optional:

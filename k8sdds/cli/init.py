@@ -70,7 +70,9 @@ def init(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="Name of the new file and of what it describes. Default: my-KIND, …"
+            metavar="NAME",
+            help="Name of the new file and of what it describes."
+            " Default: my-experiment, my-application, my-lab, my-qos or rights.",
         ),
     ] = None,
     like: Annotated[

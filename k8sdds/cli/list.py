@@ -9,9 +9,6 @@ import typer
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import format_duration, print_step
 
-FIRST = "quickstart"
-"""The experiment to run first."""
-
 
 def list_(
     kind: Annotated[
@@ -47,7 +44,7 @@ def _experiments() -> list[dict[str, Any]]:
 
     expansions = [expand(experiments.load(name)) for name in experiments.names()]
     # The first one to run, then those that answer soonest.
-    expansions.sort(key=lambda each: (each.experiment.name != FIRST, preflight.estimate_s(each)))
+    expansions.sort(key=lambda each: (each.experiment.name != experiments.FIRST, preflight.estimate_s(each)))
     return [
         {
             "name": expansion.experiment.name,

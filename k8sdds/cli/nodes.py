@@ -24,6 +24,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+SWITCH = "switch"
+"""Name of the switch of a cluster, next to which `exec` runs commands."""
 LOCAL = "local"
 """Name of the cluster of nodes that `up` creates without a name."""
 Cluster = Annotated[
@@ -143,7 +145,9 @@ def exec_(
     """Run a command in a node as root, without SSH; in the node `switch`, next to the switch."""
     from k8sdds import nodes
 
-    argv = nodes.exec_argv(*_located(node, cluster)) + (command[1:] if command[0] == "--" else command)
+    argv = nodes.exec_argv(*_located(node, cluster, switch=True)) + (
+        command[1:] if command[0] == "--" else command
+    )
     os.execvp(argv[0], argv)
 
 
@@ -203,8 +207,10 @@ def down(
     console().print(f"removed {', '.join(removed)}" if removed else "Nothing to remove.")
 
 
-def _located(node: str, cluster: str | None) -> tuple[str, str]:
-    """Return cluster and name of an existing node: CLUSTER/NODE, or NODE, which the current or only one cluster has.
+def _located(node: str, cluster: str | None, switch: bool = False) -> tuple[str, str]:
+    """Return cluster and name of an existing node: CLUSTER/NODE, or NODE if one cluster or the current one has it.
+
+    With `switch`, each cluster also has the node `switch`.
 
     Raises:
         InputError: No cluster has it, or several.
@@ -212,9 +218,11 @@ def _located(node: str, cluster: str | None) -> tuple[str, str]:
     from k8sdds import nodes
     from k8sdds.testbeds import selection
 
-    owner, _, name = (f"{cluster}/{node}" if cluster else node).rpartition("/")
+    owner, _, name = node.rpartition("/")
+    owner = owner or cluster or ""
     listed = nodes.ls()
-    having = {n.cluster for n in listed if name in (n.name, "switch") and owner in ("", n.cluster)}
+    is_switch = switch and name == SWITCH
+    having = {n.cluster for n in listed if (is_switch or name == n.name) and owner in ("", n.cluster)}
     having = having & {selection.read().name} or having
     if len(having) > 1:
         raise InputError(

@@ -84,7 +84,7 @@ class Progress:
     def _keep_warnings(self, trial: Trial, record: TrialRecord) -> None:
         self._ended.add(trial.trial_id)
         texts = list(record.warnings or ())
-        # The report names headline metrics that are unknown.
+        # No warning of the record states that this percentile is unknown.
         if why := (record.missing or {}).get(_TAIL):
             texts.append(f"{METRICS[_TAIL].title} unknown: {why}")
         for text in texts:

@@ -9,7 +9,6 @@ from k8sdds.nodes.cluster import (
     connect,
     down,
     exec_argv,
-    find,
     forward,
     link_down,
     link_up,
@@ -22,5 +21,5 @@ from k8sdds.nodes.spec import LocalNode, NodeLink, NodeSpec, SharedFolder
 
 __all__ = [
     "LocalNode", "NodeLink", "NodeSpec", "SharedFolder",
-    "clean", "connect", "down", "exec_argv", "find", "forward", "link_down", "link_up", "ls", "run", "stop", "up",
+    "clean", "connect", "down", "exec_argv", "forward", "link_down", "link_up", "ls", "run", "stop", "up",
 ]  # fmt: skip

@@ -93,11 +93,6 @@ def ls(cluster: str | None = None) -> list[LocalNode]:
     return [access.node(record, name) for record in selected for name in record.machines]
 
 
-def find(cluster: str, name: str) -> LocalNode:
-    """Return a node. Raises InputError if there is none of this name."""
-    return access.node(_known(cluster, name), name)
-
-
 def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
     """Remove a cluster, or some of its nodes, with their disks.
 

@@ -67,7 +67,7 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
             case _:
                 columns[name] = pd.Series(values, dtype="object")
     table = pd.DataFrame(columns)
-    if parquet and not not_installed("parquet"):
+    if parquet and not_installed("parquet") is None:
         with replacing(run.derived / "trials.parquet") as unfinished:
             table.to_parquet(unfinished, index=False)
     return table

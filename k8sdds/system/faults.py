@@ -57,7 +57,7 @@ EXTRAS = {
     "parquet": ("pyarrow",),
     "report": ("matplotlib", "seaborn"),
 }
-"""The parts of k8sdds that pip installs only on request, and the modules that come with each."""
+"""The optional dependencies in pyproject.toml, and the modules that come with each."""
 
 DEFECTS = (
     errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK, errno.EDOM, errno.ERANGE, errno.EDEADLK,
@@ -125,7 +125,7 @@ def not_installed(extra: str) -> PrerequisiteError | None:
 
 
 def missing_extra(module: str | None) -> PrerequisiteError | None:
-    """Return the error for a module that is not installed; None if no extra of k8sdds brings it."""
+    """Return the error for a module that is not installed; None if it belongs to no extra."""
     name = (module or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if name in modules:

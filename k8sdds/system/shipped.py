@@ -44,12 +44,12 @@ class ShippedFiles:
         Raises:
             InputError: There is no such file, or it cannot be read.
         """
-        own = Path(name if self.is_path(name) else f"{name}.{self.suffix}")
-        path = own if self.is_path(name) else self._installed().get(name, own)
+        installed = self._installed()
+        path = Path(name) if self.is_path(name) else installed.get(name, Path(f"{name}.{self.suffix}"))
         if not self.is_path(name) and not path.is_file():
             listed = f"list the names: {self.list_command}; or " if self.list_command else ""
             raise InputError(
-                f"there is no {self.kind} {name!r}{nearest(name, self.names())}",
+                f"there is no {self.kind} {name!r}{nearest(name, list(installed))}",
                 f"{listed}give the path of your file",
             )
         try:

@@ -25,7 +25,7 @@ def test_a_node_is_found_by_its_name_or_with_its_cluster(monkeypatch: pytest.Mon
     assert located("node1", None) == ("mine", "node1")
     assert located("other/worker1", None) == ("other", "worker1")
     assert located("worker1", "other") == ("other", "worker1")
-    assert located("mine/switch", None) == ("mine", "switch")
+    assert located("mine/switch", None, switch=True) == ("mine", "switch")
     with pytest.raises(InputError, match="one-machine, other have a node worker1") as refused:
         located("worker1", None)
     assert refused.value.remedy == "name it CLUSTER/worker1"
@@ -34,7 +34,7 @@ def test_a_node_is_found_by_its_name_or_with_its_cluster(monkeypatch: pytest.Mon
     assert located("node1", None) == ("mine", "node1")
 
 
-@pytest.mark.parametrize("name", ["worker2", "mine/worker1", "nowhere/switch"])
+@pytest.mark.parametrize("name", ["worker2", "mine/worker1", "mine/switch", "mine/"])
 def test_a_node_that_does_not_exist(name: str) -> None:
     with pytest.raises(InputError, match=f"no local node '{name}' \\(known: mine/node1, one-machine/control"):
         located(name, None)

@@ -135,7 +135,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
 
         # A node that does not exist is reported.
         with pytest.raises(InputError, match="use one of: one, two"):
-            nodes.find("life", "three")
+            nodes.stop("life", "three")
         assert nodes.down("life", ["two"]) == ["two"]
         assert [node.name for node in nodes.ls("life")] == ["one"]
     finally:
