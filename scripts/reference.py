@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds import networks
-from k8sdds.campaign import applications, experiments
+from k8sdds.campaign import experiments
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
+from k8sdds.model.application import Application
 from k8sdds.networks import detection, differences
 from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint
@@ -365,7 +366,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "navigation of commands": navigation,
     "exit codes": exit_codes,
     "keys of an experiment": lambda: keys(experiments.json_schema(), EXPERIMENT),
-    "keys of an application": lambda: keys(applications.json_schema(), APPLICATION),
+    "keys of an application": lambda: keys(Application.model_json_schema(), APPLICATION),
     "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
     "columns": columns,
     "networks": network_facts,

@@ -168,7 +168,7 @@ def check(output: Path, arches: Sequence[str], suites: Sequence[str] = ()) -> No
     for suite in suites:
         packages.check_suite(suite)
     if output.exists():
-        raise InputError(f"{output} exists already", "give a new folder")
+        raise InputError(f"{output} already exists", "give a new folder")
 
 
 def _check_writable(output: Path) -> None:

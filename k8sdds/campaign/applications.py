@@ -94,16 +94,6 @@ class Candidates:
         return tuple(name for name, distinct in values.items() if len(distinct) > 1)
 
 
-def names() -> list[str]:
-    """Return the names of the installed applications."""
-    return APPLICATIONS.names()
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of application files, for editors."""
-    return Application.model_json_schema()
-
-
 def load(name: str) -> Application:
     """Return an installed application by its name, or one from a YAML file by its path.
 
@@ -111,7 +101,9 @@ def load(name: str) -> Application:
         InputError: There is no such application or it is not valid; names file, line and key.
     """
     # An experiment is found too, so that the message can name the command for it.
-    path, text = (EXPERIMENTS_AND_APPLICATIONS if name in experiments.names() else APPLICATIONS).read(name)
+    path, text = (
+        EXPERIMENTS_AND_APPLICATIONS if name in experiments.EXPERIMENTS.names() else APPLICATIONS
+    ).read(name)
     if _has(text, "sweeps"):
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     return yaml_text.parse(text, Application, str(path), experiments.KNOWN)

@@ -46,11 +46,6 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def names() -> list[str]:
-    """Return the names of the installed experiments."""
-    return EXPERIMENTS.names()
-
-
 def load(name: str) -> Experiment:
     """Return an installed experiment by its name, or an experiment from a YAML file by its path.
 

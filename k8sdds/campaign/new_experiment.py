@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from k8sdds import middleware, networks
-from k8sdds.campaign import applications, experiments
+from k8sdds.campaign import experiments
+from k8sdds.model.application import Application
 from k8sdds.system import yaml_template
 from k8sdds.workloads import WORKLOADS
 
@@ -66,5 +67,5 @@ def application(name: str) -> str:
     notes: dict[yaml_template.Path, list[str]] = {
         ("choices", "networks"): [f"known: {', '.join(networks.NETWORKS)}"],
     }
-    body = yaml_template.render(applications.json_schema(), values, notes)
+    body = yaml_template.render(Application.model_json_schema(), values, notes)
     return "\n".join(yaml_template.comment(APPLICATION_HEADER)) + "\n\n" + body

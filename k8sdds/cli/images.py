@@ -78,7 +78,7 @@ def build(
     if output is not None and len(split_list(arch)) > 1:
         raise InputError(f"--output {output}: an archive holds one architecture", "choose one: --arch")
     if output is not None and output.exists():
-        raise InputError(f"{output} exists already", "choose a new file")
+        raise InputError(f"{output} already exists", "choose a new file")
     if dry_run:
         _show_planned("build", names or (), arch, f" and write {output}" if output else "")
         return

@@ -42,7 +42,7 @@ def _experiments() -> list[dict[str, Any]]:
     from k8sdds.campaign import experiments, preflight
     from k8sdds.campaign.expansion import expand
 
-    expansions = [expand(experiments.load(name)) for name in experiments.names()]
+    expansions = [expand(experiments.load(name)) for name in experiments.EXPERIMENTS.names()]
     # The first one to run, then those that answer soonest.
     expansions.sort(key=lambda each: (each.experiment.name != experiments.FIRST, preflight.estimate_s(each)))
     return [
@@ -86,7 +86,7 @@ def _applications() -> list[dict[str, Any]]:
             "requirements": sum(1 for _ in loaded.requirements),
             "title": loaded.title,
         }
-        for name in applications.names()
+        for name in applications.APPLICATIONS.names()
         for loaded in [applications.load(name)]
     ]
 

@@ -45,9 +45,9 @@ def completing(module: str, names: str) -> Callable[[str], list[str]]:
 
 
 complete_experiments = completing("campaign.applications", "EXPERIMENTS_AND_APPLICATIONS.names")
-complete_applications = completing("campaign.applications", "names")
+complete_applications = completing("campaign.applications", "APPLICATIONS.names")
 complete_networks = completing("networks", "NETWORKS")
-complete_profiles = completing("deploy.profiles", "names")
+complete_profiles = completing("deploy.profiles", "PROFILES.names")
 complete_testbeds = completing("testbeds.selection", "names")
 
 

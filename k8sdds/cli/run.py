@@ -43,7 +43,7 @@ from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RUNS, RunFolder
 from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.testbeds import selection
-from k8sdds.testbeds.selection import LAB, SelectedTestbed
+from k8sdds.testbeds.selection import SelectedTestbed
 
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
@@ -143,7 +143,7 @@ def measure(
     seed: int | None,
     output: Path | None,
     dry_run: bool,
-    selected: SelectedTestbed | None = None,
+    selected: SelectedTestbed,
     psk_file: Path | None = None,
     required: Sequence[str] = (),
     command: str = "",
@@ -156,7 +156,7 @@ def measure(
         seed: Seed of the random order of trials; None: a random seed.
         output: The run folder to create; None: runs/TIME-EXPERIMENT.
         dry_run: Stop after the preflight checks.
-        selected: The testbed; None: the lab.
+        selected: The testbed.
         psk_file: File with the pre-shared key of the lab's IPsec networks.
         required: Networks that the testbed must have; others are left out if the testbed does not have them.
         command: The command that continues it after an interruption; empty: `k8sdds run --resume FOLDER`.
@@ -170,12 +170,11 @@ def measure(
     from k8sdds.campaign import run as steps
     from k8sdds.campaign.start import campaign_name
 
-    selected = selected or SelectedTestbed()
     name = campaign_name(experiment.name)
     folder = output or RUNS / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
     request = steps.Request(experiment, name, folder, seed, required, dry_run, longer)
-    print_step(f"Testbed: {_describe(selected)}")
+    print_step(f"Testbed: {selected.describe()}")
     with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.run(request, testbed, Display())
@@ -202,7 +201,7 @@ def resume_measuring(
     experiment = experiments.load(str(folder / EXPERIMENT))
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
-    print_step(f"Testbed: {_describe(selected)}")
+    print_step(f"Testbed: {selected.describe()}")
     with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
             failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed)
@@ -226,14 +225,6 @@ class Display:
         from k8sdds.cli.run_progress import Progress
 
         return Progress(baseline, expected_trial_s)
-
-
-def _describe(selected: SelectedTestbed) -> str:
-    """Describe the testbed in one line, the first line that `run` prints."""
-    if selected.testbed != LAB:
-        return selected.describe()
-    how = "as root" if os.geteuid() == 0 else "without root"
-    return f"lab (network namespaces on this machine, {how})"
 
 
 def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None:

@@ -17,14 +17,15 @@ def schema(
     form: Annotated[Literal["json", "yaml"], typer.Option("--format", help="Format of the schema.")] = "json",
 ) -> None:
     """Print the JSON Schema of files that you write (for editors), or of a line of trials.jsonl."""
-    from k8sdds.campaign import applications, experiments
+    from k8sdds.campaign import experiments
     from k8sdds.deploy import profiles
+    from k8sdds.model.application import Application
     from k8sdds.results.record import TrialRecord
     from k8sdds.system import units
 
     schemas = {
         "experiment": experiments.json_schema,
-        "application": applications.json_schema,
+        "application": Application.model_json_schema,
         "profile": profiles.schema,
         "record": TrialRecord.model_json_schema,
     }

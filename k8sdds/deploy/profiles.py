@@ -18,11 +18,6 @@ from k8sdds.system.ssh import Target
 PROFILES = ShippedFiles(("profiles",), "profile")
 
 
-def names() -> list[str]:
-    """Return the names of the installed profiles."""
-    return PROFILES.names()
-
-
 def load(name: str) -> Profile:
     """Return an installed profile by its name, or the profile in a YAML file by its path.
 
@@ -98,7 +93,7 @@ def _refuse_example(profile: Profile) -> None:
 
 
 def _shipped_name(profile: Profile) -> str:
-    return profile.name if profile.name in names() else "edge-lab"
+    return profile.name if profile.name in PROFILES.names() else "edge-lab"
 
 
 def _target(profile: Profile, node: Node) -> Target:

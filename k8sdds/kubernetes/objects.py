@@ -26,7 +26,7 @@ def may_create(client: KubernetesClient, obj: dict[str, Any]) -> bool:
 
 
 def create(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
-    """Create objects. An object that exists already, for example after a killed campaign, is kept unchanged.
+    """Create objects. An object that already exists, for example after a killed campaign, is kept unchanged.
 
     Raises:
         PrerequisiteError: the API server rejects an object.

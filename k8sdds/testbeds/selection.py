@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ class SelectedTestbed:
     def describe(self) -> str:
         """Return a one-line description."""
         if self.testbed == LAB:
-            return "lab (network namespaces on this machine)"
+            user = "as root" if os.geteuid() == 0 else "without root"
+            return f"lab (network namespaces on this machine, {user})"
         if self.name:
             return f"cluster {self.name} (built by k8sdds deploy)"
         parts = [f"kubeconfig {self.kubeconfig}" if self.kubeconfig else "kubectl's kubeconfig"]

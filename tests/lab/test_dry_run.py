@@ -32,7 +32,7 @@ def test_a_dry_run_writes_no_file(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("bundle", "create", "occupied"), "exists already"),
+        (("bundle", "create", "occupied"), "already exists"),
         (("bundle", "create", "new", "--suite", "A b"), "'A b' is not the name of a suite"),
         (("images", "build", "no-such-image"), "there is no image"),
         (("images", "build", "--arch", "vax"), "cannot be created for 'vax'"),

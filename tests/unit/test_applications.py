@@ -31,7 +31,7 @@ def candidates_of(application: Application) -> Candidates:
     return applications.candidates(applications.experiment(application))
 
 
-@pytest.mark.parametrize("name", applications.names())
+@pytest.mark.parametrize("name", applications.APPLICATIONS.names())
 def test_the_installed_applications_have_configurations_and_enough_samples(name: str) -> None:
     loaded = applications.load(name)
     experiment = applications.experiment(loaded)

@@ -69,7 +69,7 @@ def test_the_template_has_every_key_with_its_default(tmp_path: Path) -> None:
     assert "1 to 67108864" in text and "one of reliable, best-effort" in text
 
 
-@pytest.mark.parametrize("like", experiments.names())
+@pytest.mark.parametrize("like", experiments.EXPERIMENTS.names())
 def test_a_copy_of_an_experiment_differs_only_in_its_name(like: str, tmp_path: Path) -> None:
     copied = load_experiment(experiments.EXPERIMENTS.copy(like, "mine"), tmp_path)
     assert copied.model_dump() == {**experiments.load(like).model_dump(), "name": "mine"}
@@ -81,7 +81,7 @@ def test_a_name_that_yaml_reads_as_another_type_is_quoted(name: str, tmp_path: P
         assert load_experiment(text, tmp_path).name == name
 
 
-@pytest.mark.parametrize("like", profiles.names())
+@pytest.mark.parametrize("like", profiles.PROFILES.names())
 def test_a_copy_of_a_profile_differs_only_in_its_name(like: str) -> None:
     copied = profiles.parse(profiles.PROFILES.copy(like, "mine"), "mine.yaml")
     assert copied.model_dump() == {**profiles.load(like).model_dump(), "name": "mine"}
@@ -289,7 +289,9 @@ def test_edge_lab_documents_every_key() -> None:
         assert set(model.model_fields) - {"provider"} <= keys(text), model
 
 
-@pytest.mark.parametrize("name", [name for name in profiles.names() if profiles.load(name).provider == "ssh"])
+@pytest.mark.parametrize(
+    "name", [name for name in profiles.PROFILES.names() if profiles.load(name).provider == "ssh"]
+)
 def test_shipped_profiles_of_machines_are_refused(name: str) -> None:
     with pytest.raises(InputError) as refused:
         profiles.targets(profiles.load(name))

@@ -163,7 +163,7 @@ def test_experiments_of_the_study_have_its_mtu_of_kube_router() -> None:
     """The study reports 1480, and the daemon of today has the MTU of the link."""
     of_the_study = {claim.experiment for claim in claims.load().claims}
     mtus: dict[str, set[int | None]] = {}
-    for name in experiments.names():
+    for name in experiments.EXPERIMENTS.names():
         experiment = experiments.load(name)
         for choice in (choice for sweep in experiment.sweeps for choice in sweep.networks):
             if choice.name == "kube-router":

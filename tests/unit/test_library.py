@@ -18,7 +18,7 @@ from k8sdds.system.kernel_features import CLANG, IPIP
 PAPER_NETWORKS = {"host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"}
 
 
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS.names())
 def test_installed_experiments_have_no_contradictions(name: str) -> None:
     experiment = experiments.load(name)
     assert experiment.name == name
@@ -44,7 +44,7 @@ def test_a_network_that_an_experiment_does_not_have_can_be_set() -> None:
 
 
 def test_the_experiments_of_the_study_are_installed() -> None:
-    assert set(experiments.names()) >= {
+    assert set(experiments.EXPERIMENTS.names()) >= {
         "quickstart", "virtualization-overhead", "cni-overhead", "best-effort",
         "multicast-4sub", "multicast-8sub", "multicast-12sub", "multicast-scaling",
     }  # fmt: skip
@@ -214,7 +214,7 @@ def test_files_by_path(tmp_path: Path) -> None:
         experiments.load(str(tmp_path))
 
 
-@pytest.mark.parametrize("name", experiments.names())
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS.names())
 def test_the_resolved_experiment_gives_the_same_cells(name: str) -> None:
     experiment = experiments.load(name)
     again = yaml_text.parse(start.experiment_yaml(experiment), Experiment, "again.yaml")

@@ -23,8 +23,8 @@ def parsed(text: str) -> Profile:
 
 
 def test_shipped_profiles_are_valid() -> None:
-    assert {"edge-lab", "paper"} <= set(profiles.names())
-    for name in profiles.names():
+    assert {"edge-lab", "paper"} <= set(profiles.PROFILES.names())
+    for name in profiles.PROFILES.names():
         assert profiles.load(name).name == name
 
 

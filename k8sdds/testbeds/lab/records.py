@@ -51,13 +51,13 @@ def create(record: LabRecord) -> None:
     """Write a new record.
 
     Raises:
-        InputError: A lab of this name exists already.
+        InputError: A lab of this name already exists.
     """
     try:
         _write(record, exclusive=True)
     except FileExistsError:
         raise InputError(
-            f"a lab named {record.name!r} exists already",
+            f"a lab named {record.name!r} already exists",
             "list labs: k8sdds lab ls; remove leftovers: k8sdds clean",
         ) from None
 

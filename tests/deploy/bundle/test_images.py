@@ -71,7 +71,7 @@ def test_the_command_writes_an_archive(
         index = json.load(archive.extractfile("index.json"))
     assert [obj["annotations"]["io.containerd.image.name"] for obj in index["manifests"]] == [item.name]
     for args, message in (
-        (("build", "tools", "-o", "tools.tar"), "exists already"),
+        (("build", "tools", "-o", "tools.tar"), "already exists"),
         (("build", "none"), "one of:"),
         (("build", "perftest:9.9.9"), "one of:"),
         (("build", "--arch", "s390x"), "s390x"),
