@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,7 +103,7 @@ def load(name: str) -> Application:
     path, text = (
         EXPERIMENTS_AND_APPLICATIONS if name in experiments.EXPERIMENTS.names() else APPLICATIONS
     ).read(name)
-    if _has(text, "sweeps"):
+    if yaml_text.has_key(text, "sweeps"):
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     return yaml_text.parse(text, Application, str(path), experiments.KNOWN)
 
@@ -159,7 +158,7 @@ def load_experiment(
 
     The arguments are those of `changed`, then those that only `experiments.changed` has. Raises InputError.
     """
-    if not _has(EXPERIMENTS_AND_APPLICATIONS.read(name)[1], "flows"):
+    if not yaml_text.has_key(EXPERIMENTS_AND_APPLICATIONS.read(name)[1], "flows"):
         loaded = experiments.load(name)
         return experiments.changed(loaded, networks, settings, repetitions, duration_s, **of_experiments)
     if any(of_experiments.values()):
@@ -168,11 +167,6 @@ def load_experiment(
             "leave out what experiments have: --paper, --profile, --precision, --max-time",
         )
     return experiment(changed(load(name), networks, settings, repetitions, duration_s))
-
-
-def _has(text: str, key: str) -> bool:
-    """Return whether YAML text has a top-level key."""
-    return bool(re.search(f"^{key}:", text, re.MULTILINE))
 
 
 def experiment(application: Application, search: Search | None = None) -> ApplicationExperiment:

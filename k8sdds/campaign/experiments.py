@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def load(name: str) -> Experiment:
     """
     path, text = EXPERIMENTS.read(name)
     # The experiment in the run folder of an application holds the application.
-    model = ApplicationExperiment if re.search("^application:", text, re.MULTILINE) else Experiment
+    model = ApplicationExperiment if yaml_text.has_key(text, "application") else Experiment
     experiment = yaml_text.parse(text, model, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
     sweeps = [
@@ -152,7 +151,7 @@ def put_setting(targets: Mapping[str, Sequence[dict[str, Any]]], setting: str, p
         hint = yaml_text.nearest(path[0], list(targets))
         raise InputError(f"--set {key}: there is no such key{hint}", f"see: k8sdds docs {page}")
     for target in targets[path[0]]:
-        _put(target, path, value, key)
+        _put(target, path, value, key, page)
     return key
 
 
@@ -167,12 +166,12 @@ def _parsed(setting: str) -> tuple[str, Any]:
     return key, value
 
 
-def _put(target: dict[str, Any], path: list[str], value: Any, key: str) -> None:
+def _put(target: dict[str, Any], path: list[str], value: Any, key: str, page: str) -> None:
     *above, last = path
     for part in above:
         target = target.setdefault(part, {})
         if not isinstance(target, dict):
-            raise InputError(f"--set {key}: {part} has no parts")
+            raise InputError(f"--set {key}: {part} has no parts", f"see: k8sdds docs {page}")
     target[last] = value
 
 

@@ -95,7 +95,9 @@ def resume(
             f"restore {CAMPAIGN} and {PLAN} from a copy, or start a new campaign",
         ) from error
     if original != testbed.name:
-        raise InputError(f"{run.path} was measured on the testbed {original!r}")
+        raise InputError(
+            f"{run.path} was measured on the testbed {original!r}", f"continue it there: --testbed {original}"
+        )
     refuse(testbed.check(trials + _later(experiment, testbed.name)))
     facts = testbed.facts()
     run.append_event("resumed", facts=facts)

@@ -236,5 +236,7 @@ def down(name: Name = "lab", dry_run: DryRun = False) -> None:
         return
     remaining = records.remove(record)
     if remaining:
-        raise PrerequisiteError(f"cannot remove: {', '.join(remaining)}")
+        raise PrerequisiteError(
+            f"cannot remove: {', '.join(remaining)}", "stop their processes, then try again"
+        )
     console().print(f"{name}: removed")

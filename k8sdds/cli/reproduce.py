@@ -98,14 +98,14 @@ def _start(
     from k8sdds.campaign.start import campaign_name
     from k8sdds.claims import study
     from k8sdds.cli.testbed import select
-    from k8sdds.results.run_folder import RunFolder
+    from k8sdds.results.run_folder import RUNS, RunFolder
     from k8sdds.testbeds.selection import LAB
 
     file, ids = _study_and_claims(names, file)
     loaded = claim_files.load(file)
     claims = [claim_files.find(loaded, id_) for id_ in dict.fromkeys(ids)] or loaded.claims
     also = [str(RunFolder.open(path).path.absolute()) for path in with_]
-    selected = select(on, None, None, None, None, None, None)
+    selected = select(on)
     campaigns = study.campaigns(claims, in_lab=selected.testbed == LAB)
     if not (campaigns or also or dry_run):
         reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in claims)
@@ -114,7 +114,7 @@ def _start(
             "judge published data instead: k8sdds import, then --with RUN",
         )
     _announce(campaigns, claims)
-    folder = output or Path("runs") / campaign_name(loaded.name)
+    folder = output or RUNS / campaign_name(loaded.name)
     require_new(folder, study.OTHER_FOLDER)
     if dry_run:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -152,6 +153,11 @@ def lines_of(text: str, key: str) -> list[int]:
     """Return the line number of each item of the list at this top-level key of a valid text."""
     items = load(text, key)[key]
     return [items.lc.item(i)[0] + 1 for i in range(len(items))]
+
+
+def has_key(text: str, key: str) -> bool:
+    """Return whether YAML text has a top-level key, without parsing it."""
+    return bool(re.search(f"^{key}:", text, re.MULTILINE))
 
 
 def dump(data: Any) -> str:
