@@ -48,7 +48,7 @@ def _templates() -> dict[str, _Template]:
         "application": _Template(APPLICATIONS, "my-application", "k8sdds recommend {} --dry-run"),
         "profile": _Template(PROFILES, "my-lab", STATUS),
         "qos": _Template(
-            ShippedFiles(("qos",), "QoS profile", suffix="xml"), "my-qos",
+            ShippedFiles(("qos",), "QoS profile", suffixes=(".xml",)), "my-qos",
             "k8sdds run quickstart --set qos={} (its policies: k8sdds docs qos)", "strict-reliable",
         ),
         "rights": _Template(
@@ -123,7 +123,7 @@ def init(
     name = name or template.name
     if kind != "profile" and (node or key or ssh_config):
         raise InputError("--node, --key and --ssh-config describe machines", "use: k8sdds init profile")
-    path = _target(name, output, force, template.files.suffix)
+    path = _target(name, output, force, template.files.suffixes)
     like = like or template.like
     next_step = template.next_step
     if like is not None:
@@ -174,7 +174,7 @@ def _described(
     return new_profile.text(name, machines, found, *paths)
 
 
-def _target(name: str, output: str | None, force: bool, suffix: str) -> Path | None:
+def _target(name: str, output: str | None, force: bool, suffixes: Sequence[str]) -> Path | None:
     """Return the file to write, or None for stdout, before anything else happens.
 
     Raises:
@@ -184,12 +184,12 @@ def _target(name: str, output: str | None, force: bool, suffix: str) -> Path | N
         raise InputError(f"{name!r} is not a valid name", "use lowercase letters, digits and hyphens")
     if output == STDOUT:
         return None
-    path = Path(output or f"{name}.{suffix}")
+    path = Path(output or f"{name}{suffixes[0]}")
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else "is in a folder that does not exist"
         raise InputError(f"{path} {what}", "choose another file: -o FILE")
-    if path.suffix not in (f".{suffix}", ".yml" if suffix == "yaml" else ""):
-        raise InputError(f"{path} does not end in .{suffix}", f"name it {path.name}.{suffix}")
+    if path.suffix not in suffixes:
+        raise InputError(f"{path} does not end in {suffixes[0]}", f"name it {path.name}{suffixes[0]}")
     if path.exists() and not force:
         raise InputError(f"{path} exists", "choose another file (-o FILE), or overwrite it: --force")
     return path

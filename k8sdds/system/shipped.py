@@ -22,14 +22,15 @@ class ShippedFiles:
     """What messages call such a file, such as `experiment`."""
     list_command: str = ""
     """The command that lists the names."""
-    suffix: str = "yaml"
+    suffixes: tuple[str, ...] = (".yaml", ".yml")
+    """Suffixes of such files; installed files have the first one."""
 
     def _installed(self) -> dict[str, Path]:
         """Return the installed files by name."""
         return {
             path.stem: path
             for folder in self.folders
-            for path in sorted(shared(folder).glob(f"*.{self.suffix}"))
+            for path in sorted(shared(folder).glob(f"*{self.suffixes[0]}"))
         }
 
     def names(self) -> list[str]:
@@ -45,7 +46,7 @@ class ShippedFiles:
             InputError: There is no such file, or it cannot be read.
         """
         installed = self._installed()
-        path = Path(name) if self.is_path(name) else installed.get(name, Path(f"{name}.{self.suffix}"))
+        path = Path(name) if self.is_path(name) else installed.get(name, Path(f"{name}{self.suffixes[0]}"))
         if not self.is_path(name) and not path.is_file():
             listed = f"list the names: {self.list_command}; or " if self.list_command else ""
             raise InputError(
@@ -53,7 +54,7 @@ class ShippedFiles:
                 f"{listed}give the path of your file",
             )
         try:
-            return path, reading.text(path, yaml_text.MAX_BYTES, f"give a {self.suffix} file")
+            return path, reading.text(path, yaml_text.MAX_BYTES, f"give a {self.suffixes[0]} file")
         except (OSError, ValueError) as error:
             raise InputError(
                 f"cannot read {reading.printable(name)}: {getattr(error, 'strerror', None) or error}",
@@ -62,7 +63,7 @@ class ShippedFiles:
 
     def is_path(self, name: str) -> bool:
         """Return whether a name is the path of a file instead of the name of an installed file."""
-        return name.endswith((f".{self.suffix}", ".yml")) or "/" in name
+        return name.endswith(self.suffixes) or "/" in name
 
     def copy(self, like: str, name: str) -> str:
         """Return the text of a file, which `read` finds, with another value of its key `name`.

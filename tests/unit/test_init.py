@@ -257,6 +257,12 @@ def test_other_files_are_copies(kind: str, like: str, tmp_path: Path, monkeypatc
         init.init(kind, "other", node=["alpha"])
 
 
+def test_the_suffix_of_a_new_file_is_that_of_its_kind() -> None:
+    for output in ("mine", "mine.yaml"):
+        with pytest.raises(InputError, match=r"does not end in \.xml"):
+            init.init("qos", "mine", output=output)
+
+
 def test_examples_of_machines_are_not_contacted() -> None:
     with pytest.raises(InputError, match="pi1\\.example is an example"):
         init.init("profile", "mine", node=["pi@pi1.example"], output="-")
