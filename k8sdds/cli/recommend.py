@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import OUTPUT, SELECTION
+from k8sdds.cli.help import output_option, selection_option
 from k8sdds.cli.options import (
     Context,
     DryRun,
@@ -46,22 +46,18 @@ def recommend(
     ],
     folders: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--from",
-            metavar="FOLDER",
-            help="Answer from this run folder, without measuring (repeatable).",
-            rich_help_panel=SELECTION,
+        selection_option(
+            "--from", metavar="FOLDER", help="Answer from this run folder, without measuring (repeatable)."
         ),
     ] = None,
     max_trials: Annotated[
         int | None,
-        typer.Option(
+        selection_option(
             "--max-trials",
             metavar="N",
             min=4,
             help="Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
             " 1,000.",
-            rich_help_panel=SELECTION,
         ),
     ] = None,
     network: Networks = None,
@@ -79,13 +75,12 @@ def recommend(
     psk_file: PskFile = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        output_option(
             "--output",
             "-o",
             metavar="FOLDER",
             help="Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
             " with --from, none.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
     dry_run: DryRun = False,
