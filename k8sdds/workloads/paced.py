@@ -15,6 +15,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.perftest.rows import THROUGHPUT
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.numbers import number
 from k8sdds.system.strict import Strict
 from k8sdds.workloads import latencies
 from k8sdds.workloads.outputs import TrialOutputs
@@ -153,7 +154,7 @@ class Paced(Workload):
     def describe(self, record: Metrics) -> str:
         """Return the tail of the delay in ms, the unit of its limits, and the missed deadlines."""
         known = {"p90": record.delay_p90_us, "p99": record.delay_p99_us}
-        parts = [f"{name} {value / 1000:.3g} ms" for name, value in known.items() if value is not None]
+        parts = [f"{name} {number(value / 1000)} ms" for name, value in known.items() if value is not None]
         parts = parts or ["unknown"]
         if missed := record.deadline_missed_percent:
             parts.append(f"{missed:.2f} % missed the deadline")

@@ -233,7 +233,9 @@ def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_pa
         assert rows[flow, "p50 delay"][0] == " " and "ms [" in rows[flow, "p50 delay"][1]
     assert ("commands", "p90 delay") in rows and ("camera", "p90 delay") not in rows
     measured = TrialRecord(delay_p90_us=33_012.3, deadline_missed_percent=2)
-    assert find("paced").describe(measured) == "delay p90 33 ms, 2.00 % missed the deadline", "as on the way"
+    assert find("paced").describe(measured) == "delay p90 33.0 ms, 2.00 % missed the deadline", (
+        "as on the way"
+    )
     assert find("paced").describe(TrialRecord()) == "delay unknown"
 
 
