@@ -19,6 +19,7 @@ from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
 from k8sdds.system.errors import InvalidTrials
 from k8sdds.system.faults import explained
 from k8sdds.system.files import require_new, require_room
+from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import Testbed
 
 
@@ -120,10 +121,8 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
     for samples in short:
         display.line(f"  {samples.describe(experiment.duration_s)}")
     seconds = f"{longer.experiment.duration_s:g}"
-    more, less = (preflight.estimate_s(each) / 60 for each in (longer, expansion))
-    display.line(
-        f"Trials of {seconds} s can (--duration {seconds}): {more:.1f} min instead of {less:.1f} min."
-    )
+    more, less = (format_duration(preflight.estimate_s(each)) for each in (longer, expansion))
+    display.line(f"Trials of {seconds} s can (--duration {seconds}): {more} instead of {less}.")
     return longer if request.longer() else expansion
 
 

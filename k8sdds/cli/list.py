@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
-from k8sdds.cli.terminal import format_duration, print_step
+from k8sdds.cli.terminal import print_step
+from k8sdds.system.numbers import format_duration
 
 
 def list_(

@@ -12,9 +12,10 @@ import typer
 
 from k8sdds.cli.help import output_option
 from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, completing
-from k8sdds.cli.terminal import console, format_duration, print_step
+from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 from k8sdds.system.files import require_new
+from k8sdds.system.numbers import format_duration
 
 if TYPE_CHECKING:
     from k8sdds.claims.model import Claim

@@ -37,11 +37,12 @@ from k8sdds.cli.options import (
     Settings,
     TestbedName,
 )
-from k8sdds.cli.terminal import console, format_duration, print_step
+from k8sdds.cli.terminal import console, print_step
 from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RUNS, RunFolder
 from k8sdds.system import faults
 from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
+from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import SelectedTestbed
 

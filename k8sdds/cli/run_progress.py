@@ -10,12 +10,13 @@ import time
 from typing import Any
 
 from k8sdds import workloads
-from k8sdds.cli.terminal import console, format_duration, print_step, quiet
+from k8sdds.cli.terminal import console, print_step, quiet
 from k8sdds.model.trial import Trial
 from k8sdds.report.formats import count
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.results.record import TrialRecord
+from k8sdds.system.numbers import format_duration
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _TAIL = "delay_p99_us"

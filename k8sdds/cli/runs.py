@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table
-from k8sdds.cli.terminal import format_duration, print_step
+from k8sdds.cli.terminal import print_step
 from k8sdds.system.errors import InputError
+from k8sdds.system.numbers import format_duration
 
 if TYPE_CHECKING:
     from k8sdds.results.run_folder import RunFolder

@@ -8,8 +8,9 @@ import typer
 
 from k8sdds.cli.options import Duration, Experiment, Networks, Paper, Repeat, Settings
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
-from k8sdds.cli.terminal import console, format_duration, print_step
+from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
+from k8sdds.system.numbers import format_duration
 
 _COLUMNS = (
     "network", "test", "payload_bytes", "publishers", "subscribers", "transport", "reliability", "layout", "nodes",

@@ -7,7 +7,8 @@ import threading
 import time
 from typing import Any
 
-from k8sdds.cli.terminal import console, format_duration, live, print_note, quiet
+from k8sdds.cli.terminal import console, live, print_note, quiet
+from k8sdds.system.numbers import format_duration
 
 PAUSE_S = 30
 """Without a terminal: time between two lines about the same step."""

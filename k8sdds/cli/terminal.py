@@ -1,4 +1,4 @@
-"""Print to the terminal: results, steps, errors, confirmation prompts and durations as text.
+"""Print to the terminal: results, steps, errors and confirmation prompts.
 
 `--quiet` and `--verbose` take effect here: results and errors are always printed, steps and notes unless
 `--quiet`, the commands that k8sdds runs and the causes of errors with `--verbose`.
@@ -156,13 +156,3 @@ def agrees(question: str, yes: bool) -> bool:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InputError("cannot ask for confirmation without a terminal", "add --yes to confirm")
     return typer.confirm(question, default=False)
-
-
-def format_duration(seconds: float) -> str:
-    """Return a rounded duration, such as `45 s`, `3 min` or `1 h 20 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"

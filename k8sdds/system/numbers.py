@@ -1,4 +1,4 @@
-"""Format numbers as text, in the same way in progress, tables and reports."""
+"""Format numbers and durations as text, in the same way in progress, tables and reports."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def fixed(value: float, decimals: int) -> str:
     """Return a value with a fixed number of decimals; never `-0.0`."""
     text = f"{value:.{decimals}f}"
     return text.lstrip("-") if float(text) == 0 else text
+
+
+def format_duration(seconds: float) -> str:
+    """Return a rounded duration, such as `45 s`, `3 min` or `1 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"

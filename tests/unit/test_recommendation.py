@@ -261,4 +261,4 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
         request = campaign.Request(short, "x", tmp_path, 1, longer=lambda yes=agrees: yes)
         assert campaign._decidable(expand(short), request, display).experiment.duration_s == seconds
     assert lines[0] == "Trials of 2 s cannot decide 2 of 4 requirements:"
-    assert lines[3] == "Trials of 16 s can (--duration 16): 0.3 min instead of 0.0 min."
+    assert lines[3] == "Trials of 16 s can (--duration 16): 17 s instead of 3 s."
