@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -55,7 +55,7 @@ def up(
     ] = 3,
     cluster: Cluster = None,
     boot: Annotated[
-        str,
+        Literal["systemd", "sshd"],
         typer.Option("--boot", metavar="PROGRAM", help="First process of each node: systemd, or sshd alone."),
     ] = "systemd",
     rate: Annotated[
@@ -78,18 +78,16 @@ def up(
     """Create nodes and boot stopped ones. Running nodes are kept."""
     from k8sdds import nodes
 
-    if boot not in ("systemd", "sshd"):
-        raise InputError(f"--boot {boot!r}: unknown first process", "use systemd or sshd")
     placed = [name.rpartition("/") for name in names or [f"node{number}" for number in range(1, count + 1)]]
     clusters = {owner or cluster or LOCAL for owner, _, _ in placed}
     if len(clusters) > 1:
-        raise InputError(f"nodes of {' and '.join(sorted(clusters))}", "name nodes of one cluster at a time")
+        raise InputError(
+            f"the nodes belong to several clusters: {', '.join(sorted(clusters))}",
+            "create those of one at a time",
+        )
     cluster = clusters.pop()
     link = nodes.NodeLink(mtu=mtu, rate_mbps=rate, delay_ms=delay)
-    specs = [
-        nodes.NodeSpec(name, boot=boot, link=link)  # type: ignore[arg-type]
-        for _, _, name in placed
-    ]
+    specs = [nodes.NodeSpec(name, boot=boot, link=link) for _, _, name in placed]
     if dry_run:
         states = {node.name: node.state for node in nodes.ls(cluster)}
         todo = {"stopped": "would boot", "running": "would keep", "boots": "would keep"}
