@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,12 @@ from k8sdds.recommend import files
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.next_step import next_step
 from k8sdds.report import export, formats
+from k8sdds.report.table import Cell, Table
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from k8sdds.report.figures import Figure
 
@@ -44,23 +44,12 @@ _TOGETHER = (
     " the DDS traffic of those flows."
 )
 _ALONE = "Each flow was measured alone, without the other flows."
-Cell = dict[str, str]
-"""`text`, and `sign` (of a verdict), `mark` (class), `title`, `small` (remarks) or `href`."""
-_SIGNS: dict[Verdict, Cell] = {
-    MET: {"sign": "✓", "mark": "better", "title": MET},
-    NOT_MET: {"sign": "✗", "mark": "worse", "title": NOT_MET},
-    UNDECIDED: {"sign": "?", "mark": "same", "title": UNDECIDED},
+_SIGNS: Mapping[Verdict, Cell] = {
+    MET: Cell(sign="✓", mark="better", meaning=MET),
+    NOT_MET: Cell(sign="✗", mark="worse", meaning=NOT_MET),
+    UNDECIDED: Cell(sign="?", mark="undecided", meaning=UNDECIDED),
 }
-_NO_SIGN: Cell = {"sign": " ", "mark": "", "title": ""}
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the terminal and of the page."""
-
-    caption: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+_NO_SIGN = Cell(sign=" ")
 
 
 def data(answer: Answer) -> dict[str, Any]:
@@ -98,38 +87,18 @@ def data(answer: Answer) -> dict[str, Any]:
 
 def show(answer: Answer, console: Console) -> None:
     """Print the answer: verdict, requirements of the first configuration, ranking, worth and what is open."""
-    from rich import box
-    from rich.table import Table as Grid
-    from rich.text import Text
+    from k8sdds.report.text import paragraph
 
     for index, sentence in enumerate(lead(answer)):
-        console.print(Text(sentence, style="bold" if index == 0 else ""))
+        paragraph(console, sentence, style="bold" if index == 0 else "")
     for table in tables(answer):
-        grid = Grid(
-            title=f"\n{table.caption}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False,
-            show_edge=False, padding=(0, 1, 0, 0),
-        )  # fmt: skip
-        for head in table.heads:
-            grid.add_column(head, overflow="fold")
-        for row in table.rows[:MAX_ROWS]:
-            grid.add_row(*map(_printed, row))
-        console.print(grid)
-        if len(table.rows) > MAX_ROWS:
-            console.print(f"… and {len(table.rows) - MAX_ROWS} more")
-    console.print(Text(f"\n{_legend(answer)}", style="dim"))
+        console.print()
+        paragraph(console, table.caption, style="bold")
+        table.print(console, MAX_ROWS)
+    console.print()
+    paragraph(console, _legend(answer), style="dim")
     for line in findings(answer):
-        console.print(line)
-
-
-def _printed(cell: Cell) -> Text:
-    from rich.text import Text
-
-    style = {"better": "green", "worse": "red", "same": "yellow"}.get(cell.get("mark", ""), "")
-    if "sign" not in cell:
-        return Text("\n".join(filter(None, (cell["text"], cell.get("small")))), style)
-    return Text.assemble(
-        (cell["sign"], style), " ", cell["text"], *(["\n", cell["small"]] if "small" in cell else [])
-    )
+        paragraph(console, line)
 
 
 def write(answer: Answer, folder: Path) -> list[Path]:
@@ -140,10 +109,9 @@ def write(answer: Answer, folder: Path) -> list[Path]:
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
         figures = [] if missing_note() else _figures(answer, folder)
-    ready = files.ready_files(answer) if best else []
-    purposes: list[list[Cell]] = [
-        [{"text": file.name, "href": f"{files.FOLDER}/{file.name}"}, {"text": file.purpose.replace("`", "")}]
-        for file in ready
+    purposes = [
+        [Cell(file.name, href=f"{files.FOLDER}/{file.name}"), Cell(file.purpose.replace("`", ""))]
+        for file in (files.ready_files(answer) if best else [])
     ]
     applied = Table(f"Files to use the {answer.role} configuration", ["file", "how to apply it"], purposes)
     page = {
@@ -153,7 +121,7 @@ def write(answer: Answer, folder: Path) -> list[Path]:
         "lead": lead(answer),
         "next": next_step(answer, Path(files.FOLDER)),
         "figures": figures,
-        "tables": [vars(table) for table in (*tables(answer), *([applied] if ready else []))],
+        "tables": [table for table in (*tables(answer), applied) if table.rows],
         "notes": [*method(answer), *findings(answer), *missing_note()],
     }
     return export.write(folder, NAME, data(answer), _csv_rows(answer), COLUMNS, page)
@@ -287,15 +255,13 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
     for where in dict.fromkeys(each.requirement.where for each in judged):
         own = [each for each in judged if each.requirement.where == where]
         for each in sorted(own, key=lambda each: order.index(each.requirement.metric)):
-            measured: Cell = {"text": _measured(answer, each)}
+            measured = Cell(_measured(answer, each))
             if each.verdict == UNDECIDED and each in best.judgements:
                 more = f"; {formats.count(each.further, 'more repetition')}" if each.further else ""
                 more = f"; measure trials of {each.longer_s:g} s" if each.longer_s else more
-                measured["small"] = f"undecided: {each.why}{more}"
+                measured = replace(measured, small=f"undecided: {each.why}{more}")
             sign = _SIGNS[each.verdict] if each in best.judgements else _NO_SIGN
-            rows.append(
-                [sign | {"text": where}, {"text": each.requirement.text}, measured, {"text": str(each.n)}]
-            )
+            rows.append([replace(sign, text=where), Cell(each.requirement.text), measured, Cell(str(each.n))])
     return rows
 
 
@@ -304,13 +270,14 @@ def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
         judgement.requirement.describe() for judgement in each.judgements if judgement.verdict == NOT_MET
     ]
     failing += [f"{flow}: no valid trial ({reason})" for flow, reason in each.option.failed.items()]
-    name: Cell = {"text": each.option.describe(answer.evidence.varied) or each.option.describe()}
-    if failing:
-        name["small"] = f"fails {'; '.join(failing)}"
+    name = each.option.describe(answer.evidence.varied) or each.option.describe()
+    small = f"fails {'; '.join(failing)}" if failing else ""
     against = "" if each is answer.recommended else _percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""
     scale, _ = _cost_unit(answer.evidence.application.optimize)
-    return [_SIGNS[each.verdict] | name, {"text": _level(each.level, scale)}, {"text": against}]
+    return [
+        replace(_SIGNS[each.verdict], text=name, small=small), Cell(_level(each.level, scale)), Cell(against),
+    ]  # fmt: skip
 
 
 def _worth_table(answer: Answer) -> Table:
@@ -319,23 +286,25 @@ def _worth_table(answer: Answer) -> Table:
     rows: list[list[Cell]] = []
     for what in dict.fromkeys(worth.what for worth in answer.worth):
         own = {worth.quantity: worth for worth in answer.worth if worth.what == what}
-        first: Cell = {"text": what}
+        small = ""
         if (pairs := max(worth.configurations for worth in own.values())) > 1:
-            first["small"] = f"on average over {pairs} pairs of configurations"
+            small = f"on average over {pairs} pairs of configurations"
         if all(worth.contrast is None for worth in own.values()):
-            first["small"] = "no repetition compares configurations that differ only in this"
+            small = "no repetition compares configurations that differ only in this"
         contrasts = [own[quantity].contrast if quantity in own else None for quantity in quantities]
-        rows.append([first, *(_change(contrast) for contrast in contrasts)])
+        rows.append([Cell(what, small), *(_change(contrast) for contrast in contrasts)])
     heads = [f"{TITLES[quantity]}, %" for quantity in quantities]
     return Table("What each choice is worth, 95 % intervals", ["choice", *heads], rows)
 
 
 def _change(contrast: Contrast | None) -> Cell:
     if contrast is None:
-        return {"text": "–"}
+        return Cell()
     low, high = contrast.interval()
-    mark = "same" if low is None or high is None or low <= 1 <= high else "better" if high < 1 else "worse"
-    return {"text": _percent(contrast, (low, high)), "mark": mark}
+    mark = (
+        "undecided" if low is None or high is None or low <= 1 <= high else "better" if high < 1 else "worse"
+    )
+    return Cell(_percent(contrast, (low, high)), mark=mark)
 
 
 def _figures(answer: Answer, folder: Path) -> list[Figure]:

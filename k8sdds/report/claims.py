@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,12 @@ from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
 from k8sdds.claims.reasons import describe_region, describe_value
 from k8sdds.report import export, formats
-from k8sdds.report.text import TextTable, paragraph
+from k8sdds.report.table import Cell, Table
+from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_STYLES = dict(zip(VERDICTS, ("green", "red", "cyan", "yellow", "dim"), strict=True))
 
 COLUMNS = (
     "claim", "paper", "verdict", "reason", "source", "imported", "source_verdict", "source_reason", "part",
@@ -85,13 +85,8 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
     paragraph(console, claims.title or claims.name, style="bold")
     if claims.source:
         paragraph(console, claims.source, style="dim")
-    rows = [
-        (f"{claim.claim.id}\n{claim.claim.paper}", _published(claim), _results(claim, True),
-         _results(claim, False), f"{claim.verdict}\n{claim.reason}")
-        for claim in judged
-    ]  # fmt: skip
-    heads = ("claim", "published", "imported", "measured", "verdict")
-    TextTable(heads, rows, [_STYLES[claim.verdict] for claim in judged], rules=True).print(console)
+    names = [Cell(claim.claim.id, claim.claim.paper) for claim in judged]
+    _table(claims, judged, names).print(console, rules=True)
     paragraph(console, summary(judged))
     paragraph(console, chance(claims, judged))
     paragraph(
@@ -100,6 +95,15 @@ def show(claims: Claims, judged: list[ClaimResult], console: Console) -> None:
         " see `k8sdds docs claims`.",
         style="dim",
     )
+
+
+def _table(claims: Claims, judged: Sequence[ClaimResult], names: Sequence[Cell]) -> Table:
+    rows = [
+        [name, Cell(_published(claim)), Cell(_results(claim, True)), Cell(_results(claim, False)),
+         Cell(claim.verdict, claim.reason, mark=claim.verdict)]
+        for name, claim in zip(names, judged, strict=True)
+    ]  # fmt: skip
+    return Table(claims.title or claims.name, ("claim", "published", "imported", "measured", "verdict"), rows)
 
 
 def summary(judged: list[ClaimResult]) -> str:
@@ -173,27 +177,16 @@ def _number(part: Part, tested: TestedPoint) -> str:
 
 def write(claims: Claims, judged: list[ClaimResult], folder: Path) -> list[Path]:
     """Write claims.html, claims.csv and claims.json to a folder and return their paths."""
-    table = {
-        "caption": claims.title or claims.name,
-        "heads": ["claim", "published", "imported data", "measured data", "verdict"],
-        "rows": [
-            [
-                {"text": claim.claim.claim, "small": f"{claim.claim.id} · {claim.claim.paper}"
-                 + (f" · {claim.claim.note}" if claim.claim.note else "")},
-                {"text": _published(claim)},
-                {"text": _results(claim, True)},
-                {"text": _results(claim, False)},
-                {"text": claim.verdict, "small": claim.reason, "mark": claim.verdict.split(" ")[0]},
-            ]
-            for claim in judged
-        ],
-    }  # fmt: skip
+    texts = [
+        Cell(claim.claim, " · ".join(filter(None, (claim.id, claim.paper, claim.note))))
+        for claim in (each.claim for each in judged)
+    ]
     page = {
         "title": f"{claims.name}: judged claims",
         "heading": claims.title or claims.name,
         "sub": claims.source,
         "lead": [summary(judged) + ".", chance(claims, judged) + "."],
-        "tables": [table],
+        "tables": [_table(claims, judged, texts)],
         "notes": [
             f"Every verdict is the result of tests at the {100 * claims.level:g} % level: one-sided t tests"
             " on log ratios, two for equivalence. A contradiction must remain significant after Holm's"

@@ -14,7 +14,8 @@ from k8sdds.analysis.conditions import describe
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE
 from k8sdds.report import export, formats, winner
-from k8sdds.report.text import TextTable, paragraph
+from k8sdds.report.table import Cell, Table, judged
+from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 
@@ -48,15 +49,9 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
 
 def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Console) -> None:
     """Print the table of the comparison, its summary and its notes."""
-    rows = comparison.rows
     paragraph(console, f"B {b.name} compared with A {a.name}", style="bold")
-    if rows:
-        styles = ["green" if row["better"] else "red" if row["worse"] else "" for row in rows]
-        TextTable(_heads(relative), [_cells(row, comparison, relative) for row in rows], styles).print(
-            console
-        )
-    if comparison.capacities:
-        TextTable(CAPACITY_HEADS, [_capacity_cells(row) for row in comparison.capacities]).print(console)
+    for table in _tables(comparison, relative):
+        table.print(console)
     for sentence in [*lead(comparison), *_notes(comparison)]:
         paragraph(console, sentence)
 
@@ -67,13 +62,12 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
 
     result = data_all(sides, pairs, relative)
     names = [side.name for side in sides]
-    tables: list[dict[str, Any]] = []
+    tables: list[Table] = []
     sentences: list[str] = []
     notes: dict[str, None] = {}
     for (a, b), pair in zip(itertools.combinations(sides, 2), pairs, strict=True):
         which = f"A: {a.name} · B: {b.name}. " if len(pairs) > 1 else ""
-        tables.append(_table(pair, relative, which))
-        tables += _capacity_tables(pair, which)
+        tables += _tables(pair, relative, which)
         sentences += [which + " ".join(lead(pair))] if which else lead(pair)
         notes |= dict.fromkeys(_notes(pair))
     short = winner.short_names(names)
@@ -96,23 +90,17 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
     return export.write(folder, "compare", result, result["rows"], columns, page)
 
 
-def _table(comparison: Comparison, relative: bool, which: str) -> dict[str, Any]:
-    rows = []
-    for row in comparison.rows:
-        cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, comparison, relative)]
-        cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
-        rows.append(cells)
-    return {"caption": which + _compared(relative), "heads": _heads(relative), "rows": rows}
-
-
-CAPACITY_HEADS = ["capacity", "A", "B", "change %", "brackets"]
-
-
-def _capacity_tables(comparison: Comparison, which: str) -> list[dict[str, Any]]:
-    rows = []
-    for row in comparison.capacities:
-        rows.append([{"text": text} for text in _capacity_cells(row)])
-    return [{"caption": f"{which}Capacities", "heads": CAPACITY_HEADS, "rows": rows}] if rows else []
+def _tables(comparison: Comparison, relative: bool, which: str = "") -> list[Table]:
+    """Return the table of the cells and that of the capacities, as far as they have rows."""
+    unit = ", x/baseline" if relative else ""
+    heads = ["cell", f"A{unit}", f"B{unit}", "change %", "p (Holm)", "detectable", "n", "verdict"]
+    cells = [judged(_cells(row, comparison, relative), row) for row in comparison.rows]
+    capacities = [[*map(Cell, _capacity_cells(row))] for row in comparison.capacities]
+    found = [
+        Table(which + _compared(relative), heads, cells),
+        Table(f"{which}Capacities", ["capacity", "A", "B", "change %", "brackets"], capacities),
+    ]
+    return [table for table in found if table.rows]
 
 
 def _capacity_cells(row: Row) -> list[str]:
@@ -162,11 +150,6 @@ def lead(comparison: Comparison) -> list[str]:
 def _compared(relative: bool) -> str:
     # This text is also a value in the JSON output, so it does not change.
     return "Overheads against each side's baseline" if relative else "Levels"
-
-
-def _heads(relative: bool) -> list[str]:
-    unit = ", x/baseline" if relative else ""
-    return ["cell", f"A{unit}", f"B{unit}", "change %", "p (Holm)", "detectable", "n", "verdict"]
 
 
 def _cells(row: Row, comparison: Comparison, relative: bool) -> list[str]:

@@ -10,45 +10,16 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from k8sdds.report.table import Cell
 from k8sdds.report.theme import css_variables
 from k8sdds.system.templates import templates
 
 TABLES = "tables.js"
 """The script that sorts and filters tables."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table: its text, up to two small lines below it, and how it looks."""
-
-    text: str = "–"
-    small: str = ""
-    more: str = ""
-    mark: str = ""
-    """Classes of the style sheet."""
-    swatch: str = ""
-    """Color of a network: the name of its CSS variable after `c-`."""
-    shade: float = 0
-    """0 to 1: the shade of the background."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a page. The first cell of a row is its head."""
-
-    caption: str
-    heads: Sequence[str | tuple[str, str]]
-    """Titles of the columns, with their units if they have some."""
-    rows: Sequence[Sequence[Cell]]
-    under: str = ""
-    """Text below the table."""
-    bases: int = 0
-    """Number of first rows that the others refer to; they keep their place when the table is sorted."""
 
 
 def render(
@@ -89,14 +60,13 @@ def render(
 
 
 def _columns(
-    heads: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Any]]
+    heads: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[Cell]]
 ) -> list[tuple[str, str, str]]:
     """Return title, unit and class of each column: those with other values than numbers are `text`."""
     columns = []
     for index, head in enumerate(heads):
         title, unit = (head, "") if isinstance(head, str) else head
-        texts = [cell["text"] if isinstance(cell := row[index], dict) else cell.text for row in rows]
-        is_number = index > 0 and all(re.match(r"(~ )?[-+±]?\d|–|$", text) for text in texts)
+        is_number = index > 0 and all(re.match(r"(~ )?[-+±]?\d|–|$", row[index].text) for row in rows)
         columns.append((title, unit, "" if is_number else "text"))
     return columns
 

@@ -11,15 +11,14 @@ from xml.etree import ElementTree
 from k8sdds.analysis.history import COLUMNS, FALSE_ALARMS, Run, Series, rows
 from k8sdds.analysis.overhead import Row
 from k8sdds.report import export, formats
-from k8sdds.report.text import TextTable, paragraph
+from k8sdds.report.table import Table, judged
+from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-_HEADS = ["series", "runs", "before", "since", "change %", "p", "first run after the change", "verdict"]
 
 
 def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
@@ -41,8 +40,7 @@ def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
 def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: Console) -> None:
     """Print the table of the history, its summary and its notes."""
     every = rows(runs, found)
-    styles = ["green" if row["better"] else "red" if row["worse"] else "" for row in every]
-    TextTable(_HEADS, [_cells(row, every, relative) for row in every], styles).print(console)
+    _table(every, relative).print(console)
     for sentence in [*_lead(every, runs), *_notes()]:
         paragraph(console, sentence)
 
@@ -52,11 +50,6 @@ def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: 
     from k8sdds.report.figures import history, missing_note
 
     every = rows(runs, found)
-    table = []
-    for row in every:
-        cells: list[dict[str, str]] = [{"text": text} for text in _cells(row, every, relative)]
-        cells[-1]["mark"] = "better" if row["better"] else "worse" if row["worse"] else "same"
-        table.append(cells)
     names = [formats.cell_name(row, every) for row in every]
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,9 +60,15 @@ def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: 
     page = {
         "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": [*_notes(), *missing_note()],
         "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}", "figures": figures,
-        "tables": [{"caption": "Overheads" if relative else "Levels", "heads": _HEADS, "rows": table}],
+        "tables": [_table(every, relative)],
     }  # fmt: skip
     return [*export.write(folder, "history", data(runs, found), every, COLUMNS, page), junit, metrics]
+
+
+def _table(every: Sequence[Row], relative: bool) -> Table:
+    heads = ["series", "runs", "before", "since", "change %", "p", "first run after the change", "verdict"]
+    cells = [judged(_cells(row, every, relative), row) for row in every]
+    return Table("Overheads" if relative else "Levels", heads, cells)
 
 
 def _lead(every: Sequence[Row], runs: Sequence[Run]) -> list[str]:

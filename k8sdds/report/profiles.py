@@ -8,8 +8,8 @@ from k8sdds.analysis.overhead import plain_rows
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.document import Cell, Table
 from k8sdds.report.settings import Row
+from k8sdds.report.table import Cell, Table
 from k8sdds.results import tidy
 from k8sdds.results.profile import ComponentCost, ProfileSummary
 from k8sdds.system.perf import CYCLES

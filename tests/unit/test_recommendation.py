@@ -203,7 +203,7 @@ def test_networks_that_were_measured_with_other_settings_are_not_called_unmeasur
     (worth,) = (each for each in found.worth if each.choice == "network" and each.quantity == "cpu")
     assert worth.contrast is None
     assert worth.what == "flannel-vxlan instead of kube-router"
-    shown = {row[0]["text"]: row[0].get("small") for row in results.tables(found)[1].rows}
+    shown = {row[0].text: row[0].small for row in results.tables(found)[1].rows}
     assert shown[worth.what] == "no repetition compares configurations that differ only in this"
 
 
@@ -223,10 +223,7 @@ def test_the_page_has_figures_and_links_to_the_files(tmp_path: Path) -> None:
 def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_path: Path) -> None:
     found = answered(tmp_path)
     requirements, *_ = results.tables(found)
-    rows = {
-        (where["text"], what["text"]): (where["sign"], value["text"])
-        for where, what, value, _ in requirements.rows
-    }
+    rows = {(where.text, what.text): (where.sign, value.text) for where, what, value, _ in requirements.rows}
     sign, value = rows["camera", "p90 delay <= 10 ms"]
     assert sign == "✓" and re.fullmatch(r"[23]\.\d+\sms \[[23]\.\d+, [34]\.\d+\]", value)
     for flow in ("camera", "commands"):

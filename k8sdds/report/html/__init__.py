@@ -19,10 +19,10 @@ from k8sdds.model.axis import payload
 from k8sdds.networks import NETWORKS, detection
 from k8sdds.report import document, formats, profiles, run_tables, summary, winner
 from k8sdds.report.content import Content
-from k8sdds.report.document import Cell, Table
 from k8sdds.report.figures import inline_svg, missing_note
 from k8sdds.report.html import explore, tables
 from k8sdds.report.settings import Row
+from k8sdds.report.table import Cell, Table
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder

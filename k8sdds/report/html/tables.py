@@ -11,8 +11,8 @@ from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
-from k8sdds.report.document import Cell, Table
 from k8sdds.report.settings import Point, Row, Setting, test_of
+from k8sdds.report.table import Cell, Table
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
