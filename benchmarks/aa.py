@@ -133,9 +133,9 @@ def _slow(row: Row, factor: float) -> None:
 def compared(a: list[Row], b: list[Row], paired: bool) -> list[Row]:
     """Return the rows of `k8sdds compare` for two sides of one folder (paired) or of two folders."""
     folders = ("one", "one") if paired else ("one", "other")
-    return comparison.compare(
-        Side("A", folders[0], a, label="A"), Side("B", folders[1], b, label="B"), level=LEVEL
-    ).rows
+    sides = (Side("A", folders[0], a, label="A"), Side("B", folders[1], b, label="B"))
+    (found,) = comparison.compare_all(sides, level=LEVEL)
+    return found.rows
 
 
 def false_alarms(pool: Pool, n: int, times: int, seed: int) -> Row:

@@ -102,36 +102,21 @@ def compare_all(
 ) -> list[Comparison]:
     """Compare every pair of sides, in the order AB, AC, …, BC, …, with one correction over the rows of all pairs.
 
-    Args: see `compare`.
-
-    Raises:
-        InputError: A pair cannot be compared.
-    """
-    pairs = [_compare(a, b, quantities, relative) for a, b in itertools.combinations(sides, 2)]
-    _adjust([row for pair in pairs for row in pair.rows], level)
-    return pairs
-
-
-def compare(
-    a: Side, b: Side, quantities: Sequence[str] = (), relative: bool = False, level: float = 0.05
-) -> Comparison:
-    """Compare every matching cell of two sides.
-
-    Two networks of the same folder are compared in pairs within each repetition. In all other cases, the sides
-    are compared as independent campaigns.
+    Two networks of the same folder are compared in pairs within each repetition. In all other cases, the sides are
+    compared as independent campaigns.
 
     Args:
-        a: The side that ratios are relative to.
-        b: The other side.
+        sides: The sides; ratios are relative to the first one of a pair.
         quantities: Names of the metrics to compare. If empty, the headline metrics of each cell are compared.
         relative: Whether to compare overheads, each relative to the baseline of its side.
         level: Significance level after Holm's correction.
 
     Raises:
-        InputError: Both sides are the same, no cell matches, or no metric can be compared.
+        InputError: Both sides of a pair are the same, no cell matches, or no metric can be compared.
     """
-    (compared,) = compare_all((a, b), quantities, relative, level)
-    return compared
+    pairs = [_compare(a, b, quantities, relative) for a, b in itertools.combinations(sides, 2)]
+    _adjust([row for pair in pairs for row in pair.rows], level)
+    return pairs
 
 
 def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE, level: float = 0.05) -> list[Row]:

@@ -87,19 +87,11 @@ class Contrast:
         return max(p, float((2 * p) ** self.exponent) / 2)
 
 
-def paired(values: Sequence[float], others: Sequence[float]) -> Contrast:
-    """Return the contrast ln(values/others) of pairs: the mean, the error s/√n, and n - 1 degrees of freedom.
-
-    Source: Student, Biometrika 6(1), 1908.
-    """
-    return one_sample([math.log(x) - math.log(b) for x, b in zip(values, others, strict=True)])
-
-
 def one_sample(logs: Sequence[float], rounding: float = 0.0, confidence: float = CONFIDENCE) -> Contrast:
-    """Return the mean of independent log ratios, or of the logarithms of a level.
+    """Return the mean of independent log ratios, or of the logarithms of a level, with the error s/√n.
 
     `rounding` is the standard deviation of a value that rounding alone causes. It is the lower limit of the
-    spread. `confidence` is that of the contrast.
+    spread. `confidence` is that of the contrast. Source: Student, Biometrika 6(1), 1908.
     """
     center, variance = _moments(logs, rounding)
     n = len(logs)
@@ -108,23 +100,16 @@ def one_sample(logs: Sequence[float], rounding: float = 0.0, confidence: float =
     return Contrast(center, math.sqrt(variance / n), n - 1, n, confidence)
 
 
-def independent(values: Sequence[float], others: Sequence[float]) -> Contrast:
-    """Return the contrast ln(values/others) of two campaigns that share no repetition.
-
-    Source: Welch, "The generalization of Student's problem when several different population variances are
-    involved", Biometrika 34, 1947; degrees of freedom by Satterthwaite, Biometrics Bulletin 2(6), 1946.
-    """
-    return independent_logs([math.log(x) for x in values], [math.log(x) for x in others])
-
-
 def independent_logs(
     logs: Sequence[float],
     others: Sequence[float],
     roundings: tuple[float, float] = (0.0, 0.0),
     confidence: float = CONFIDENCE,
 ) -> Contrast:
-    """Return the contrast of logarithms, such as log overheads. See `one_sample` for the other arguments.
+    """Return the contrast of logarithms of two campaigns that share no repetition. See `one_sample` for the arguments.
 
+    Source: Welch, "The generalization of Student's problem when several different population variances are
+    involved", Biometrika 34, 1947; degrees of freedom by Satterthwaite, Biometrics Bulletin 2(6), 1946.
     Satterthwaite's degrees of freedom rely on the estimated variances. A campaign that stops when they are small has
     the degrees of freedom of the smaller group, which are too few for any variances: Mickey, Brown, "Bounds on the
     distribution functions of the Behrens-Fisher statistic", Annals of Mathematical Statistics 37(3), 1966.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.analysis.conditions import UNIT
@@ -23,9 +23,6 @@ _HEAD, _FOOT, _LEFT, _HEIGHT = 0.28, 0.42, 0.6, 1.0
 _MAX_COLUMNS = 3
 _MAX_LINES = 12
 """Most trials of a network that are drawn."""
-
-Timelines = Mapping[str, Sequence[Sequence[Step]]]
-"""The timelines of the trials of each network."""
 
 
 def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:

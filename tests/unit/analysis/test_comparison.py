@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from k8sdds.analysis.comparison import Side, compare, compare_all
+from k8sdds.analysis.comparison import Side, compare_all
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.fail_condition import fail_if
 from k8sdds.analysis.tests import holm
@@ -30,6 +30,11 @@ def rows(label="host", mbps=100.0, n=5, noise=0.01, seed=1, drift=0.0, **more):
         | more
         for i in range(n)
     ]
+
+
+def compare(a, b, quantities=(), relative=False):
+    (found,) = compare_all((a, b), quantities, relative)
+    return found
 
 
 def side(name, *groups, **more):

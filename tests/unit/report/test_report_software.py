@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis.comparison import Side, compare
+from k8sdds.analysis.comparison import Side, compare_all
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import comparison as shown
 from k8sdds.report import content, html
@@ -71,7 +71,7 @@ def side(run: RunFolder) -> Side:
 
 def test_a_comparison_states_which_versions_differ(tmp_path: Path) -> None:
     a, b = (side(run_with(tmp_path / name, image)) for name, image in (("a", OLD), ("b", NEW)))
-    found = compare(a, b)
+    (found,) = compare_all((a, b))
     assert found.software["flannel-vxlan"][AGENT] == (OLD, NEW)
     assert shown.data(a, b, found, relative=False)["software"]["flannel-vxlan"][AGENT] == (OLD, NEW)
     notes = shown._notes(found)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from k8sdds.analysis import history
-from k8sdds.analysis.comparison import Side, compare
+from k8sdds.analysis.comparison import Side, compare_all
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.cli import output
 from k8sdds.cli.list import _experiments, _networks
@@ -61,7 +61,7 @@ def test_tables_of_a_comparison_are_whole_at_any_width(read):
         Side(f"run@{label}", "run", [row for row in read.best if row[UNIT] == label], label=label)
         for label in ("host", "weavenet")
     ]
-    compared = compare(*sides)
+    (compared,) = compare_all(sides)
     check(lambda console: comparison_report.show(*sides, compared, False, console))
 
 
