@@ -79,6 +79,13 @@ class Content:
         """Invalid attempts, in the order in which they ended."""
         return overhead.plain_rows(self.table[~self.table["valid"]])
 
+    @property
+    def reasons(self) -> list[tuple[str, int]]:
+        """The code of each reason of invalid attempts with their number, the most frequent first."""
+        return Counter(
+            str(row["reason"] or "no reason recorded").split(":")[0] for row in self.invalid
+        ).most_common()
+
     @cached_property
     def failed(self) -> list[Row]:
         """The last attempt of each trial that has attempts but no valid one."""
@@ -279,7 +286,7 @@ def read(run: RunFolder, parquet: bool = False) -> Content:
     table = tidy.frame(run, parquet=parquet)
     best = overhead.plain_rows(tidy.best(table))
     labels = list(dict.fromkeys([*run.networks, *table[UNIT]]))
-    baseline = campaign.get("baseline") or ("host" if "host" in labels else None)
+    baseline = run.baseline(labels)
     labels.sort(key=lambda label: label != baseline)
     tasks = [
         partial(overhead.levels, best),

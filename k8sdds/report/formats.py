@@ -17,17 +17,20 @@ from k8sdds.system.numbers import number as number
 from k8sdds.workloads.capacity import SUBSCRIBERS
 
 
-def percent(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Return a percentage with its interval and no `%` sign: `30 [27, 33]`.
+def percent(
+    value: float | None, low: float | None = None, high: float | None = None, unit: bool = False
+) -> str:
+    """Return a percentage with its interval: `30 [27, 33]`, or `30 % [27, 33]` with the unit.
 
     The width of the interval sets the number of decimals, so that uncertain digits are not shown.
     """
+    sign = "\N{NO-BREAK SPACE}%" if unit else ""
     if value is None or not math.isfinite(value):
-        return "–"
+        return "–" + sign
     if low is None or high is None:
-        return fixed(value, 0 if abs(value) >= 10 else 1)
+        return fixed(value, 0 if abs(value) >= 10 else 1) + sign
     # `interval` may add decimals so that a bound does not look like 0; the value does not need them.
-    return f"{fixed(value, _decimals((high - low) / 2))} {interval(low, high)}"
+    return f"{fixed(value, _decimals((high - low) / 2))}{sign} {interval(low, high)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -59,8 +62,7 @@ def level(value: float | None, low: float | None, high: float | None) -> str:
 def share(ratio: dict[str, Any]) -> str:
     """Return `ratio`, `ratio_low` and `ratio_high` as `72 % [70, 74]`."""
     bounds = (ratio["ratio"], ratio["ratio_low"], ratio["ratio_high"])
-    center, _, bracket = percent(*(None if value is None else 100 * value for value in bounds)).partition(" ")
-    return f"{center}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+    return percent(*(None if value is None else 100 * value for value in bounds), unit=True)
 
 
 def detectable(value: float | None) -> str:

@@ -210,11 +210,7 @@ def _is_tcp(test: str) -> bool:
 def _no_result(content: Content) -> str:
     if not len(content.table):
         return "No attempt has ended yet. Continue the campaign: k8sdds run --resume FOLDER"
-    counts: dict[str, int] = {}
-    for row in content.invalid:
-        code = str(row["reason"] or "no reason recorded").split(":")[0]
-        counts[code] = counts.get(code, 0) + 1
-    reasons = formats.join([f"{code} ({n})" for code, n in sorted(counts.items(), key=lambda item: -item[1])])
+    reasons = formats.join([f"{code} ({n})" for code, n in content.reasons])
     attempts = formats.count(len(content.table), "attempt")
     return f"None of {attempts} is valid, so there is no result. Reasons: {reasons}."
 
@@ -332,9 +328,7 @@ def _amount(row: Row, negated: bool = False) -> str:
     value, low, high = row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"]
     if negated:
         value, low, high = -value, None if high is None else -high, None if low is None else -low
-    center, _, bracket = formats.percent(value, low, high).partition(" ")
-    # No line break between a number and its unit.
-    return f"{center}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+    return formats.percent(value, low, high, unit=True)
 
 
 def _spans_zero(rows: Iterable[Row]) -> str:
@@ -435,9 +429,8 @@ def _change(row: Row) -> str:
         low, high = row["ci_low_percent"], row["ci_high_percent"]
         times = formats.level(1 + value / 100, low and 1 + low / 100, high and 1 + high / 100)
         return f"{times.replace(' ', ' times ', 1)}" if bracket else f"{times} times"
-    amount = formats.percent(value, row["ci_low_percent"], row["ci_high_percent"]).split(" ")[0]
-    signed = amount if value < 0 else f"+{amount}"
-    return f"{signed}\N{NO-BREAK SPACE}% {bracket}".rstrip()
+    amount = formats.percent(value, row["ci_low_percent"], row["ci_high_percent"], unit=True)
+    return amount if value < 0 else f"+{amount}"
 
 
 def _limits(content: Content) -> list[str]:

@@ -166,8 +166,7 @@ def _print_invalid(content: Content, console: Console) -> None:
         return
     console.print()
     paragraph(console, "Invalid attempts (kept, but excluded from all statistics)", style="bold")
-    codes = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
-    for code, n in codes.most_common():
+    for code, n in content.reasons:
         example = next(row for row in content.invalid if str(row["reason"] or code).startswith(code))
         details = str(example["reason"] or "").partition(":")[2].strip()
         paragraph(console, f"{n} × {code}" + (f": {details}" if details else ""), "- ")

@@ -87,8 +87,8 @@ def _change(ratio: float, low: float, high: float, gain: bool) -> str:
     """Return by how much a side is better: `1.25 times [1.12, 1.39] as fast as`, or `36 % [22, 48] lower than`."""
     if gain:
         return formats.level(ratio, low, high).replace(" ", " times ", 1) + " as fast as"
-    text = formats.percent(100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low))
-    return text.replace(" ", "\N{NO-BREAK SPACE}% ", 1) + " lower than"
+    text = formats.percent(100 * (1 - ratio), 100 * (1 - high), 100 * (1 - low), unit=True)
+    return f"{text} lower than"
 
 
 def _undecided(pairs: Sequence[Row], best: str, gain: bool) -> str:

@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,6 +129,10 @@ class RunFolder:
             # As the labels of the records, see `results.record.checked`.
             campaign["baseline"] = reading.one_line(campaign["baseline"], MAX_TITLE)
         return campaign
+
+    def baseline(self, labels: Collection[str]) -> str | None:
+        """Return the label of the baseline network: the recorded one, or `host` if it is one of the labels."""
+        return self.campaign.get("baseline") or ("host" if "host" in labels else None)
 
     @property
     def started_at(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +94,6 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     campaign = content.campaign
     main = _main_figure(figures)
     statements = summary.answer(content)
-    reasons = Counter(str(row["reason"] or "no reason recorded").split(":")[0] for row in content.invalid)
     return {
         "title": content.title,
         "verdict": winner.winner_sentences(content)
@@ -111,7 +109,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "baseline": content.baseline,
         "failed": content.failed,
         "invalid": content.invalid,
-        "reasons": reasons.most_common(),
+        "reasons": content.reasons,
         "warnings": content.warnings,
         "missing": [
             {**row, "title": METRICS[row["quantity"]].title} for row in missing.by_network(content.best)
