@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
-from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_result, print_table
+from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_paths, print_result, print_table
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -62,8 +62,7 @@ def claims(
         rows=claims_report.rows(judged),
     )
     if output is not None:
-        for path in claims_report.write(loaded, judged, output):
-            console(stderr=form != TABLE).print(str(path), soft_wrap=True)
+        print_paths(claims_report.write(loaded, judged, output), form)
     if fail_if is not None:
         fail_condition.fail_if(claims_report.rows(judged), fail_if)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.options import FailIf, OutputFolder
-from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_result
+from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
+from k8sdds.cli.output import Json, TablesFormat, choose, print_paths, print_result
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
@@ -32,15 +32,7 @@ def compare(
             "--overheads", help="Compare overheads relative to each side's baseline instead of levels."
         ),
     ] = False,
-    quantity: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--quantity",
-            metavar="NAME",
-            help="Compare this metric, such as latency_p99_us (repeatable)."
-            " Default: the headline metric of each test.",
-        ),
-    ] = None,
+    quantity: Quantities = None,
     output: OutputFolder = None,
     fail_if: FailIf = None,
     as_json: Json = False,
@@ -55,14 +47,9 @@ def compare(
     from k8sdds.report import comparison as comparison_report
     from k8sdds.report import winner
     from k8sdds.report.text import paragraph
-    from k8sdds.results.metrics import METRICS
-    from k8sdds.system.yaml_text import nearest
 
     form = choose(form, as_json)
-    for name in quantity or ():
-        if name not in METRICS or not METRICS[name].log:
-            comparable = [known.name for known in METRICS.values() if known.log]
-            raise InputError(f"--quantity {name}: cannot be compared{nearest(name, comparable)}")
+    check_quantities(quantity)
     if len(names) < 2:
         raise InputError(
             "compare requires at least two run folders or networks", "such as: k8sdds compare A B"
@@ -81,8 +68,7 @@ def compare(
 
     print_result(form, data, show, rows=data["rows"])
     if output is not None:
-        for path in comparison_report.write(sides, pairs, overheads, output):
-            console(stderr=form != TABLE).print(str(path), soft_wrap=True)
+        print_paths(comparison_report.write(sides, pairs, overheads, output), form)
     if fail_if is not None:
         fail_condition.fail_if(data["rows"], fail_if)
 
@@ -113,15 +99,8 @@ def _side(text: str) -> Side:
         searches = [one for one in searches if one.network == label]
         if not rows and not searches:
             raise InputError(f"{folder} has no network {label!r}{nearest(label, labels)}")
-    baseline = run.campaign.get("baseline") or ("host" if "host" in labels else None)
+    baseline = run.baseline(labels)
     found = capacities.table(searches, baseline)
-    confidence = confidence_of(run.campaign)
-    return Side(
-        f"{folder}@{label}" if label else folder,
-        str(run.path.resolve()),
-        rows,
-        baseline,
-        label or None,
-        found,
-        confidence,
-    )
+    name = f"{folder}@{label}" if label else folder
+    resolved = str(run.path.resolve())
+    return Side(name, resolved, rows, baseline, label or None, found, confidence_of(run.campaign))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.options import FailIf, OutputFolder
-from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
+from k8sdds.cli.output import Json, RowsFormat, choose, print_paths, print_result
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
@@ -24,14 +24,7 @@ def history(
         bool,
         typer.Option("--overheads", help="Use overheads relative to each run's baseline instead of levels."),
     ] = False,
-    quantity: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--quantity",
-            metavar="NAME",
-            help="Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
-        ),
-    ] = None,
+    quantity: Quantities = None,
     output: OutputFolder = None,
     fail_if: FailIf = None,
     as_json: Json = False,
@@ -45,18 +38,10 @@ def history(
     from k8sdds.analysis import fail_condition
     from k8sdds.analysis import history as analysis
     from k8sdds.report import history as history_report
-    from k8sdds.results.metrics import METRICS
     from k8sdds.results.run_folder import RunFolder
-    from k8sdds.system.yaml_text import nearest
 
     form = choose(form, as_json)
-    for name in quantity or ():
-        if name not in METRICS or not METRICS[name].log:
-            known = [metric.name for metric in METRICS.values() if metric.log]
-            raise InputError(
-                f"--quantity {name}: has no history{nearest(name, known)}",
-                "leave it out for the main metrics, or name another, such as latency_p99_us or publisher_cpu_percent",
-            )
+    check_quantities(quantity)
     opened = [RunFolder.open(folder) for folder in folders]
     paths = [run.path.resolve() for run in opened]
     if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
@@ -71,8 +56,7 @@ def history(
         rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
     )
     if output is not None:
-        for path in history_report.write(runs, found, overheads, output):
-            console(stderr=form != TABLE).print(str(path), soft_wrap=True)
+        print_paths(history_report.write(runs, found, overheads, output), form)
     if fail_if is not None:
         fail_condition.fail_if(rows, fail_if)
 
@@ -86,6 +70,5 @@ def _run(run: RunFolder) -> Run:
     rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
     if not rows:
         raise InputError(f"{run.path} has no valid trial", f"see: k8sdds report {run.path}")
-    host = "host" if any(row[UNIT] == "host" for row in rows) else None
-    baseline = run.campaign.get("baseline") or host
+    baseline = run.baseline({row[UNIT] for row in rows})
     return Run(str(run.path), str(run.campaign.get("started_at") or ""), rows, baseline)

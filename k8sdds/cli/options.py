@@ -34,6 +34,20 @@ def load_profile(name: str, limit: list[str] | None = None) -> ProfileModel:
     return profile
 
 
+def check_quantities(names: list[str] | None) -> None:
+    """Raise InputError if `--quantity` names something else than metrics whose ratios can be tested."""
+    from k8sdds.results.metrics import METRICS
+    from k8sdds.system.yaml_text import nearest
+
+    comparable = [metric.name for metric in METRICS.values() if metric.log]
+    for name in names or ():
+        if name not in comparable:
+            raise InputError(
+                f"--quantity {name}: cannot be compared{nearest(name, comparable)}",
+                "leave it out for the main metrics, or name another, such as latency_p99_us or publisher_cpu_percent",
+            )
+
+
 def completing(module: str, names: str) -> Callable[[str], list[str]]:
     """Return a completion of the names in a module of k8sdds, which is imported only when the shell completes."""
 
@@ -262,6 +276,14 @@ Architectures = Annotated[
 ]
 ClaimsFile = Annotated[
     str, typer.Option("--claims", metavar="CLAIMS", help="Name of a set of claims, or path of a YAML file.")
+]
+Quantities = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quantity",
+        metavar="NAME",
+        help="Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
+    ),
 ]
 OutputFolder = Annotated[
     Path | None,

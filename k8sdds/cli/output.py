@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from k8sdds.cli.help import output_option
@@ -68,6 +69,12 @@ def print_result(
         print_text(yaml_text.dump(json.loads(to_json(data))).rstrip("\n"))
     else:
         print_text(to_json(data))
+
+
+def print_paths(paths: Sequence[Path], form: str = TABLE) -> None:
+    """Print the paths of written files, in lines that can be copied; to stderr if stdout has a result for programs."""
+    for path in paths:
+        console(stderr=form != TABLE).print(str(path), soft_wrap=True)
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

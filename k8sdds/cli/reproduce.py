@@ -12,6 +12,7 @@ import typer
 
 from k8sdds.cli.help import output_option
 from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, completing
+from k8sdds.cli.output import print_paths
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 from k8sdds.system.files import require_new
@@ -212,5 +213,4 @@ def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:
     judged = judge(folder.claims, runs, folder.plan.only, obstacles)
     console().print()
     claims_report.show(folder.claims, judged, console())
-    for path in claims_report.write(folder.claims, judged, folder.path):
-        console().print(str(path), soft_wrap=True)
+    print_paths(claims_report.write(folder.claims, judged, folder.path))
