@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from k8sdds.recommend.next_step import next_step
 from k8sdds.report import export, formats
 from k8sdds.report.table import Cell, Table
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,15 +103,10 @@ def show(answer: Answer, console: Console) -> None:
 
 def write(answer: Answer, folder: Path) -> list[Path]:
     """Write recommendation.html, .csv and .json and the figures to a folder; return the paths of the first three."""
-    from k8sdds.report.figures import missing_note
-
-    application, best = answer.evidence.application, answer.recommended
-    with explained(f"cannot write to {folder}", "choose another folder: --output"):
-        folder.mkdir(parents=True, exist_ok=True)
-        figures = [] if missing_note() else _figures(answer, folder)
+    application = answer.evidence.application
     purposes = [
         [Cell(file.name, href=f"{files.FOLDER}/{file.name}"), Cell(file.purpose.replace("`", ""))]
-        for file in (files.ready_files(answer) if best else [])
+        for file in files.ready_files(answer)
     ]
     applied = Table(f"Files to use the {answer.role} configuration", ["file", "how to apply it"], purposes)
     page = {
@@ -120,11 +115,12 @@ def write(answer: Answer, folder: Path) -> list[Path]:
         "sub": f"{application.name}{' · ' + application.title if application.title else ''}",
         "lead": lead(answer),
         "next": next_step(answer, Path(files.FOLDER)),
-        "figures": figures,
         "tables": [table for table in (*tables(answer), applied) if table.rows],
-        "notes": [*method(answer), *findings(answer), *missing_note()],
+        "notes": [*method(answer), *findings(answer)],
     }
-    return export.write(folder, NAME, data(answer), _csv_rows(answer), COLUMNS, page)
+    return export.write(
+        folder, NAME, data(answer), _csv_rows(answer), COLUMNS, page, partial(_figures, answer)
+    )
 
 
 def heading(answer: Answer) -> str:

@@ -17,10 +17,11 @@ from k8sdds.report import export, formats, winner
 from k8sdds.report.table import Cell, Table, judged
 from k8sdds.report.text import paragraph
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.faults import explained
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from k8sdds.report.figures import Figure
 
 
 def data_all(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Cons
 
 def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, folder: Path) -> list[Path]:
     """Write compare.html, compare.csv, compare.json and the figures to a folder, and return the paths of the files."""
-    from k8sdds.report.figures import changes, missing_note
+    from k8sdds.report.figures import changes
 
     result = data_all(sides, pairs, relative)
     names = [side.name for side in sides]
@@ -73,21 +74,20 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
     short = winner.short_names(names)
     against_first = {name: pair.rows for name, pair in zip(short[1:], pairs, strict=False)}
     shown = {row["quantity"]: None for rows in against_first.values() for row in rows}
-    with explained(f"cannot write to {folder}", "choose another folder: --output"):
-        folder.mkdir(parents=True, exist_ok=True)
-        drawn = {} if missing_note() else shown
-        figures = [changes.draw(short[0], against_first, name, folder) for name in drawn]
     page = {
         "title": f"{', '.join(names[1:])} compared with {names[0]}",
         "heading": "Comparison",
         "sub": f"A: {names[0]} · B: {names[1]}" if len(names) == 2 else " · ".join(names),
         "lead": ([] if relative else winner.of_comparison(sides, pairs)) + sentences,
-        "figures": figures,
         "tables": tables,
-        "notes": [*notes, *missing_note()],
+        "notes": [*notes],
     }
     columns = COLUMNS if len(pairs) == 1 else ("side_a", "side_b", *COLUMNS)
-    return export.write(folder, "compare", result, result["rows"], columns, page)
+
+    def draw(folder: Path) -> list[Figure]:
+        return [changes.draw(short[0], against_first, name, folder) for name in shown]
+
+    return export.write(folder, "compare", result, result["rows"], columns, page, draw)
 
 
 def _tables(comparison: Comparison, relative: bool, which: str = "") -> list[Table]:

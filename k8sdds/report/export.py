@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.system.faults import explained
 from k8sdds.system.files import write_atomically
+
+if TYPE_CHECKING:
+    from k8sdds.report.figures import Figure
 
 
 def write(
@@ -21,8 +24,9 @@ def write(
     rows: Sequence[dict[str, Any]],
     columns: Sequence[str],
     page: dict[str, Any],
+    draw: Callable[[Path], list[Figure]] | None = None,
 ) -> list[Path]:
-    """Write NAME.html, NAME.csv and NAME.json to a folder and return their paths.
+    """Write NAME.html, NAME.csv and NAME.json and the figures to a folder, and return the paths of the first three.
 
     Args:
         folder: Folder for the files; created if missing.
@@ -30,20 +34,22 @@ def write(
         data: Content of the JSON file.
         rows: Rows of the CSV file.
         columns: Columns of the CSV file.
-        page: Variables of the template page.html.j2.
+        page: Variables of the template page.html.j2, without those of the figures.
+        draw: Draws the figures of the page to the folder. Without the packages for figures, a note replaces them.
 
     Raises:
         InputError: The files cannot be written.
     """
     from k8sdds.report import document
-    from k8sdds.report.figures import inline_svg
+    from k8sdds.report.figures import inline_svg, missing_note
 
-    figures, rules = inline_svg.share_styles(page.get("figures", ()))
-    html = document.render("page.html.j2", {**page, "figures": figures}, figure_rules=rules)
+    missing = missing_note() if draw else []
     paths = [folder / f"{name}.{kind}" for kind in ("html", "csv", "json")]
     with explained(f"cannot write to {folder}", "choose another folder: --output"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(paths[0], html)
+        figures, rules = inline_svg.share_styles(draw(folder) if draw and not missing else [])
+        variables = {**page, "figures": figures, "notes": [*page["notes"], *missing]}
+        write_atomically(paths[0], document.render("page.html.j2", variables, figure_rules=rules))
         write_atomically(paths[1], to_csv(rows, columns))
         write_atomically(paths[2], to_json(data) + "\n")
     return paths

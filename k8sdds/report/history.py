@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -47,22 +48,22 @@ def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: 
 
 def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: Path) -> list[Path]:
     """Write history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics) and the figures, and return the paths."""
-    from k8sdds.report.figures import history, missing_note
+    from k8sdds.report.figures import history
 
     every = rows(runs, found)
     names = [formats.cell_name(row, every) for row in every]
-    with explained(f"cannot write to {folder}", "choose another folder: --output"):
-        folder.mkdir(parents=True, exist_ok=True)
-        figures = [] if missing_note() else history.draw(runs, found, names, relative, folder)
-        junit, metrics = folder / "history.xml", folder / "history.prom"
-        write_atomically(junit, _junit(every, names))
-        write_atomically(metrics, _openmetrics(every))
     page = {
-        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": [*_notes(), *missing_note()],
-        "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}", "figures": figures,
+        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": _notes(),
+        "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
         "tables": [_table(every, relative)],
     }  # fmt: skip
-    return [*export.write(folder, "history", data(runs, found), every, COLUMNS, page), junit, metrics]
+    draw = partial(history.draw, runs, found, names, relative)
+    paths = export.write(folder, "history", data(runs, found), every, COLUMNS, page, draw)
+    junit, metrics = folder / "history.xml", folder / "history.prom"
+    with explained(f"cannot write to {folder}", "choose another folder: --output"):
+        write_atomically(junit, _junit(every, names))
+        write_atomically(metrics, _openmetrics(every))
+    return [*paths, junit, metrics]
 
 
 def _table(every: Sequence[Row], relative: bool) -> Table:

@@ -78,6 +78,10 @@ class Setting:
     all_levels: dict[tuple[str, str], dict[Cell, Row]] = field(default_factory=dict)
     all_overheads: dict[tuple[str, str], dict[Cell, Row]] = field(default_factory=dict)
 
+    def file_name(self, kind: str) -> str:
+        """Return the name of a file of this setting, such as a kind of figure, without extension."""
+        return f"{kind}-{self.slug}" if self.slug else kind
+
     def levels(self, quantity: str, test: str | None = None) -> dict[Cell, Row]:
         """Return the levels of a quantity by (network, point), by default from the quantity's own test."""
         return self.all_levels.get((test or self._test_of(quantity), quantity), {})

@@ -63,7 +63,7 @@ def draw(content: Content, setting: Setting, folder: Path, outside: Sources) -> 
         f"CPU time per delivered MB; less is better. Softirqs (forwarding, encapsulation) and agents: {where}."
         f" {content.caption(setting, test)}."
     )
-    slug = "-".join(part for part in ("cpu-places", setting.slug) if part)
+    slug = setting.file_name("cpu-places")
     return save(drawing, folder, slug, "resources", title, f"{alt}.", caption)
 
 

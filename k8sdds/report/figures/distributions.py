@@ -63,7 +63,7 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
         f" Logarithmic axes. {content.caption(setting, test, interval=False)}."
     )
     title = f"{formats.capital(timed)} distribution: {setting.title}"
-    slug = "-".join(part for part in (f"{timed}-distribution", setting.slug) if part)
+    slug = setting.file_name(f"{timed}-distribution")
     return save(drawing, folder, slug, test, title, _alt(title, setting, panels), caption)
 
 

@@ -54,6 +54,13 @@ class Estimate:
         text = formats.percent(mean, low, high).partition(" ")[0]
         return cls(mean, low, high, row["values"], text=text)
 
+    @classmethod
+    def of_ratio(cls, ratio: float, bounds: tuple[float | None, float | None]) -> Estimate:
+        """Return the change in percent that a ratio and the bounds of its interval mean."""
+        mean, low, high = (None if value is None else 100 * (value - 1) for value in (ratio, *bounds))
+        text = formats.percent(mean, low, high, unit=True).partition(" [")[0]
+        return cls(100 * (ratio - 1), low, high, (), text=f"+{text}" if ratio > 1 else text)
+
     @property
     def measured(self) -> tuple[float, ...]:
         """The mean, the values of the trials and the marks."""
@@ -237,6 +244,42 @@ def _ticks(low: float, high: float, logarithmic: bool, most: int) -> list[float]
                 return ticks[:: -(-len(ticks) // most)]
     steps = MaxNLocator(most - 1, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3).tick_values(low, high)
     return [float(f"{tick:.10g}") for tick in steps if low <= tick <= high]
+
+
+@dataclass(frozen=True)
+class Against:
+    """A panel with one row per style, and a line at the value that the estimates are compared with."""
+
+    title: str
+    axis: str
+    at: float
+    estimates: Mapping[str, Estimate]
+    styles: Styles
+    missing: str = ""
+    """Text of a row without an estimate."""
+
+
+def stacked(panels: Sequence[Against]) -> Drawing:
+    """Draw panels one below the other."""
+    left = min(text_width([label for panel in panels for label in panel.styles]) + 0.2, WIDTH - 3)
+    right, head, foot = 0.85, 0.3, 0.5
+    heights = [0.24 * len(panel.styles) + 0.08 for panel in panels]
+    drawing = new(WIDTH, sum(heights) + len(panels) * (head + foot))
+    top = 0.0
+    for panel, height in zip(panels, heights, strict=True):
+        ax = axes(drawing, left, top + head, WIDTH - left - right, height)
+        rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing)
+        low, high = reach(
+            [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
+        )
+        # Without any change, the axis still has a range.
+        scale(ax, "x", min(low, -1) if panel.at == 0 else -0.02 * high, max(high, 1), logarithmic=False)
+        ax.axvline(panel.at, color=INK, linewidth=0.8)
+        ax.grid(axis="x")
+        ax.set_title(panel.title)
+        ax.set_xlabel(panel.axis, labelpad=2)
+        top += head + height + foot
+    return drawing
 
 
 @dataclass(frozen=True)

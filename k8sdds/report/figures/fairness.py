@@ -54,7 +54,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     caption = (
         f"One line per subscriber and trial: close lines mean equal service. n = {setting.repetitions(test)}."
     )
-    slug = "-".join(part for part in (SECTION, setting.slug) if part)
+    slug = setting.file_name(SECTION)
     return save(drawing, folder, slug, SECTION, title, f"{alt}.", caption)
 
 

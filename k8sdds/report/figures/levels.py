@@ -121,7 +121,7 @@ def _figure(
               if any(other == label for quantity in quantities for other, _ in quantity.estimates)]  # fmt: skip
     draw = _rows_figure if len(points) == 1 else _lines_figure
     drawing = draw(content, setting, quantities, points, labels)
-    slug = "-".join(part for part in (kind, setting.slug) if part)
+    slug = setting.file_name(kind)
     return save(drawing, folder, slug, section, title, alt, caption)
 
 

@@ -13,8 +13,7 @@ from k8sdds.model.application import Optimize
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import Estimate, reach, scale, spans_a_decade
-from k8sdds.report.figures.estimates import rows as draw_rows
+from k8sdds.report.figures.estimates import Against, Estimate, reach, scale, spans_a_decade, stacked
 from k8sdds.report.theme import INK, PAPER, network_colors
 
 STYLES: Mapping[Verdict, NetworkColor] = {
@@ -24,7 +23,6 @@ STYLES: Mapping[Verdict, NetworkColor] = {
 }
 """Colors that `theme` knows, and markers."""
 _SECTION = "recommendation"
-_HEAD, _FOOT, _ROW, _RIGHT = 0.3, 0.5, 0.24, 0.85
 
 
 @dataclass(frozen=True)
@@ -34,18 +32,6 @@ class Point:
     network: str
     verdict: Verdict
     scores: Mapping[Optimize, Contrast]
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Rows of estimates, and the value at which a line is drawn."""
-
-    title: str
-    axis: str
-    at: float
-    estimates: Mapping[str, Estimate]
-    styles: Mapping[str, NetworkColor]
-    missing: str
 
 
 def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence: str, folder: Path) -> Figure:
@@ -68,7 +54,7 @@ def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence:
             low, high = known if len(known) == 2 else (None, None)
             estimates[requirement.describe()] = Estimate(value, low, high, (), text=text)
     styles = {judgement.requirement.describe(): STYLES[judgement.verdict] for judgement, _ in judged}
-    drawing = _stacked([Panel("", "share of the limit, %", 100, estimates, styles, "no value")])
+    drawing = stacked([Against("", "share of the limit, %", 100, estimates, styles, "no value")])
     caption = (
         f"Markers: mean; lines: {confidence} interval (cut off at the axis). The vertical line is the limit: left of it"
         " is within. Of a rate to reach, the figure has what is missing to 100 %. Circle: met; diamond: undecided;"
@@ -86,12 +72,16 @@ def worth(rows: Sequence[tuple[str, Optimize, Contrast | None]], folder: Path) -
     panels = []
     for quantity in dict.fromkeys(quantity for _, quantity, _ in rows):
         found = {what: contrast for what, own, contrast in rows if own == quantity}
-        estimates = {what: _change(contrast) for what, contrast in found.items() if contrast}
+        estimates = {
+            what: Estimate.of_ratio(contrast.ratio, contrast.interval())
+            for what, contrast in found.items()
+            if contrast
+        }
         styles = {what: STYLES[_direction(estimate)] for what, estimate in estimates.items()}
         styles = {what: styles.get(what, STYLES[UNDECIDED]) for what in found}
         if estimates:
             panels.append(
-                Panel(formats.capital(TITLES[quantity]), "change, %", 0, estimates, styles, "not compared")
+                Against(formats.capital(TITLES[quantity]), "change, %", 0, estimates, styles, "not compared")
             )
     caption = (
         "Markers: mean ratio of configurations that differ only in this choice; lines: 95 % interval (cut off at the"
@@ -103,7 +93,7 @@ def worth(rows: Sequence[tuple[str, Optimize, Contrast | None]], folder: Path) -
         for what, estimate in panel.estimates.items()
     )
     title = "What each choice is worth"
-    return save(_stacked(panels), folder, "recommendation-worth", _SECTION, title, alt, caption)
+    return save(stacked(panels), folder, "recommendation-worth", _SECTION, title, alt, caption)
 
 
 def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
@@ -113,7 +103,7 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     networks = list(dict.fromkeys(point.network for point in points))
     colors = network_colors(networks)
     drawing = new(WIDTH, 3.6)
-    ax = axes(drawing, 0.75, _HEAD, WIDTH - 0.95, 2.4)
+    ax = axes(drawing, 0.75, 0.3, WIDTH - 0.95, 2.4)
     for point in reversed(points):
         x, y = _position(point)
         ax.plot(
@@ -154,34 +144,6 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     )
     alt = f"{title}. {formats.capital(role)}: {x:.3g} % of one core, {y:.3g} % of the limit."
     return save(drawing, folder, "recommendation-configurations", _SECTION, title, alt, caption)
-
-
-def _stacked(panels: Sequence[Panel]):
-    """Draw panels one below the other, each with a row for each style."""
-    labels = [label for panel in panels for label in panel.styles]
-    left = min(text_width(labels) + 0.2, WIDTH - 3)
-    heights = [_ROW * len(panel.styles) + 0.08 for panel in panels]
-    drawing = new(WIDTH, sum(heights) + len(panels) * (_HEAD + _FOOT))
-    top = 0.0
-    for panel, height in zip(panels, heights, strict=True):
-        ax = axes(drawing, left, top + _HEAD, WIDTH - left - _RIGHT, height)
-        draw_rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing)
-        low, high = reach(
-            [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
-        )
-        scale(ax, "x", min(low, -1) if panel.at == 0 else -0.02 * high, max(high, 1), logarithmic=False)
-        ax.axvline(panel.at, color=INK, linewidth=0.8)
-        ax.grid(axis="x")
-        ax.set_title(panel.title)
-        ax.set_xlabel(panel.axis, labelpad=2)
-        top += _HEAD + height + _FOOT
-    return drawing
-
-
-def _change(contrast: Contrast) -> Estimate:
-    low, high = (None if bound is None else 100 * (bound - 1) for bound in contrast.interval())
-    mean = 100 * (contrast.ratio - 1)
-    return Estimate(mean, low, high, (), text=f"{round(mean):+d} %")
 
 
 def _direction(estimate: Estimate) -> Verdict:

@@ -64,7 +64,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
         f"What a subscriber received, one line per trial{limit}; a step is usually 100 ms."
         f" {content.caption(setting, test, interval=False)}."
     )
-    slug = "-".join(part for part in (SECTION, setting.slug) if part)
+    slug = setting.file_name(SECTION)
     return save(drawing, folder, slug, SECTION, title, f"{alt}.", caption)
 
 

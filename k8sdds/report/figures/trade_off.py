@@ -53,7 +53,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
         "Upper left is best. The values come from separate tests: latency was not measured at this throughput."
         f" Logarithmic axes. {content.caption(setting, None)}."
     )
-    slug = "-".join(part for part in (TRADE_OFF, setting.slug) if part)
+    slug = setting.file_name(TRADE_OFF)
     return save(drawing, folder, slug, TRADE_OFF, title, f"{alt}.", caption)
 
 
