@@ -120,16 +120,14 @@ def _print_some(title: str, lines: Sequence[str]) -> None:
 def _print_tables(imported: Import) -> None:
     """Print the overheads of the first run, as a paper prints them, and the number of repeated runs."""
     from k8sdds.report import content, run_tables
-    from k8sdds.report.text import TextTable
 
     read = content.read(imported.run)
     tables = run_tables.tables(read)
     first = [table for table in tables if table.repetition == tables[0].repetition]
     per_quantity = {table.quantity: table for table in reversed(first)}
-    for table in sorted(per_quantity.values(), key=lambda table: table.quantity, reverse=True):
-        head, *rows = table.text
-        _print_wrapped(f"\n{table.title} ({table.setting})")
-        TextTable(head, rows, right=range(1, len(head))).print(console())
+    for one in sorted(per_quantity.values(), key=lambda one: one.quantity, reverse=True):
+        _print_wrapped(f"\n{one.table.caption}")
+        one.table.print(console(), right=range(1, len(one.table.heads)))
     if tables:
         repeated = sum(row["n"] > 1 for _, row in read.overheads.iterrows())
         _print_wrapped(

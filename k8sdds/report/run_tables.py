@@ -15,6 +15,7 @@ from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, test_of
+from k8sdds.report.table import Cell, Table
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
@@ -27,10 +28,8 @@ class RunTable:
 
     quantity: str
     repetition: int
-    title: str
-    setting: str
-    text: list[list[str]]
-    """The cells, the head first, with one decimal as papers print it."""
+    table: Table
+    """The overheads with one decimal, as papers print them."""
 
 
 def has_run_tables(content: Content) -> bool:
@@ -52,9 +51,9 @@ def tables(content: Content) -> list[RunTable]:
             key = (row["repetition"], *(row[name] for name in _TITLE_COLUMNS), row["quantity"])
             groups.setdefault(key, []).append(row)
     all_tables = [_table(content, rows) for rows in groups.values()]
-    several_payloads = [table for table in all_tables if len(table.text[0]) > 2]
+    several_payloads = [one for one in all_tables if len(one.table.heads) > 2]
     return sorted(
-        several_payloads, key=lambda table: (table.repetition, -len(table.text[0]) * len(table.text))
+        several_payloads, key=lambda one: (one.repetition, -len(one.table.heads) * (1 + len(one.table.rows)))
     )
 
 
@@ -65,13 +64,14 @@ def _table(content: Content, rows: list[Row]) -> RunTable:
     labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
     setting = {name: first[name] for name in ("transport", "reliability", "subscribers")}
     setting |= {name: first[name] for name in ("batch_bytes", "security") if first[name] not in (0, "none")}
-    text = [["network", *map(payload, payloads)]]
-    text += [[label, *(cells.get((label, size), "–") for size in payloads)] for label in labels]
-    title = f"{METRICS[first['quantity']].title} overhead relative to {content.baseline} in %"
-    repetition = first["repetition"]
-    return RunTable(
-        first["quantity"], repetition, f"Run {repetition + 1}: {title}", conditions.describe(setting), text
+    texts = [[label, *(cells.get((label, size), "–") for size in payloads)] for label in labels]
+    quantity, repetition = first["quantity"], first["repetition"]
+    caption = (
+        f"Run {repetition + 1}: {METRICS[quantity].title} overhead relative to {content.baseline} in %:"
+        f" {conditions.describe(setting)}"
     )
+    table = Table(caption, ["network", *map(payload, payloads)], [[*map(Cell, line)] for line in texts])
+    return RunTable(quantity, repetition, table)
 
 
 def _one_decimal(value: float | None) -> str:

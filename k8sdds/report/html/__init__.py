@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,12 +183,10 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
 
 
 def _single_runs(content: Content) -> list[Table]:
-    found = []
-    for table in run_tables.tables(content):
-        head, *rows = table.text
-        cells = [[tables.network(content, label), *map(Cell, values)] for label, *values in rows]
-        found.append(Table(f"{table.title}: {table.setting}", head, cells))
-    return found
+    return [
+        replace(one.table, rows=[[tables.network(content, row[0].text), *row[1:]] for row in one.table.rows])
+        for one in run_tables.tables(content)
+    ]
 
 
 def _main_figure(figures: list[Figure]) -> Figure | None:
