@@ -85,6 +85,55 @@ def axes(drawing: Drawing, left: float, top: float, width: float, height: float)
     return ax
 
 
+def grid(
+    count: int, columns: int, width: float, height: float, *, left: float, right: float, head: float, foot: float,
+    below: float = 0,
+) -> tuple[Drawing, list[Axes]]:  # fmt: skip
+    """Return a drawing with panels in rows of some columns; sizes are in inches.
+
+    Args:
+        count: Number of panels.
+        columns: Number of columns.
+        width: Width of the axes of a panel.
+        height: Height of the axes of a panel.
+        left: Room to the left of the axes of each panel.
+        right: Room to the right.
+        head: Room above.
+        foot: Room below.
+        below: Room below all panels, such as for a legend.
+    """
+    across, down = left + width + right, head + height + foot
+    drawing = new(columns * across, -(-count // columns) * down + below)
+    places = (divmod(index, columns) for index in range(count))
+    return drawing, [
+        axes(drawing, column * across + left, line * down + head, width, height) for line, column in places
+    ]
+
+
+def _legend_columns(labels: Sequence[str]) -> int:
+    return max(1, int(PART_WIDTH // (text_width(labels, FONT - 0.5) + 0.4)))
+
+
+def legend_height(labels: Sequence[str]) -> float:
+    """Return the room in inches that `legend` needs."""
+    return 0.17 * -(-len(labels) // _legend_columns(labels)) + 0.1
+
+
+def legend(drawing: Drawing, entries: Sequence[tuple[str, str, str, str]]) -> None:
+    """Draw a legend at the bottom that fits a phone, with label, marker, color and line style of each entry."""
+    from matplotlib.lines import Line2D
+
+    drawing.legend(
+        handles=[
+            Line2D([], [], color=color, linestyle=line, linewidth=0.9, marker=marker, markersize=4.4,
+                   markeredgewidth=0, label=label)
+            for label, marker, color, line in entries
+        ],
+        loc="lower center", ncols=_legend_columns([label for label, *_ in entries]), fontsize=FONT - 0.5,
+        frameon=False, handlelength=1.8, columnspacing=1.2, borderpad=0,
+    )  # fmt: skip
+
+
 def save(
     drawing: Drawing, folder: Path, slug: str, section: str, title: str, alt: str, caption: str
 ) -> Figure:

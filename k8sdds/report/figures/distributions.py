@@ -13,7 +13,7 @@ from k8sdds.analysis.overhead import alike
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, PART_WIDTH, SINGLE_WIDTH, WIDTH, Figure, axes, new, save
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
 from k8sdds.report.figures.estimates import axis_unit
 from k8sdds.report.figures.estimates import scale as set_scale
 from k8sdds.report.settings import Point, Row, Setting
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PANELS = 6
-_HEAD, _FOOT, _LEFT, _GAP, _RIGHT = 0.3, 0.45, 0.62, 0.66, 0.22
+_HEAD, _FOOT, _LEFT, _RIGHT = 0.3, 0.45, 0.62, 0.22
 _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 
 
@@ -40,19 +40,13 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     styles = network_colors(content.networks)
     labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
     columns = min(3 if len(panels) > 2 else 2, len(panels))
-    lines = -(-len(panels) // columns)
-    width = min((WIDTH - _LEFT - _RIGHT - (columns - 1) * _GAP) / columns, SINGLE_WIDTH - _LEFT - _RIGHT)
-    height = 1.6 if columns == 3 else 2.2
-    full = max(_LEFT + columns * width + (columns - 1) * _GAP + _RIGHT, 3.6)
-    legend, top_margin = _legend_rows(labels, min(full, PART_WIDTH))
-    drawing = new(full, top_margin + lines * (_HEAD + height + _FOOT))
-    _legend(drawing, legend, styles)
-    for index, (point, merged) in enumerate(panels.items()):
-        line, column = divmod(index, columns)
-        ax = axes(
-            drawing, _LEFT + column * (width + _GAP), top_margin + _HEAD + line * (_HEAD + height + _FOOT),
-            width, height,
-        )  # fmt: skip
+    width = min(WIDTH / columns, SINGLE_WIDTH) - _LEFT - _RIGHT
+    drawing, every = grid(
+        len(panels), columns, width, 1.6 if columns == 3 else 2.2, left=_LEFT, right=_RIGHT, head=_HEAD, foot=_FOOT,
+        below=legend_height(labels),
+    )  # fmt: skip
+    legend(drawing, [(label, styles[label].marker, styles[label].light, "-") for label in labels])
+    for ax, (point, merged) in zip(every, panels.items(), strict=True):
         _panel(ax, merged, styles, scale)
         ax.set_title(setting.point_label(point))
         ax.set_ylabel(f"one-way {timed}, {unit}", labelpad=2)
@@ -141,34 +135,6 @@ def _panel(
     set_scale(ax, "y", low * 0.93, high * 1.08, logarithmic=True)
     ax.tick_params(axis="y", labelsize=FONT - 0.5)
     ax.grid(axis="both")
-
-
-def _legend_rows(labels: list[str], width: float) -> tuple[list[list[tuple[str, float]]], float]:
-    """Return the rows of the legend, with the left edge of each label in inches, and the legend's height."""
-    rows: list[list[tuple[str, float]]] = [[]]
-    left = 0.1
-    for label in labels:
-        need = 0.45 + 0.066 * len(label)
-        if rows[-1] and left + need > width:
-            rows.append([])
-            left = 0.1
-        rows[-1].append((label, left))
-        left += need
-    return rows, 0.2 * len(rows) + 0.05
-
-
-def _legend(drawing, rows: list[list[tuple[str, float]]], styles: dict[str, NetworkColor]) -> None:
-    from matplotlib.lines import Line2D
-
-    width, height = drawing.get_size_inches()
-    for index, row in enumerate(rows):
-        y = 1 - (0.13 + 0.2 * index) / height
-        for label, left in row:
-            style = styles[label]
-            xs = [left / width, (left + 0.11) / width, (left + 0.22) / width]
-            drawing.add_artist(Line2D(xs, [y] * 3, color=style.light, linewidth=1.3, marker=style.marker,
-                                      markersize=3.8, markevery=[1], markeredgewidth=0))  # fmt: skip
-            drawing.text((left + 0.27) / width, y, label, va="center", size=FONT - 0.5)
 
 
 def _alt(title: str, setting: Setting, panels: dict[Point, dict[str, Distribution]]) -> str:

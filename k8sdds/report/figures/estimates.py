@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.figures.canvas import FONT, WIDTH, axes, new, text_width
+from k8sdds.report.figures.canvas import FONT, WIDTH, axes, grid, new, text_width
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import INK, MUTED
 
@@ -301,11 +301,8 @@ def row_panels(
     columns = min(2, len(panels))
     width = min(WIDTH / 2 - margin - right, 3.2)
     height = 0.23 * len(labels) + 0.08
-    drawing = new(columns * (margin + width + right), -(-len(panels) // columns) * (head + height + foot))
-    for index, panel in enumerate(panels):
-        line, column = divmod(index, columns)
-        left, top = column * (margin + width + right) + margin, line * (head + height + foot) + head
-        ax = axes(drawing, left, top, width, height)
+    drawing, every = grid(len(panels), columns, width, height, left=margin, right=right, head=head, foot=foot)
+    for ax, panel in zip(every, panels, strict=True):
         rows(ax, panel.estimates, labels, styles, missing)
         scale(ax, "x", *panel.limits, panel.logarithmic, most=5)
         if panel.limits[0] < 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid, save, text_width
 from k8sdds.report.figures.estimates import (
     Estimate,
     Rows,
@@ -169,12 +169,10 @@ def _lines_figure(
     full = WIDTH / 2 if columns > 1 else SINGLE_WIDTH if len(panels) == 1 and needed < 2.5 else WIDTH
     width = min(full - _LEFT - margin, 5.4)
     height = max(1.9, 0.17 * len(labels) + 0.3)
-    lines = -(-len(panels) // columns)
-    drawing = new(columns * (_LEFT + width + margin), lines * (_HEAD + height + _FOOT))
-    for index, (group, tick, quantity) in enumerate(panels):
-        line, column = divmod(index, columns)
-        left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
-        ax = axes(drawing, left, top, width, height)
+    drawing, every = grid(
+        len(panels), columns, width, height, left=_LEFT, right=margin, head=_HEAD, foot=_FOOT
+    )
+    for ax, (group, tick, quantity) in zip(every, panels, strict=True):
         _panel(ax, quantity, group, labels, styles, height)
         ax.set_title(", ".join(part for part in (quantity.title, _fixed(setting, group, by_payload)) if part))
         ax.set_ylabel(quantity.axis, labelpad=2)

@@ -14,7 +14,7 @@ from k8sdds.model.axis import payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import PROTECTION_GROUP, Content, protected_name
-from k8sdds.report.figures.canvas import FONT, PART_WIDTH, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import WIDTH, Figure, grid, legend, legend_height, save
 from k8sdds.report.figures.estimates import Estimate, along, reach, scale
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import variant_colors
@@ -23,7 +23,6 @@ from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 _HEAD, _FOOT, _LEFT, _HEIGHT = 0.3, 0.62, 0.65, 2.6
 
@@ -56,19 +55,17 @@ def _figure(
     styles = variant_colors(variants)
     protected = {protected_name(row) for name in names for row in levels[name] if _protects(row)}
     plain = [label for label in variants if label not in protected]
-    legend = text_width(variants, FONT - 0.5) + 0.4
-    width = (WIDTH - len(names) * _LEFT) / len(names) - 0.05
-    rows = -(-len(variants) // max(1, int(PART_WIDTH // legend)))
-    drawing = new(WIDTH, _HEAD + _HEIGHT + _FOOT + 0.17 * rows + 0.1)
-    for column, name in enumerate(names):
-        ax = axes(drawing, _LEFT + column * (_LEFT + width + 0.05), _HEAD, width, _HEIGHT)
+    drawing, panels = grid(
+        len(names), len(names), WIDTH / len(names) - _LEFT - 0.05, _HEIGHT, left=_LEFT, right=0.05, head=_HEAD,
+        foot=_FOOT, below=legend_height(variants),
+    )  # fmt: skip
+    for ax, name in zip(panels, names, strict=True):
         _panel(ax, levels[name], variants, styles, plain)
         ax.set_title(formats.capital(METRICS[name].title))
         ax.set_ylabel(METRICS[name].unit, labelpad=2)
-    drawing.legend(
-        handles=[_handle(label, styles[label], label in plain) for label in variants], loc="lower center",
-        ncols=max(1, int(PART_WIDTH // legend)), fontsize=FONT - 0.5, frameon=False, handlelength=1.8,
-        columnspacing=1.2, borderpad=0,
+    legend(
+        drawing,
+        [(label, styles[label].marker, styles[label].light, "--" if label in plain else "-") for label in variants],
     )  # fmt: skip
     n = formats.range_of([row["n"] for name in names for row in levels[name]])
     title = f"Protection: {describe(group)}"
@@ -79,15 +76,6 @@ def _figure(
         for name in names for row in levels[name]
     )  # fmt: skip
     return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
-
-
-def _handle(label: str, style: NetworkColor, dashed: bool) -> Line2D:
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [], [], color=style.light, linestyle="--" if dashed else "-", linewidth=0.9, marker=style.marker,
-        markersize=4.2, markeredgewidth=0, label=label,
-    )  # fmt: skip
 
 
 def _panel(

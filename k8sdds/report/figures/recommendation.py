@@ -12,7 +12,7 @@ from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Optimize
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, legend, legend_height, save
 from k8sdds.report.figures.estimates import Against, Estimate, reach, scale, spans_a_decade, stacked
 from k8sdds.report.theme import INK, PAPER, network_colors
 
@@ -98,12 +98,13 @@ def worth(rows: Sequence[tuple[str, Optimize, Contrast | None]], folder: Path) -
 
 def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     """Draw the CPU time of all configurations against their delay, and mark the first one."""
-    from matplotlib.lines import Line2D
-
     networks = list(dict.fromkeys(point.network for point in points))
     colors = network_colors(networks)
-    drawing = new(WIDTH, 3.6)
-    ax = axes(drawing, 0.75, 0.3, WIDTH - 0.95, 2.4)
+    used = dict.fromkeys(point.verdict for point in points)
+    styles = [(name, "s", colors[name].light, "none") for name in networks]
+    styles += [(verdict, STYLES[verdict].marker, INK, "none") for verdict in used]
+    room = legend_height([name for name, *_ in styles])
+    drawing, (ax,) = grid(1, 1, WIDTH - 0.95, 2.4, left=0.75, right=0.2, head=0.3, foot=0.5, below=room)
     for point in reversed(points):
         x, y = _position(point)
         ax.plot(
@@ -127,17 +128,7 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     ax.grid(True)
     ax.set_xlabel(f"{TITLES['cpu']}, % of one core", labelpad=2)
     ax.set_ylabel("largest delay, % of its limit", labelpad=2)
-    used = dict.fromkeys(point.verdict for point in points)
-    styles = [(name, "s", colors[name].light) for name in networks]
-    styles += [(verdict, STYLES[verdict].marker, INK) for verdict in used]
-    drawing.legend(
-        handles=[
-            Line2D([], [], linestyle="none", marker=marker, color=color, markersize=5, markeredgewidth=0, label=label)
-            for label, marker, color in styles
-        ],
-        loc="lower center", ncols=max(1, int(WIDTH // (text_width([name for name, *_ in styles]) + 0.35))),
-        fontsize=FONT - 0.5, frameon=False, handlelength=1, columnspacing=1.2, borderpad=0,
-    )  # fmt: skip
+    legend(drawing, styles)
     title = "CPU time against delay of the configurations"
     caption = (
         f"Lower left is best. The ring marks the {role} one. Means as if all had been measured together."

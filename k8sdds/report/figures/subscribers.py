@@ -11,7 +11,7 @@ from k8sdds.model.axis import payload
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save, text_width
 from k8sdds.report.figures.estimates import Estimate, along, end_labels, reach, scale, spans_a_decade
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, test_of
 from k8sdds.report.theme import network_colors
@@ -49,15 +49,14 @@ def _figure(content: Content, curves: dict[_Key, Curve], folder: Path, index: in
     most = 4 if columns == 2 else 2
     step = max((len(measured) - 1) / (most - 1), 1)
     sizes = [measured[round(i * step)] for i in range(min(most, len(measured)))]
-    lines = -(-len(sizes) // columns)
     width = min(WIDTH / columns - _LEFT - margin, 4.2)
     height = max(2.3, 0.17 * len([key for key in curves if key[2] == sizes[0]]) + 0.3)
-    drawing = new(columns * (_LEFT + width + margin), lines * (_HEAD + height + _FOOT))
-    for position, size in enumerate(sizes):
-        line, column = divmod(position, columns)
-        left, top = _LEFT + column * (_LEFT + width + margin), _HEAD + line * (_HEAD + height + _FOOT)
+    drawing, panels = grid(
+        len(sizes), columns, width, height, left=_LEFT, right=margin, head=_HEAD, foot=_FOOT
+    )
+    for ax, size in zip(panels, sizes, strict=True):
         shown = {key: curve for key, curve in curves.items() if key[2] == size}
-        _curves_panel(axes(drawing, left, top, width, height), shown, size, styles, height)
+        _curves_panel(ax, shown, size, styles, height)
     row = next(iter(next(iter(curves.values())).values()))
     setting = next(setting for setting in content.settings if _contains(setting, row))
     what = describe({key: value for key, value in setting.values.items() if key != "transport"})

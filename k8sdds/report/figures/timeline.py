@@ -8,7 +8,7 @@ from pathlib import Path
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import WIDTH, Figure, axes, new, save
+from k8sdds.report.figures.canvas import WIDTH, Figure, grid, save
 from k8sdds.report.figures.estimates import scale
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
@@ -35,14 +35,14 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     else:
         return None
     columns = min(_MAX_COLUMNS, len(timelines))
-    width, line_height = WIDTH / max(columns, 2) - _LEFT - 0.1, _HEAD + _HEIGHT + _FOOT
-    drawing = new(columns * (_LEFT + width + 0.1), -(-len(timelines) // columns) * line_height)
+    width = WIDTH / max(columns, 2) - _LEFT - 0.1
+    drawing, panels = grid(
+        len(timelines), columns, width, _HEIGHT, left=_LEFT, right=0.1, head=_HEAD, foot=_FOOT
+    )
     top = max(step.mbps for trials in timelines.values() for steps in trials for step in steps)
     end_s = max(steps[-1].end_s for trials in timelines.values() for steps in trials)
     styles = network_colors(content.networks)
-    for index, (label, trials) in enumerate(timelines.items()):
-        line, column = divmod(index, columns)
-        ax = axes(drawing, column * (_LEFT + width + 0.1) + _LEFT, _HEAD + line * line_height, width, _HEIGHT)
+    for ax, (label, trials) in zip(panels, timelines.items(), strict=True):
         for steps in trials:
             ax.plot(
                 [step.end_s for step in steps], [step.mbps for step in steps], color=styles[label].light,

@@ -6,17 +6,7 @@ from pathlib import Path
 
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import (
-    FONT,
-    PART_WIDTH,
-    SINGLE_WIDTH,
-    WIDTH,
-    Figure,
-    axes,
-    new,
-    save,
-    text_width,
-)
+from k8sdds.report.figures.canvas import SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
 from k8sdds.report.figures.estimates import Estimate, reach, scale
 from k8sdds.report.settings import THROUGHPUT, Point, Row, Setting
 from k8sdds.report.theme import network_colors
@@ -66,20 +56,18 @@ def _panels(
 ):
     styles = network_colors(content.networks)
     used = [label for label in content.networks if any(label == other for other, _ in values)]
-    legend = max(1, int(PART_WIDTH // (text_width(used, FONT - 0.5) + 0.35)))
-    lines = -(-len(used) // legend)
-    left, right, gap, head, foot, height = 0.65, 0.25, 0.75, 0.3, 0.5, 2.0
-    width = min((WIDTH - left - right - (len(points) - 1) * gap) / len(points), SINGLE_WIDTH - left - right)
-    drawing = new(left + len(points) * (width + gap) - gap + right, head + height + foot + 0.17 * lines + 0.1)
-    handles = {}
-    for index, point in enumerate(points):
-        ax = axes(drawing, left + index * (width + gap), head, width, height)
+    left, right = 0.65, 0.1 if len(points) > 1 else 0.25
+    width = min(WIDTH / len(points), SINGLE_WIDTH) - left - right
+    drawing, panels = grid(
+        len(points), len(points), width, 2.0, left=left, right=right, head=0.3, foot=0.5, below=legend_height(used)
+    )  # fmt: skip
+    for ax, point in zip(panels, points, strict=True):
         shown = {label: pair for (label, other), pair in values.items() if other == point}
         for label in (label for label in used if label in shown):
             x, y = (Estimate.of_level(row) for row in reversed(shown[label]))
-            handles[label] = ax.errorbar(
+            ax.errorbar(
                 x.mean, y.mean, xerr=_error(x), yerr=_error(y), fmt=styles[label].marker, color=styles[label].light,
-                markersize=4.5, markeredgewidth=0, elinewidth=0.9, label=label,
+                markersize=4.5, markeredgewidth=0, elinewidth=0.9,
             )  # fmt: skip
         pairs = shown.values()
         scale(ax, "y", *reach([Estimate.of_level(rate) for rate, _ in pairs], ratio=True), logarithmic=True)
@@ -94,10 +82,7 @@ def _panels(
         ax.set_title(setting.point_label(point))
         ax.set_xlabel(f"{METRICS[name].title}, {METRICS[name].unit}", labelpad=2)
         ax.set_ylabel("throughput, Mbit/s", labelpad=2)
-    drawing.legend(
-        handles=list(handles.values()), labels=list(handles), loc="lower center", ncols=legend, fontsize=FONT - 0.5,
-        frameon=False, handlelength=1.2, columnspacing=1.2, borderpad=0,
-    )  # fmt: skip
+    legend(drawing, [(label, styles[label].marker, styles[label].light, "none") for label in used])
     return drawing
 
 
