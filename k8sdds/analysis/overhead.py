@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.statistics import Overhead, Ratio
+from k8sdds.analysis.statistics import Ratio
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 
@@ -90,13 +90,10 @@ def overheads(
             ratio, pairs = paired(trials, base, metric, confidence)
             if ratio is None:
                 continue
-            overhead = overhead_of(metric, ratio)
-            single = [overhead_of(metric, Ratio(x / b, None, None, 1, None)).percent for x, b in pairs]
+            single = [100 * (1 - x / b if metric.gain else x / b - 1) for x, b in pairs]
             rows.append((
-                label, *condition, metric.name, ratio.value, ratio.low, ratio.high, overhead.percent,
-                overhead.low, overhead.high, ratio.n, ratio.differs,
-                statistics.detectable_percent(ratio.spread, ratio.n, metric.gain), baseline,
-                _any([*trials, *base], "includes_scheduling"), single,
+                label, *condition, metric.name, ratio.value, ratio.low, ratio.high,
+                *columns_of(metric, ratio).values(), baseline, _any([*trials, *base], "includes_scheduling"), single,
             ))  # fmt: skip
     return pd.DataFrame(rows, columns=list(OVERHEAD_COLUMNS))
 
@@ -123,9 +120,14 @@ def overheads_by_repetition(best: list[Row], baseline: str | None) -> pd.DataFra
     return pd.concat(parts, ignore_index=True)
 
 
-def overhead_of(metric: Metric, ratio: Ratio) -> Overhead:
-    """Return the overhead for a ratio x/b: 1 - x/b if higher values are better, otherwise x/b - 1."""
-    return statistics.throughput_overhead(ratio) if metric.gain else statistics.latency_overhead(ratio)
+def columns_of(metric: Metric, ratio: Ratio) -> Row:
+    """Return the columns of a row about the overhead for a ratio x/b, in the order of OVERHEAD_COLUMNS."""
+    cost = statistics.overhead(ratio, metric.gain)
+    detectable = statistics.detectable_percent(ratio.spread, ratio.n, metric.gain)
+    return {
+        "overhead_percent": cost.percent, "ci_low_percent": cost.low, "ci_high_percent": cost.high, "n": ratio.n,
+        "seen": ratio.differs, "detectable_percent": detectable,
+    }  # fmt: skip
 
 
 def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Ratio]:

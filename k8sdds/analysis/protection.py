@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from k8sdds.analysis import overhead, statistics
+from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
 from k8sdds.results.metrics import METRICS
@@ -40,14 +40,11 @@ def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
             ratio, _ = overhead.paired(trials, base, metric)
             if ratio is None:
                 continue
-            cost = overhead.overhead_of(metric, ratio)
-            detectable = statistics.detectable_percent(ratio.spread, ratio.n, metric.gain)
             rows.append(
                 {UNIT: label, "against": against}
                 | dict(zip(CONDITION, condition, strict=True))
-                | {"quantity": metric.name, "overhead_percent": cost.percent, "ci_low_percent": cost.low}
-                | {"ci_high_percent": cost.high, "n": ratio.n, "seen": ratio.differs}
-                | {"detectable_percent": detectable}
+                | {"quantity": metric.name}
+                | overhead.columns_of(metric, ratio)
             )
     return rows
 

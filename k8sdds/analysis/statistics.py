@@ -145,24 +145,18 @@ def paired_ratio(
     return Ratio(math.exp(center), _exp(low), _exp(high), len(logs), spread)
 
 
-def throughput_overhead(ratio: Ratio) -> Overhead:
-    """Return the relative loss of a rate, 1 - x/b, in percent. Its lower bound is the ratio's upper bound."""
-    return Overhead(
-        100 * (1 - ratio.value),
-        None if ratio.high is None else 100 * (1 - ratio.high),
-        None if ratio.low is None else 100 * (1 - ratio.low),
-        ratio.n,
-    )
+def overhead(ratio: Ratio, gain: bool) -> Overhead:
+    """Return the loss of a rate, 1 - x/b, or the increase of a time or another cost, x/b - 1, in percent.
 
+    The lower bound of the overhead of a rate is the upper bound of its ratio.
+    """
 
-def latency_overhead(ratio: Ratio) -> Overhead:
-    """Return the relative increase of a time or another cost, x/b - 1, in percent."""
-    return Overhead(
-        100 * (ratio.value - 1),
-        None if ratio.low is None else 100 * (ratio.low - 1),
-        None if ratio.high is None else 100 * (ratio.high - 1),
-        ratio.n,
-    )
+    def percent(value: float) -> float:
+        return 100 * (1 - value if gain else value - 1)
+
+    bounds = (ratio.high, ratio.low) if gain else (ratio.low, ratio.high)
+    low, high = (None if bound is None else percent(bound) for bound in bounds)
+    return Overhead(percent(ratio.value), low, high, ratio.n)
 
 
 def smallest_detectable(spread: float | None, n: int) -> float | None:

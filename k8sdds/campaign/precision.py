@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from k8sdds import workloads
-from k8sdds.analysis import overhead
+from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.campaign.expansion import expand
@@ -92,7 +92,7 @@ class Precision(Planner):
             if self._is_baseline(cell) or base is None or not metric.log:
                 continue
             ratio, _ = overhead.paired(rows[cell.cell_id], rows[base.cell_id], metric, STOPPED_CONFIDENCE)
-            known = overhead.overhead_of(metric, ratio) if ratio is not None else None
+            known = statistics.overhead(ratio, metric.gain) if ratio is not None else None
             half = (
                 (known.high - known.low) / 2
                 if known is not None and known.low is not None and known.high is not None

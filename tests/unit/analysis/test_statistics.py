@@ -54,7 +54,7 @@ def test_one_value_has_no_interval():
     assert s.linear_mean([7]) == s.Estimate(7, None, None, 1)
     ratio = s.paired_ratio([3], [4])
     assert (ratio.low, ratio.high, ratio.spread, ratio.differs) == (None, None, None, None)
-    assert s.throughput_overhead(ratio) == s.Overhead(pytest.approx(25), None, None, 1)
+    assert s.overhead(ratio, gain=True) == s.Overhead(pytest.approx(25), None, None, 1)
     assert s.smallest_detectable(None, 1) is None
     assert s.detectable_percent(None, 1) is None
 
@@ -80,10 +80,10 @@ def test_geometric_mean_by_hand():
 def test_overheads_by_hand():
     # A throughput ratio of 0.7 [0.6, 0.8] is an overhead of 30 % [20, 40]; the bounds swap.
     ratio = s.Ratio(0.7, 0.6, 0.8, 3, 0.1)
-    lost = s.throughput_overhead(ratio)
+    lost = s.overhead(ratio, gain=True)
     assert (lost.percent, lost.low, lost.high) == pytest.approx((30, 20, 40))
     # A latency ratio of 1.2 [1.1, 1.4] is an overhead of 20 % [10, 40]; the bounds do not swap.
-    added = s.latency_overhead(s.Ratio(1.2, 1.1, 1.4, 3, 0.1))
+    added = s.overhead(s.Ratio(1.2, 1.1, 1.4, 3, 0.1), gain=False)
     assert (added.percent, added.low, added.high) == pytest.approx((20, 10, 40))
 
 
