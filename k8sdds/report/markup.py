@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pandas as pd
 from rich.console import Console, ConsoleRenderable, RenderHook
-from rich.table import Table
 from rich.text import Text
 
+from k8sdds.report.text import TextTable
 from k8sdds.system import reading
 
 MAX_WIDTH = 50
@@ -45,7 +44,8 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
     console.pop_render_hook()
     parts, heading = [], ""
     for item in hook.printed:
-        if table := _read(item):
+        if isinstance(item, TextTable):
+            table = _read(item)
             parts.append(_markdown(*table) if form == "markdown" else _latex(*table, heading))
         elif isinstance(item, Text) and (text := " ".join(item.plain.split())):
             bold = item.get_style_at_offset(console, 0).bold
@@ -55,16 +55,10 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
     return reading.printable("\n\n".join(parts))
 
 
-def _read(item: Any) -> tuple[list[list[str]], list[bool]] | None:
+def _read(table: TextTable) -> tuple[list[list[str]], list[bool]]:
     """Return the cells of a table, the head first, and whether each column is aligned to the right."""
-    if isinstance(item, Table):
-        rows = zip(*([column.header, *column.cells] for column in item.columns), strict=True)
-        right = [column.justify == "right" for column in item.columns]
-    elif hasattr(item, "heads"):  # a table of ours, which adapts to the width of the terminal
-        rows, right = [item.heads, *item.rows], [number in item.right for number in range(len(item.heads))]
-    else:
-        return None
-    return [[re.sub(" +", " ", str(cell)).strip() for cell in row] for row in rows], right
+    cells = [[re.sub(" +", " ", cell).strip() for cell in row] for row in (table.heads, *table.rows)]
+    return cells, [number in table.right for number in range(len(table.heads))]
 
 
 def _markdown(cells: list[list[str]], right: list[bool]) -> str:

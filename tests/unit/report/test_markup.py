@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from k8sdds.report import markup, terminal
+from k8sdds.report.text import TextTable
 from tests import run_folders as folders
 from tests.conftest import Command
 
@@ -17,13 +17,9 @@ SPECIAL = "a_b & 5 % #1 $x {y} ~z ^w \\ |*`<i>](u) -3 – µ"
 
 
 def show(console: Console) -> None:
-    table = Table()
-    table.add_column("overhead %", justify="right")
-    table.add_column("reason")
-    table.add_row("-3 [-4, 2]", Text("one\ntwo"))
-    table.add_row("  7", SPECIAL)
+    rows = [["-3 [-4, 2]", "one\ntwo"], ["  7", SPECIAL]]
     console.print(Text(f"Title {SPECIAL}", style="bold"))
-    console.print(table)
+    TextTable(["overhead %", "reason"], rows, right={0}).print(console)
     console.print("n = 3, 5 %", style="dim")
 
 
