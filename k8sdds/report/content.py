@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -144,6 +145,10 @@ class Content:
                 key = (label, row["transport"] or "unicast", point.payload_bytes, other)
                 curves.setdefault(key, {})[point.subscribers] = row
         return {key: dict(sorted(curve.items())) for key, curve in curves.items() if len(curve) > 1}
+
+    def ordered(self, labels: Iterable[str]) -> list[str]:
+        """Return some labels once each, in the order of `networks`."""
+        return sorted(set(labels), key=self.networks.index)
 
     @cached_property
     def by_condition(self) -> dict[tuple[Any, ...], list[Row]]:

@@ -61,7 +61,7 @@ def _table(content: Content, rows: list[Row]) -> RunTable:
     first = rows[0]
     payloads = sorted({row["payload_bytes"] for row in rows})
     cells = {(row[UNIT], row["payload_bytes"]): _one_decimal(row["overhead_percent"]) for row in rows}
-    labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
+    labels = content.ordered(label for label, _ in cells)
     setting = {name: first[name] for name in ("transport", "reliability", "subscribers")}
     setting |= {name: first[name] for name in ("batch_bytes", "security") if first[name] not in (0, "none")}
     texts = [[label, *(cells.get((label, size), "–") for size in payloads)] for label in labels]

@@ -5,8 +5,8 @@
 draws levels with and without protection. `flame_graph` draws profiles. `trade_off` draws throughput against latency,
 `fairness` draws the subscribers of a trial, `timeline` draws rates over time, `topology` draws paths with MTUs and
 dropped packets, and `cpu_places` draws CPU time by place. `estimates` draws what the others have in common: axes,
-means, intervals and trials. `canvas` contains the shared style. seaborn and matplotlib are imported when the first
-figure is drawn.
+means, intervals and trials. `canvas` has the shared style, grids of panels and legends. seaborn and matplotlib are
+imported when the first figure is drawn.
 """
 
 from __future__ import annotations

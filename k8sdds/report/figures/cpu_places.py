@@ -11,7 +11,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import Figure, save
-from k8sdds.report.figures.estimates import Estimate, Rows, reach, row_panels, spans_a_decade
+from k8sdds.report.figures.estimates import Estimate, Rows, level_axis, row_panels
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 
@@ -43,11 +43,9 @@ def draw(content: Content, setting: Setting, folder: Path, outside: Sources) -> 
         return None
     point = max(map(Point.of, metered), key=Point.rank)
     places = _places(content, [row for row in metered if Point.of(row) == point], outside)
-    labels = [label for label in content.networks if any(label in cells for cells in places.values())]
-    shown = [estimate for cells in places.values() for estimate in cells.values()]
+    labels = content.ordered(label for cells in places.values() for label in cells)
     # The panels have one scale, so that places can be compared.
-    logarithmic = spans_a_decade(shown)
-    limits = reach(shown, ratio=True) if logarithmic else (0.0, reach(shown)[1])
+    *limits, logarithmic = level_axis([item for cells in places.values() for item in cells.values()])
     panels = [
         Rows(formats.capital(place), "ms per MB", cells, limits, logarithmic)
         for place, cells in places.items()

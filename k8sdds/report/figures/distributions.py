@@ -38,7 +38,7 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     longest_us = max(d.latency_us[-1] for merged in panels.values() for d in merged.values())
     scale, unit = axis_unit("µs", longest_us)
     styles = network_colors(content.networks)
-    labels = [label for label in content.networks if any(label in merged for merged in panels.values())]
+    labels = content.ordered(label for merged in panels.values() for label in merged)
     columns = min(3 if len(panels) > 2 else 2, len(panels))
     width = min(WIDTH / columns, SINGLE_WIDTH) - _LEFT - _RIGHT
     drawing, every = grid(

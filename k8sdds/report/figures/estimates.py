@@ -215,6 +215,13 @@ def spans_a_decade(estimates: Iterable[Estimate]) -> bool:
     return bool(values) and min(values) > 0 and max(values) >= 10 * min(values)
 
 
+def level_axis(estimates: Sequence[Estimate]) -> tuple[float, float, bool]:
+    """Return the limits of an axis of levels, and whether it is logarithmic; otherwise it begins at 0."""
+    if spans_a_decade(estimates):
+        return *reach(estimates, ratio=True), True
+    return 0, reach([*estimates, Estimate(0, None, None, ())])[1], False
+
+
 def scale(
     ax: Axes, axis: Literal["x", "y"], low: float, high: float, logarithmic: bool, most: int = 6
 ) -> None:
@@ -289,7 +296,7 @@ class Rows:
     title: str
     axis: str
     estimates: Mapping[str, Estimate]
-    limits: tuple[float, float]
+    limits: Sequence[float]
     logarithmic: bool = False
 
 

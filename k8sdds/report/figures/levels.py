@@ -117,8 +117,7 @@ def _figure(
     kind: str, section: str, title: str, alt: str, caption: str,
 ) -> Figure:  # fmt: skip
     points = sorted({at for quantity in quantities for _, at in quantity.estimates})
-    labels = [label for label in content.networks
-              if any(other == label for quantity in quantities for other, _ in quantity.estimates)]  # fmt: skip
+    labels = content.ordered(label for quantity in quantities for label, _ in quantity.estimates)
     draw = _rows_figure if len(points) == 1 else _lines_figure
     drawing = draw(content, setting, quantities, points, labels)
     slug = setting.file_name(kind)

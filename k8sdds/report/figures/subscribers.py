@@ -12,7 +12,7 @@ from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save, text_width
-from k8sdds.report.figures.estimates import Estimate, along, end_labels, reach, scale, spans_a_decade
+from k8sdds.report.figures.estimates import Estimate, along, end_labels, level_axis, scale
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, test_of
 from k8sdds.report.theme import network_colors
 
@@ -101,15 +101,7 @@ def _curves_panel(
         ax, series, colors, min(0.06 * gap, 0.35 * gap / len(curves)),
         dashed=[name for key, name in names.items() if key[1] != "unicast"],
     )  # fmt: skip
-    top = max(
-        max(row["maximum"], min(row["ci_high"] or 0, 1.5 * row["mean"]))
-        for curve in curves.values() for row in curve.values()
-    )  # fmt: skip
-    shown = [estimate for estimates in series.values() for estimate in estimates.values()]
-    if logarithmic := spans_a_decade(shown):
-        scale(ax, "y", *reach(shown, ratio=True), logarithmic)
-    else:
-        scale(ax, "y", 0, top * 1.05, logarithmic)
+    scale(ax, "y", *level_axis([item for estimates in series.values() for item in estimates.values()]))
     ax.set_xlim(min(0, counts[0] - gap / 2), counts[-1] + gap / 2)
     ax.set_xticks(counts)
     ax.set_title(f"{payload(size)} payload")

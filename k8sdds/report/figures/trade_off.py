@@ -55,7 +55,7 @@ def _panels(
     name: str,
 ):
     styles = network_colors(content.networks)
-    used = [label for label in content.networks if any(label == other for other, _ in values)]
+    used = content.ordered(label for label, _ in values)
     left, right = 0.65, 0.1 if len(points) > 1 else 0.25
     width = min(WIDTH / len(points), SINGLE_WIDTH) - left - right
     drawing, panels = grid(

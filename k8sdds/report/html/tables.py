@@ -89,7 +89,7 @@ def overheads(content: Content, setting: Setting) -> list[Table]:
 def _overhead_table(content: Content, setting: Setting, columns: list[tuple[str, Point]]) -> Table:
     names = list(dict.fromkeys(name for name, _ in columns))
     rows = [row for name in names for row in setting.overheads(name).values()]
-    labels = [label for label in content.networks if any(row[UNIT] == label for row in rows)]
+    labels = content.ordered(row[UNIT] for row in rows)
     mixed = len({row["n"] for row in rows}) > 1
     what = formats.capital(METRICS[names[0]].title) + " overhead" if len(names) == 1 else "Overhead"
     tests = {row["test"] for row in rows}
@@ -192,7 +192,7 @@ def contrasts(content: Content) -> list[Table]:
         for versus, rows, setting in contrast.by_title(content.contrasts(name)):
             cells = {(row[UNIT], Point.of(row)): row for row in rows}
             points = sorted({point for _, point in cells})
-            labels = [label for label in content.networks if any(label == other for other, _ in cells)]
+            labels = content.ordered(label for label, _ in cells)
             tables.append(
                 Table(
                     f"{formats.capital(versus)}: change of {METRICS[name].title} in %",
@@ -276,7 +276,7 @@ def _limit_table(content: Content, rows: list[Row], setting: dict[str, Any]) -> 
     interval = "one repetition: no 95 % interval" if n == "1" else INTERVAL
     points = sorted({Point.of(row) for row in rows})
     cells = {(row[UNIT], Point.of(row)): row for row in rows}
-    labels = [label for label in content.networks if any(label == measured for measured, _ in cells)]
+    labels = content.ordered(label for label, _ in cells)
     several = len({point.subscribers for point in points}) > 1
     return Table(
         f"{subject}: {metric.title} relative to {of}",
@@ -313,9 +313,7 @@ def _level_table(content: Content, setting: Setting, test: str, names: list[str]
     measured = {name: setting.levels(name, test) for name in names}
     rows = []
     for point in setting.points:
-        labels = [
-            label for label in content.networks if any((label, point) in cells for cells in measured.values())
-        ]
+        labels = content.ordered(label for cells in measured.values() for label, at in cells if at == point)
         for label in labels:
             cells = [_level(measured[name].get((label, point))) for name in names]
             place = Cell(setting.point_label(point), mark="first" if label == labels[0] else "carried")

@@ -286,6 +286,7 @@ def test_tables_of_plain_udp_name_their_setting_and_n(tmp_path):
     shown = SimpleNamespace(
         limits=limit.shares(trials, "host"),
         networks=["host", "weavenet"],
+        ordered=lambda labels: sorted(set(labels)),
         baseline="host",
         testbed="lab",
     )
