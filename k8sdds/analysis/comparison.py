@@ -359,11 +359,14 @@ def _adjust(rows: list[Row], level: float) -> None:
         different = p is not None and p <= level
         better = (contrast.ratio > 1) == METRICS[row["quantity"]].gain
         detectable = tests.detectable(contrast, len(tested), level)
+        # The error of two groups of different sizes does not show what equal ones would have.
+        equal = row["n_a"] == row["n_b"]
         row |= {
             "p_holm": p, "different": different, "better": different and better,
             "worse": different and not better,
             "detectable_percent": None if detectable is None else 100 * (detectable - 1),
-            "how": _how(contrast), "repetitions": tests.repetitions(contrast, len(tested), level),
+            "how": _how(contrast),
+            "repetitions": tests.repetitions(contrast, len(tested), level) if equal else None,
         }  # fmt: skip
 
 

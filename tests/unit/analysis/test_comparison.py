@@ -41,6 +41,12 @@ def side(name, *groups, **more):
     return Side(name, name, [row for group in groups for row in group], **more)
 
 
+def test_the_number_of_repetitions_is_stated_for_sides_of_equal_size():
+    (equal,) = compare(side("a", rows(noise=0.1)), side("b", rows(mbps=90, seed=2, noise=0.1))).rows
+    (unequal,) = compare(side("a", rows(noise=0.1)), side("b", rows(mbps=90, seed=2, noise=0.1, n=3))).rows
+    assert equal["repetitions"] and unequal["repetitions"] is None
+
+
 def test_true_change_is_found_with_its_direction():
     comparison = compare(side("a", rows()), side("b", rows(mbps=80, seed=2)))
     (row,) = comparison.rows
