@@ -56,7 +56,7 @@ def _panels(
 ):
     styles = network_colors(content.networks)
     used = content.ordered(label for label, _ in values)
-    left, right = 0.65, 0.1 if len(points) > 1 else 0.25
+    left, right = 0.6, 0.16
     width = min(WIDTH / len(points), SINGLE_WIDTH) - left - right
     drawing, panels = grid(
         len(points), len(points), width, 2.0, left=left, right=right, head=0.3, foot=0.5, below=legend_height(used)

@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from k8sdds.report import export, live, write_report
+from k8sdds.report.table import Cell, Table
 from tests import run_folders as folders
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -171,10 +172,10 @@ def test_tables_are_sorted_and_filtered(browser, reports):
 
 
 def test_tables_of_other_pages_are_sorted_and_filtered(browser, tmp_path):
-    rows = [{"cell": {"text": f"{name}, 1 KiB"}, "change": {"text": change, "mark": "worse"}}
+    rows = [[Cell(f"{name}, 1 KiB"), Cell(change, mark="worse")]
             for name, change in [("host", "3 [1, 5]"), ("weavenet", "-20 [-30, -10]"), ("flannel", "11 [9, 13]"),
                                  ("kube-router", "–"), ("macvlan", "2 [0, 4]")]]  # fmt: skip
-    table = {"caption": "Levels", "heads": ["cell", "change %"], "rows": [list(row.values()) for row in rows]}
+    table = Table("Levels", ["cell", "change %"], rows)
     page = {"title": "t", "heading": "h", "sub": "s", "lead": ["one"], "tables": [table], "notes": ["two"]}
     browser.get(export.write(tmp_path, "compare", {}, [], [], page)[0].as_uri())
     shown = find(browser, "main table")[0]

@@ -87,7 +87,8 @@ def test_a_modified_packet_is_rejected_if_something_signs(field: Field, middlewa
         ]
         assert sum(counters) > 0
         sent = publisher.summary.get("sent") or 0
-        accepted = codes == (0, 0) and subscriber.received == sent > 0
+        # The attack lasts four of five seconds. A busy machine can end before the last samples arrive.
+        accepted = codes == (0, 0) and subscriber.received > 0.9 * sent > 0
         assert accepted == (protection is None), (codes, sent, subscriber.received, publisher.err)
 
 
