@@ -50,9 +50,10 @@ def data(a: Side, b: Side, comparison: Comparison, relative: bool) -> dict[str, 
 
 def show(a: Side, b: Side, comparison: Comparison, relative: bool, console: Console) -> None:
     """Print the table of the comparison, its summary and its notes."""
-    paragraph(console, f"B {b.name} compared with A {a.name}", style="bold")
+    name_a, name_b = winner.short_names([a.name, b.name])
+    paragraph(console, f"B {name_b} compared with A {name_a}", style="bold")
     for table in _tables(comparison, relative):
-        table.print(console)
+        table.print(console, right=range(1, len(table.heads) - 1))
     for sentence in [*lead(comparison), *_notes(comparison)]:
         paragraph(console, sentence)
 

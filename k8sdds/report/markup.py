@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 import pandas as pd
@@ -43,10 +44,14 @@ def render(form: str, show: Callable[[], None], console: Console) -> str:
     show()
     console.pop_render_hook()
     parts, heading = [], ""
+    captions: Counter[str] = Counter()
     for item in hook.printed:
         if isinstance(item, TextTable):
             table = _read(item)
-            parts.append(_markdown(*table) if form == "markdown" else _latex(*table, heading))
+            captions[heading] += 1
+            parts.append(
+                _markdown(*table) if form == "markdown" else _latex(*table, heading, captions[heading])
+            )
         elif isinstance(item, Text) and (text := " ".join(item.plain.split())):
             bold = item.get_style_at_offset(console, 0).bold
             heading = text if bold else heading
@@ -71,15 +76,18 @@ def _in_markdown(text: str) -> str:
     return re.sub(r"([\\`*|<~]|\](?=\())", r"\\\1", text).replace("\n", "<br>")
 
 
-def _latex(cells: list[list[str]], right: list[bool], caption: str) -> str:
+def _latex(cells: list[list[str]], right: list[bool], caption: str, number: int) -> str:
+    """Return a table, whose label is its caption, with a number if it is not the first one with this caption."""
     heads, *rows = [[_in_latex(cell) for cell in line] for line in cells]
     layout = "".join(
         r"p{0.2\linewidth}" if max(map(len, column)) > MAX_WIDTH else "r" if is_right else "l"
         for is_right, *column in zip(right, heads, *rows, strict=True)
     )
+    words = [*re.findall(r"[a-z0-9]+", caption.lower()), *([str(number)] if number > 1 else [])]
     # pandas escapes no captions, and no characters that pdfTeX does not have.
     return pd.DataFrame(rows, columns=heads).to_latex(
-        index=False, escape=False, column_format=layout, caption=_in_latex(caption), position="htbp"
+        index=False, escape=False, column_format=layout, caption=_in_latex(caption), label=f"tab:{'-'.join(words)}",
+        position="htbp",
     ).rstrip()  # fmt: skip
 
 

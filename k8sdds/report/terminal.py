@@ -131,7 +131,7 @@ def _table(content: Content, setting: Setting) -> TextTable:
     for metric, _, overheads in columns:
         right.add(len(heads))
         heads.append(_column_title(metric.title, metric.unit))
-        heads += ["overhead %"] if overheads else []
+        heads += [f"{metric.title.split()[0]} overhead %"] if overheads else []
     rows = []
     for point in setting.points:
         for label in content.networks:

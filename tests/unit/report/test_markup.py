@@ -41,11 +41,23 @@ def test_latex_escapes_what_has_a_meaning() -> None:
     special = r"a\_b \& 5 \% \#1 \$x \{y\} \textasciitilde{}z \textasciicircum{}w \textbackslash{} |*`<i>](u) $-$3 -- $\mu$"
     assert rendered("latex", show).split("\n") == [
         f"% Title {SPECIAL}", "",
-        r"\begin{table}[htbp]", rf"\caption{{Title {special}}}", r"\begin{tabular}{rp{0.2\linewidth}}", r"\toprule",
+        r"\begin{table}[htbp]", rf"\caption{{Title {special}}}", r"\label{tab:title-a-b-5-1-x-y-z-w-i-u-3}",
+        r"\begin{tabular}{rp{0.2\linewidth}}", r"\toprule",
         r"overhead \% & reason \\", r"\midrule", r"$-$3 [$-$4, 2] & one; two \\", rf"7 & {special} \\", r"\bottomrule",
         r"\end{tabular}", r"\end{table}", "",
         "% n = 3, 5 %",
     ]  # fmt: skip
+
+
+def test_latex_labels_tables_of_one_caption_apart_and_headings_are_distinct(reports) -> None:
+    def show(console: Console) -> None:
+        for _ in range(2):
+            terminal.show(reports("paper").content, console)
+
+    text = rendered("latex", show)
+    labels = re.findall(r"\\label\{(.*)\}", text)
+    assert labels == ["tab:unicast-reliable-1-subscriber-n-3", "tab:unicast-reliable-1-subscriber-n-3-2"]
+    assert r"& throughput overhead \% & p90 $\mu$s & p90 overhead \%" in text
 
 
 @pytest.mark.parametrize("kind", ["scaling", "troubled", "camera"])
