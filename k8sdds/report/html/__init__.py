@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MAX_TRIALS = 2000
 """Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 
+_DETAILS = ("protection", "fairness", "timeline", "topology")
+"""Sections of figures that explain the results: their tables are folded, and their figures if they have no tables."""
+
 _FIGURE_SECTIONS = {
     **{name: name.capitalize() for name in WORKLOADS},
     "subscribers": "Number of subscribers",
@@ -60,7 +63,7 @@ class Section:
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
     folded: bool = False
-    """Whether a reader opens the tables singly."""
+    """Whether a reader opens the tables singly, or the figures of a section without tables."""
 
 
 def write(content: Content, figures: list[Figure], path: Path) -> Path:
@@ -156,7 +159,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
     optional = [
         drawn("overheads", "Overheads", tables=overheads),
         *(
-            drawn(section, titles[section], tables=own.get(section, ()), folded=section == "protection")
+            drawn(section, titles[section], tables=own.get(section, ()), folded=section in _DETAILS)
             for section in dict.fromkeys((*_FIGURE_SECTIONS, *titles))
             if section != "overheads"
         ),
@@ -166,8 +169,8 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
         Section("levels", "All levels", tables=levels, folded=True),
     ]
     facts = [
-        Section("networks", "Networks and their datapaths", tables=_networks(content)),
-        Section("upkeep", "Background cost of the networks", tables=tables.background(content)),
+        Section("networks", "Networks and their datapaths", tables=_networks(content), folded=True),
+        Section("upkeep", "Background cost of the networks", tables=tables.background(content), folded=True),
     ]
     attempts = Section("trials", "All attempts", tables=_attempts(content), folded=True)
     invalid = _attempt_table(content, "Invalid attempts", content.invalid) if content.invalid else []
@@ -175,7 +178,7 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
         *(section for section in optional if section.figures or section.tables),
         Section("trouble", "Invalid attempts, warnings and events", tables=invalid, folded=True),
         *(section for section in facts if section.tables),
-        Section("testbed", "Testbed", tables=_facts(content)),
+        Section("testbed", "Testbed", tables=_facts(content), folded=True),
         Section("reproduce", "How to reproduce"),
         *([attempts] if attempts.tables else []),
         Section("reading", "How to read this report"),

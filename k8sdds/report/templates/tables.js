@@ -86,6 +86,14 @@ function addFilter(table, rows) {
 
 for (const table of document.querySelectorAll("main table")) enhance(table);
 
+// A link to a section opens what is folded in it.
+function unfold() {
+  const section = document.getElementById(location.hash.slice(1))?.closest("section");
+  for (const folded of section?.querySelectorAll(":scope > details") ?? []) folded.open = true;
+}
+unfold();
+addEventListener("hashchange", unfold);
+
 // Show the attempts of some trials in the table of all attempts, what they are, and the ways back.
 function showTrials(ids, what) {
   const section = document.getElementById("trials")?.closest("section");

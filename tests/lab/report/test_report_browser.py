@@ -238,6 +238,10 @@ def test_the_contents_stay_in_view_and_lead_to_sections(browser, reports, width)
         for name in ("#overheads", "nav")
     )
     assert contents == 0 and 0 <= heading < 100
+    facts = find(browser, "section[aria-labelledby=testbed] table")[0]
+    assert not facts.is_displayed()
+    browser.execute_script("arguments[0].click()", find(browser, "nav a[href='#testbed']")[0])
+    WebDriverWait(browser, 20).until(lambda _: facts.is_displayed())
 
 
 def test_print_shows_all_columns(browser, reports):
