@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -211,6 +212,8 @@ def command_tree() -> Any:
     context = typer.Context(root, **root.context_settings)
 
     def extend(command: Any) -> None:
+        # Typer keeps the line breaks of docstrings after the first paragraph.
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
         for below in getattr(command, "commands", {}).values():
             if not hasattr(below, "commands"):
                 below.params.extend(everywhere)

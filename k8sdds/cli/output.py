@@ -16,14 +16,25 @@ TABLE = "table"
 
 Json = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
 
-_format = output_option("--format", help="Format of the result; table is text for people.")
-RowsFormat = Annotated[Literal["table", "json", "yaml", "csv"], _format]
+
+def _format(*names: str) -> Any:
+    # Typer would show the choices as a metavar, which does not fit 80 columns.
+    help_text = f"Format of the result: table (text for people), {', '.join(names)}."
+    return output_option("--format", metavar="FORMAT", help=help_text)
+
+
+RowsFormat = Annotated[Literal["table", "json", "yaml", "csv"], _format("json", "yaml", "csv")]
 """Format of a result that consists of rows."""
-TablesFormat = Annotated[Literal["table", "json", "yaml", "csv", "markdown", "latex"], _format]
+TablesFormat = Annotated[
+    Literal["table", "json", "yaml", "csv", "markdown", "latex"],
+    _format("json", "yaml", "csv", "markdown", "latex"),
+]
 """Format of a result that consists of rows, and is also printed as tables."""
-ReportFormat = Annotated[Literal["table", "json", "yaml", "markdown", "latex"], _format]
+ReportFormat = Annotated[
+    Literal["table", "json", "yaml", "markdown", "latex"], _format("json", "yaml", "markdown", "latex")
+]
 """Format of a report."""
-DataFormat = Annotated[Literal["table", "json", "yaml"], _format]
+DataFormat = Annotated[Literal["table", "json", "yaml"], _format("json", "yaml")]
 """Format of any other result."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.output import TABLE, Json, ReportFormat, choose, print_result
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,21 +43,31 @@ def report(
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.
 
-    With another --format, prints the report's content or tables instead, and writes nothing. With --serve, prints an
-    address of this machine at which a browser shows the current results until you press Ctrl-C, and writes nothing.
+    With another --format, prints the report's content or tables instead, and writes nothing but the figures of --pdf.
+    With --serve, prints an address of this machine at which a browser shows the current results until you press
+    Ctrl-C, and writes nothing.
     """
     from k8sdds import report as reports
+    from k8sdds.report import formats
     from k8sdds.results.run_folder import RunFolder
+    from k8sdds.system.faults import not_installed
 
     form = choose(form, as_json)
     run = RunFolder.open(folder)
-    if serve + pdf + (form != TABLE) > 1:
-        raise InputError("--serve, --pdf and --format exclude each other", "use one of them")
+    if serve and (pdf or form != TABLE):
+        raise InputError("--serve excludes --pdf and --format", "leave out --serve, or the others")
+    if pdf and (missing := not_installed("report")):
+        raise missing
     if serve:
         _serve(run, port)
-    elif form == TABLE:
-        reports.write_report(run, console(), pdf)
-    elif form in ("json", "yaml"):
+    elif pdf or form == TABLE:
+        reports.write_report(run, console() if form == TABLE else None, pdf)
+    if pdf:
+        folder = run.report / "figures"
+        print_note(f"{formats.count(len([*folder.glob('*.pdf')]), 'PDF figure')}: {folder}")
+    if serve or form == TABLE:
+        return
+    if form in ("json", "yaml"):
         print_result(form, reports.summarize(run))
     else:
         print_result(form, None, lambda: reports.show(run, console()))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,11 +55,16 @@ RESOURCE_REMEDIES = {
 
 EXTRAS = {
     "artifact": ("rocrate",),
-    "cluster": ("fabric", "invoke", "kubernetes", "paramiko", "urllib3", "websocket", "yaml"),
+    "cluster": ("kubernetes", "fabric", "invoke", "paramiko", "urllib3", "websocket", "yaml"),
     "parquet": ("pyarrow",),
     "report": ("matplotlib", "seaborn"),
 }
 """The optional dependencies in pyproject.toml, and the modules that come with each."""
+
+_FEATURES = {
+    "artifact": "archives", "cluster": "clusters", "parquet": "Parquet files", "report": "static figures",
+}  # fmt: skip
+"""What requires each of them."""
 
 DEFECTS = (
     errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK, errno.EDOM, errno.ERANGE, errno.EDEADLK,
@@ -129,9 +136,25 @@ def missing_extra(module: str | None) -> PrerequisiteError | None:
     name = (module or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if name in modules:
-            install = "make setup" if CHECKOUT else f"pip install 'k8sdds[{extra}]'"
-            return PrerequisiteError(f"the Python package {name} is not installed", f"run: {install}")
+            install = "make setup" if CHECKOUT else f"pip install 'k8sdds[{extra}]{_origin()}'"
+            return PrerequisiteError(
+                f"{_FEATURES[extra]} need the Python package {name}, which is not installed",
+                f"run: {install}",
+            )
     return None
+
+
+def _origin() -> str:
+    """Return ` @ URL` if k8sdds was installed from a path or a URL, where pip finds it again; otherwise empty."""
+    with contextlib.suppress(PackageNotFoundError):
+        origin = json.loads(distribution("k8sdds").read_text("direct_url.json") or "{}")
+        if "url" in origin:
+            return (
+                f" @ {origin['vcs_info']['vcs']}+{origin['url']}"
+                if "vcs_info" in origin
+                else f" @ {origin['url']}"
+            )
+    return ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -89,7 +89,7 @@ def without_extras(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *argv], capture_output=True, text=True)
 
 
-MISSING = "Static figures are missing: the Python package matplotlib is not installed"
+MISSING = "Static figures need the Python package matplotlib"
 
 
 def test_recommendations_need_no_extra(tmp_path: Path) -> None:
@@ -104,6 +104,8 @@ def test_recommendations_need_no_extra(tmp_path: Path) -> None:
 
 def test_reports_and_comparisons_need_no_extra(tmp_path: Path) -> None:
     run = run_folders.make(tmp_path / "run", run_folders.Plan(networks=("host", "flannel-vxlan")))
+    done = without_extras("report", str(run.path), "--pdf")
+    assert done.returncode == 3 and "static figures need" in done.stderr
     done = without_extras("report", str(run.path))
     assert done.returncode == 0, done.stderr
     page = (run.report / "report.html").read_text()
@@ -118,7 +120,7 @@ def test_a_command_without_its_extra_names_the_fix() -> None:
     done = without_extras("status", "one-machine")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines() == [
-        "k8sdds: the Python package urllib3 is not installed",
+        "k8sdds: clusters need the Python package urllib3, which is not installed",
         "  → run: make setup",
     ]
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from k8sdds.report.content import Content
 from k8sdds.report.figures import capacity, flame_graph
 from k8sdds.report.figures.canvas import Figure
+from k8sdds.report.formats import capital
 from k8sdds.system.faults import not_installed
 from k8sdds.workloads import HEADLINES, WORKLOADS
 
@@ -27,7 +28,7 @@ __all__ = ["Figure", "missing_note", "tasks"]
 def missing_note() -> list[str]:
     """Return the note of a page whose figures cannot be drawn, or nothing if they can."""
     missing = not_installed("report")
-    return [] if missing is None else [f"Static figures are missing: {missing.message} ({missing.remedy})."]
+    return [] if missing is None else [f"{capital(missing.message)} ({missing.remedy})."]
 
 
 def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
