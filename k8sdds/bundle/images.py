@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from k8sdds import versions
 from k8sdds.bundle import oci
 from k8sdds.bundle.bundle import Bundle, Item
 from k8sdds.bundle.contents import IMAGES
-from k8sdds.system import programs
+from k8sdds.system import programs, reading
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -92,13 +93,31 @@ def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = 
             what = f"{reference!r} is not a valid image reference"
             raise InputError(what, "use lower-case letters and digits, separated by . _ - or /")
         if done.returncode:
-            message = (done.stderr.strip().splitlines() or ["skopeo failed"])[-1]
-            raise PrerequisiteError(
-                f"cannot push {reference}: {message[:400]}",
-                "log in with skopeo login; for a registry without TLS use --plain-http",
-            )
+            raise _not_pushed(reference, done.stderr)
         pushed.append(reference)
     return pushed
+
+
+_REMEDIES = {
+    "no such host": "check the name of the registry {host}",
+    "connection refused|no route to host|timeout": "check the address and port of {host}, and that it runs",
+    "HTTP response to HTTPS": "for a registry without TLS use --plain-http",
+    "certificate": "trust its certificate authority: put it into /etc/containers/certs.d/{host}/ca.crt",
+    "unauthorized|denied|authentication": "log in: skopeo login {host}",
+}
+"""Patterns in the messages of skopeo, and the fix."""
+
+
+def _not_pushed(reference: str, stderr: str) -> PrerequisiteError:
+    """Return the error for the last message of skopeo, without the fields of its log format."""
+    line = (stderr.strip().splitlines() or ["skopeo failed"])[-1]
+    logged = re.search(r'msg="((?:[^"\\]|\\.)*)"', line)
+    message = reading.one_line(re.sub(r"\\(.)", r"\1", logged[1]) if logged else line, 400)
+    remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, message))
+    remedy = next(remedies, "see whether you can access it: skopeo login {host}")
+    return PrerequisiteError(
+        f"cannot push {reference}: {message}", remedy.format(host=reference.partition("/")[0])
+    )
 
 
 def _layout(bundle: Bundle, items: Sequence[Item], folder: Path, tag: str) -> None:

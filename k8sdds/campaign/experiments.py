@@ -149,7 +149,10 @@ def put_setting(targets: Mapping[str, Sequence[dict[str, Any]]], setting: str, p
     path = key.split(".")
     if path[0] not in targets:
         hint = yaml_text.nearest(path[0], list(targets))
-        raise InputError(f"--set {key}: there is no such key{hint}", f"see: k8sdds docs {page}")
+        remedy = f"see: k8sdds docs {page}"
+        if path[0] == "sweeps" and path[-1] in targets:
+            hint, remedy = "", f"for all sweeps: --set {path[-1]}=VALUE; for one: edit the file"
+        raise InputError(f"--set {key}: there is no such key{hint}", remedy)
     for target in targets[path[0]]:
         _put(target, path, value, key, page)
     return key
@@ -170,6 +173,10 @@ def _put(target: dict[str, Any], path: list[str], value: Any, key: str, page: st
     *above, last = path
     for part in above:
         target = target.setdefault(part, {})
+        if isinstance(target, list):
+            raise InputError(
+                f"--set {key}: {part} is a list, whose items --set cannot change", "edit the file"
+            )
         if not isinstance(target, dict):
             raise InputError(f"--set {key}: {part} has no parts", f"see: k8sdds docs {page}")
     target[last] = value

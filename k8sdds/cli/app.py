@@ -44,6 +44,7 @@ from k8sdds.cli import run as run_
 from k8sdds.cli.help import ANALYZE, CLUSTER, LAB, MEASURE, PACKAGE, START, examples, overview
 from k8sdds.cli.terminal import Verbosity, set_verbosity
 from k8sdds.system.errors import InputError
+from k8sdds.system.yaml_text import nearest
 
 app = typer.Typer(
     name="k8sdds",
@@ -239,6 +240,10 @@ def invoke() -> int:
         if not message:  # a group without a command, which shows its help
             error.show()
             return int(error.exit_code)
+        if chosen := re.search(r"'([^']*)' is not one of ('.+')$", message):
+            known = re.findall(r"'([^']+)'", chosen[2])
+            close = nearest(chosen[1], known)
+            message += close if "did you mean" in close else ""
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "k8sdds"
         raise InputError(message[0].lower() + message[1:], f"see: {command} --help") from None

@@ -6,6 +6,7 @@ Objects are plain dicts, as in a manifest. The client counts every request that 
 from __future__ import annotations
 
 import math
+import shlex
 import threading
 import time
 from collections import Counter
@@ -99,6 +100,8 @@ class KubernetesClient:
         # The library sets `configuration.host` again whenever it reads the credentials.
         self.server = str(configuration.host)
         """URL of the API server."""
+        self.kubectl = "kubectl"
+        """The command line of kubectl that accesses the same cluster."""
         self.calls: Counter[str] = Counter()
         """Number of requests sent, retries included, by kind: get, create, delete, patch, watch, exec."""
         self.outage_timeout_s: float = FIRST_OUTAGE_TIMEOUT_S
@@ -124,7 +127,12 @@ class KubernetesClient:
         Raises:
             InputError: the kubeconfig or the context cannot be used.
         """
-        return cls(kubeconfigs.load(kubeconfig, context))
+        found = cls(kubeconfigs.load(kubeconfig, context))
+        options = {"--kubeconfig": kubeconfig, "--context": context}
+        found.kubectl = shlex.join(
+            ["kubectl", *(str(part) for option in options.items() if option[1] for part in option)]
+        )
+        return found
 
     def headers(self) -> dict[str, str]:
         """Return the authentication headers, with a new token if the kubeconfig has a plugin that provides tokens."""
@@ -231,7 +239,7 @@ class KubernetesClient:
                         f"{self.server} does not answer: {_one_line(error)}",
                         "check the certificates in the kubeconfig"
                         if certificate
-                        else "check that the cluster is up: kubectl get nodes",
+                        else f"check that the cluster is up: {self.kubectl} get nodes",
                     ) from error
             time.sleep(pause)
             pause = min(2.0, pause * 1.6)

@@ -23,6 +23,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import append, require_new, require_room, write_atomically
 from k8sdds.system.strict import MAX_TITLE
+from k8sdds.system.yaml_text import nearest
 
 SCHEMA = versions.RUN_FOLDER
 """Version of the records. `Metric.since` states which definitions of metrics changed with it."""
@@ -102,7 +103,10 @@ class RunFolder:
             )
         run = cls(path)
         if not run.path.is_dir():
-            raise InputError(f"{run.path} is not a folder", "name a run folder, such as runs/TIME-EXPERIMENT")
+            meant = nearest(str(path), [LAST]) if str(path).startswith("@") else ""
+            raise InputError(
+                f"{run.path} is not a folder{meant}", "name a run folder, such as runs/TIME-EXPERIMENT"
+            )
         if not (run.path / CAMPAIGN).is_file():
             raise InputError(f"{run.path} is not a run folder: it has no {CAMPAIGN}", "see: k8sdds runs")
         return run

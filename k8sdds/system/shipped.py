@@ -49,15 +49,19 @@ class ShippedFiles:
         path = Path(name) if self.is_path(name) else installed.get(name, Path(f"{name}{self.suffixes[0]}"))
         if not self.is_path(name) and not path.is_file():
             listed = f"list the names: {self.list_command}; or " if self.list_command else ""
+            own = f"for your file, write ./{name}"
+            if not Path(name).is_file():
+                own = f"give the path of your file, which contains a / or ends in {self.suffixes[0]}"
             raise InputError(
-                f"there is no {self.kind} {name!r}{nearest(name, list(installed))}",
-                f"{listed}give the path of your file",
+                f"there is no {self.kind} {name!r}{nearest(name, list(installed))}", f"{listed}{own}"
             )
         try:
             return path, reading.text(path, yaml_text.MAX_BYTES, f"give a {self.suffixes[0]} file")
         except (OSError, ValueError) as error:
+            others = [str(other) for other in map(path.with_suffix, self.suffixes) if other.is_file()]
+            meant = f" (did you mean {others[0]!r}?)" if others and not path.exists() else ""
             raise InputError(
-                f"cannot read {reading.printable(name)}: {getattr(error, 'strerror', None) or error}",
+                f"cannot read {reading.printable(name)}: {getattr(error, 'strerror', None) or error}{meant}",
                 f"give the name of an installed {self.kind}, or the path of your file",
             ) from error
 

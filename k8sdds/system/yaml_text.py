@@ -31,6 +31,9 @@ MAX_DIGITS = 100
 """Longest number."""
 MAX_MISTAKES = 20
 """Most mistakes that a message lists."""
+MAX_UNKNOWN = 3
+"""Most unknown top-level keys that are explained one by one; a file with more is probably of another kind."""
+UNKNOWN_KEY = "unknown key"
 
 Model = TypeVar("Model", bound=Strict)
 
@@ -51,11 +54,21 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
     data = load(text, source)
     if not isinstance(data, dict):
         raise InputError(f"{source}:1: expected a mapping of keys to values", see)
+    if data.get("kind") == "Config" and "apiVersion" in data:
+        raise InputError(
+            f"{source} is a kubeconfig", f"select its cluster: k8sdds testbed cluster --kubeconfig {source}"
+        )
     try:
         parsed: Model = model.model_validate(plain(data), context=context)
         return parsed
     except ValidationError as error:
-        lines = [f"{source}:{m.line}: {m.key}: {m.message}" for m in mistakes(error, data, model)]
+        found = mistakes(error, data, model)
+        lines = [f"{source}:{m.line}: {m.key}: {m.message}" for m in found]
+        unknown = [m.key for m in found if len(m.keys) == 1 and m.message.startswith(UNKNOWN_KEY)]
+        if len(unknown) > MAX_UNKNOWN:
+            lines = [
+                f"{source}: unknown keys: {', '.join(unknown[:MAX_MISTAKES])}; is it another kind of file?"
+            ]
         distinct = list(dict.fromkeys(lines))
         more = [f"{source}: and {len(distinct) - MAX_MISTAKES} more"] if len(distinct) > MAX_MISTAKES else []
         raise InputError("\n".join([*distinct[:MAX_MISTAKES], *more]), see) from error
@@ -210,7 +223,7 @@ def mistakes(error: ValidationError, data: Any, model: type[BaseModel]) -> list[
         missing = item["loc"][-1] if item["type"] == "missing" else None
         keys, key, line = _locate(data, item["loc"], missing)
         if item["type"] == "extra_forbidden":
-            message = "unknown key" + nearest(str(keys[-1]), _keys_at(model, keys[:-1]))
+            message = UNKNOWN_KEY + nearest(str(keys[-1]), _keys_at(model, keys[:-1]))
         elif missing is not None:
             message = "this key is missing"
         found[Mistake(keys, key, line, message)] = None

@@ -343,6 +343,7 @@ def test_run_and_show_take_an_experiment_or_an_application(k8sdds: Command, tmp_
         (("run", "b2", "--paper"), "b2 is an application\n  → leave out what experiments have: --paper"),
         (("recommend", "quickstart"), "measure it: k8sdds run quickstart"),
         (("run", "camera-4-viewer"), "did you mean 'camera-4-viewers'?"),
+        (("list", "experiment"), "did you mean 'experiments'?"),
         (("run", "b3.yaml"), "No such file"),
         (("list", "network"), "'applications', 'networks'"),
     ):

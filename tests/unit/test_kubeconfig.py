@@ -53,7 +53,9 @@ def test_missing_files_and_contexts(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(GOOD))
     with pytest.raises(InputError, match=r"has no context 'b' \(it has: a\)"):
         KubernetesClient.from_kubeconfig(file, "b")
-    assert KubernetesClient.from_kubeconfig(file, "a").server == "https://127.0.0.1:1"
+    client = KubernetesClient.from_kubeconfig(file, "a")
+    assert client.server == "https://127.0.0.1:1"
+    assert client.kubectl == f"kubectl --kubeconfig {file} --context a"
 
 
 def test_several_files_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

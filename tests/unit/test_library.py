@@ -148,6 +148,7 @@ def test_networks_can_be_set_and_selected_at_once(written: str) -> None:
         ("payload_bytes=1.2 B", "valid integer"),
         ("name=x", "no such key"),
         ("repetitions.x=1", "has no parts"),
+        ("sweeps.0.payload_bytes=64", "for all sweeps: --set payload_bytes=VALUE"),
         ("rate=.inf", "finite number"),
         ("duration_s=true", "expected a number"),
         ("networks={name: host, label: 'a[/b]'}", "pattern"),
@@ -156,7 +157,7 @@ def test_networks_can_be_set_and_selected_at_once(written: str) -> None:
 def test_invalid_settings_are_reported(setting: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         changed(setting)
-    assert message in caught.value.message
+    assert message in str(caught.value)
 
 
 def test_contradictions_name_file_and_line(tmp_path: Path) -> None:

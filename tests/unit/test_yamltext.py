@@ -70,6 +70,12 @@ def test_all_errors_are_reported_at_once() -> None:
     assert "mine.yaml:4: payload_bytes" in message
 
 
+def test_a_file_of_another_kind_gives_one_line() -> None:
+    kubeconfig = refused("apiVersion: v1\nkind: Config\nclusters: []\nusers: []\ncontexts: []\n")
+    assert kubeconfig == "mine.yaml is a kubeconfig"
+    assert refused("a: 1\nb: 2\nc: 3\nd: 4\n").startswith("mine.yaml: unknown keys: a, b, c, d;")
+
+
 BREAKS: dict[str, object] = {
     "payload_bytes": 0, "rate": "fast", "subscribers": 0, "transport": "broadcast", "cpu_quota": -1, "link": 3,
     "discovery": ["peers", "peers"], "test": {"name": "latency", "size": 3}, "networks": [{"name": "host", "mtu": 1}],
