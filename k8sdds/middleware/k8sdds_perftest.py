@@ -51,6 +51,16 @@ class K8sddsPerftest(Middleware):
 
     def refused_files(self, cell: Cell) -> str | None:
         """Return why the backend rejects the cell's QoS profile or configuration file, or None."""
+        refused = self._refused(cell)
+        # The program takes the reliability of a file, unless -bestEffort contradicts it.
+        if refused or not (cell.qos and cell.reliability == "reliable" and self.takes_qos(cell)):
+            return refused
+        if self._refused(cell.model_copy(update={"reliability": "best-effort"})):
+            return None
+        return f"the QoS profile {cell.qos} is best effort, but reliability is reliable; set it: reliability=best-effort"
+
+    def _refused(self, cell: Cell) -> str | None:
+        """Return the program's message if it rejects the files of a cell."""
         load = workloads.find(cell.test).load(cell)
         argv = [native_program(PROGRAM), "-pub", "-check", "-middleware", self.backend]
         argv += ["-dataLen", str(cell.payload_bytes), "-nic", "lo"]

@@ -153,6 +153,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
         (["quickstart", "--set", "middleware=raw"], 2, "reliability must be best-effort"),
         (["quickstart", "--set", "middleware=opensplice"], 3, "'opensplice' is not built here"),
         (["quickstart", "--set", "qos=nope"], 2, "there is no QoS profile 'nope'"),
+        (["quickstart", "--set", "qos=ros2-sensor-data"], 2, "set it: reliability=best-effort"),
         (["quickstart", "--set", "networks=flannel-vxlna"], 2, "did you mean 'flannel-vxlan'"),
         (["quickstart", "--set", "networks={name: weavenet, mtu: 1490}"], 2, "at most 1450"),
         (["quickstart", "--set", "baseline=calico"], 2, "baseline 'calico' is not among the networks"),
