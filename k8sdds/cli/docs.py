@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,18 +12,24 @@ import typer
 
 from k8sdds.cli.options import completing
 from k8sdds.cli.output import print_table
-from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
 from k8sdds.system.yaml_text import nearest
 
+MAX_FOUND = 5
+"""Most pages that an unknown topic names."""
+
 
 def topics() -> dict[str, Path]:
-    """Return the pages by topic, which is the page's name, with its folder if a later page has the same name."""
+    """Return the pages by topic: the page's name, with its folder if another page goes first.
+
+    The page of a command goes last, and a reference goes before a guide of the same name.
+    """
     folder = shared("docs")
     # Explanations come last: first what a user does, then what the keys and commands mean.
     pages = sorted(folder.rglob("*.md"), key=lambda page: (folder / "explanation" in page.parents, page))
-    last = {page.stem: page for page in pages}
+    last = {page.stem: page for page in sorted(pages, key=lambda page: page.parent.name != "commands")}
     return {
         page.stem if last[page.stem] == page else str(page.relative_to(folder).with_suffix("")): page
         for page in pages
@@ -45,18 +53,37 @@ def docs(
         print_step("\nTry: k8sdds docs TOPIC")
         return
     if topic not in pages:
+        found = ", ".join(_containing(topic, pages))
         raise InputError(
-            f"there is no topic {topic!r}{nearest(topic, list(pages))}", "list them: k8sdds docs"
+            f"there is no topic {topic!r}{nearest(topic, list(pages))}",
+            f"read one that contains it: {found}" if found else "list them: k8sdds docs",
         )
     text = pages[topic].read_text(encoding="utf-8")
     if not console().is_terminal:
         print_text(text)
-        return
-    from rich.markdown import Markdown
+    else:
+        from rich.markdown import Markdown
 
-    os.environ.setdefault("LESS", "-FRX")  # less shows colors, and ends at once if the page fits the terminal
-    with console().pager(styles=True):
-        console().print(Markdown(text))
+        os.environ.setdefault(
+            "LESS", "-FRX"
+        )  # less shows colors, and ends at once if the page fits the terminal
+        with console().pager(styles=True):
+            console().print(Markdown(text))
+    for other in pages:
+        if other != topic and Path(other).stem == Path(topic).stem:
+            print_note(f"Another page of this name: k8sdds docs {other}")
+
+
+def _containing(word: str, pages: Mapping[str, Path]) -> list[str]:
+    """Return the topics of the pages that contain a word, those with it in headings and most often first."""
+    pattern = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
+    counts = {}
+    for topic, page in pages.items():
+        text = page.read_text(encoding="utf-8")
+        headings = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+        if pattern.search(text):
+            counts[topic] = len(pattern.findall(headings)), len(pattern.findall(text))
+    return sorted(counts, key=lambda topic: counts[topic], reverse=True)[:MAX_FOUND]
 
 
 def _title(page: Path) -> str:

@@ -51,12 +51,14 @@ def doctor(as_json: Json = False, form: RowsFormat = "table") -> None:
 
 
 def _show(diagnoses: Sequence[Diagnosis]) -> None:
-    for diagnosis in diagnoses:
-        status = "ok  " if diagnosis.ok else ("FAIL" if diagnosis.required else "note")
-        line = f"{status} {diagnosis.subject}: {diagnosis.message}"
-        console().print(line)
+    """Print what is missing for the lab, then what works, then what only some networks and tests require."""
+    from k8sdds.report.text import paragraph
+
+    for diagnosis in sorted(diagnoses, key=lambda one: (one.ok or not one.required, not one.ok)):
+        status = "ok   " if diagnosis.ok else ("FAIL " if diagnosis.required else "note ")
+        paragraph(console(), f"{diagnosis.subject}: {diagnosis.message}", status)
         if not diagnosis.ok and diagnosis.remedy:
-            console().print(f"       → {diagnosis.remedy}")
+            paragraph(console(), diagnosis.remedy, "       → ")
 
 
 def _diagnose() -> Iterator[Diagnosis]:

@@ -26,7 +26,12 @@ def import_(
     path: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder with RTI PerfTest logs at any depth.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Run folder to create.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-FOLDER."
+        ),
+    ] = None,
     layout: Annotated[
         str,
         typer.Option(
@@ -56,7 +61,10 @@ def import_(
 ) -> None:
     """Import published RTI PerfTest logs as a run folder and report how each file was used."""
     from k8sdds import importing
+    from k8sdds.campaign.start import campaign_name
+    from k8sdds.results.run_folder import RUNS
 
+    output = output or RUNS / campaign_name(path.resolve().name)
     with TemporaryDirectory() as scratch:
         target = output
         if dry_run:

@@ -57,7 +57,7 @@ class K8sddsPerftest(Middleware):
             return refused
         if self._refused(cell.model_copy(update={"reliability": "best-effort"})):
             return None
-        return f"the QoS profile {cell.qos} is best effort, but reliability is reliable; set it: reliability=best-effort"
+        return f"the profile {cell.qos} is best effort, but reliability is reliable; set it: reliability=best-effort"
 
     def _refused(self, cell: Cell) -> str | None:
         """Return the program's message if it rejects the files of a cell."""

@@ -150,6 +150,9 @@ def test_documentation_is_text_in_a_pipe_and_formatted_on_a_terminal(k8sdds: Com
     assert "how-to/applications" in k8sdds("docs").stdout
     unknown = k8sdds("docs", "reports")
     assert unknown.returncode == 2 and "did you mean 'report'?" in unknown.stderr
+    assert "read one that contains it: " in k8sdds("docs", "latex").stderr
+    bundle = k8sdds("docs", "bundle")
+    assert bundle.stdout.startswith("# Bundle") and "k8sdds docs reference/commands/bundle" in bundle.stderr
 
 
 COLOR = re.compile(r"\x1b\[[0-9;]*(?<![0-9])(3[0-8]|4[0-8]|9[0-7]|10[0-7])(?![0-9])[0-9;]*m")

@@ -212,6 +212,7 @@ def test_a_failed_write_leaves_no_folder(tmp_path):
 
 def test_an_imported_folder_cannot_be_resumed(tmp_path, k8sdds):
     trial(tmp_path / "in" / "host")
+    assert "would write runs/" in k8sdds("import", "in", "--dry-run").stdout
     planned = k8sdds("import", "in", "-o", "out", "--dry-run")
     assert not (tmp_path / "out").exists()
     imported = k8sdds("import", "in", "-o", "out")
