@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -235,3 +236,19 @@ def test_a_fault_of_a_campaign_names_resume(tmp_path: Path) -> None:
     assert f"continue: k8sdds run --resume '{run.path}'" in raised.value.remedy
     with pytest.raises(OSError, match="No space left"), _ending(tmp_path / "not started"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [
+        ('{"url": "file:///opt/k8sdds.whl", "archive_info": {}}', " @ file:///opt/k8sdds.whl"),
+        ('{"url": "https://a.example/b", "vcs_info": {"vcs": "git"}}', " @ git+https://a.example/b"),
+        (None, ""),
+    ],
+)
+def test_an_extra_comes_from_where_k8sdds_was_installed(
+    monkeypatch: pytest.MonkeyPatch, record: str | None, source: str
+) -> None:
+    monkeypatch.setattr(faults, "CHECKOUT", None)
+    monkeypatch.setattr(faults, "distribution", lambda name: Mock(read_text=lambda file: record))
+    assert faults.missing_extra("kubernetes").remedy == f"run: pip install 'k8sdds[cluster]{source}'"
