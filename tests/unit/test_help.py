@@ -98,10 +98,8 @@ def on_a_terminal(*args: str, **environment: str) -> str:
     """Run the command with stdout on a terminal and return what it printed."""
     parent, child = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", **environment}
-    try:
-        subprocess.run([str(K8SDDS), *args], stdout=child, stderr=child, timeout=60, env=env, check=False)
-    finally:
-        os.close(child)
+    process = subprocess.Popen([str(K8SDDS), *args], stdout=child, stderr=child, env=env)
+    os.close(child)
     output = b""
     while True:
         try:
@@ -112,6 +110,7 @@ def on_a_terminal(*args: str, **environment: str) -> str:
             break
         output += block
     os.close(parent)
+    process.wait(timeout=60)
     return output.decode()
 
 
