@@ -58,9 +58,10 @@ def levels(best: list[Row]) -> pd.DataFrame:
                 continue
             log = metric.log and min(values) > 0
             estimate = statistics.log_mean(values) if log else statistics.linear_mean(values)
+            low, high = metric.possible(estimate.value, estimate.low, estimate.high)
             rows.append((
-                label, *condition, metric.name, metric.unit, estimate.value, estimate.low, estimate.high,
-                estimate.n, min(values), max(values), "log" if log else "linear", trials[-1]["engine"],
+                label, *condition, metric.name, metric.unit, estimate.value, low, high, estimate.n,
+                min(values), max(values), "log" if log else "linear", trials[-1]["engine"],
                 trials[-1]["fidelity"], trials[-1]["mtu_bytes"], _any(trials, "includes_scheduling"), values,
             ))  # fmt: skip
     return pd.DataFrame(rows, columns=list(LEVEL_COLUMNS))

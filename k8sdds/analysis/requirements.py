@@ -107,12 +107,12 @@ def judge(requirement: Requirement, trials: Sequence[Row], level: float = LEVEL)
             why = "too few samples for so small a share"
         further = further if further is not None and further <= MAX_FURTHER else None
     back = _exp if log else float
+    bounds = (None if bound is None else back(bound) for bound in (low, high))
     return Judgement(
         requirement,
         verdict,
         back(center),
-        None if low is None else back(low),
-        None if high is None else back(high),
+        *metric.possible(back(center), *bounds),
         len(points),
         further,
         why,

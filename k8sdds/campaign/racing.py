@@ -16,6 +16,7 @@ from k8sdds.campaign import applications
 from k8sdds.campaign.applications import Candidates
 from k8sdds.campaign.planner import Planner
 from k8sdds.model.application import ApplicationExperiment, Search
+from k8sdds.model.axis import counted
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
 
@@ -81,7 +82,7 @@ class Racing(Planner):
         known = sum(bool(each.scores) or each.failed for each in measured)
         out = sum(each.excluded or each.failed for each in measured)
         return (
-            f"after {1 + max(record.repetition or 0 for record in attempts)} rounds,"
+            f"after {counted('round')(1 + max(record.repetition or 0 for record in attempts))},"
             f" {len({record.trial_id for record in attempts})} of at most {self._search.max_trials} trials: {known} of"
             f" {len(measured)} configurations are measured, {out} of them fail a requirement"
         )

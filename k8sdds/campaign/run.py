@@ -22,6 +22,9 @@ from k8sdds.system.files import require_new, require_room
 from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import Testbed
 
+LONG_S = 30 * 60
+"""Duration from which a search is not started without a question."""
+
 
 class Display(Protocol):
     """Where a run prints its steps, such as the terminal."""
@@ -51,6 +54,8 @@ class Request:
     dry_run: bool = False
     longer: Callable[[], bool] = lambda: False
     """Asks whether to measure longer trials, if those of an application cannot decide all of its requirements."""
+    confirm: Callable[[], None] = lambda: None
+    """Asks whether to start a search that takes longer than LONG_S; raises if not."""
 
 
 def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials | None:
@@ -62,12 +67,14 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     expansion = _decidable(_fit_to_testbed(request, testbed, display), request, display)
     preflight.refuse(preflight.check(expansion, testbed))
     _require_free_folder(request.folder)
-    _announce(expansion, testbed, request.seed, display)
+    estimate_s = _announce(expansion, testbed, request.seed, display)
     if request.dry_run:
         display.line(
             f"Dry run: all checks passed, nothing was measured. The run folder would be {request.folder}"
         )
         return None
+    if estimate_s > LONG_S:
+        request.confirm()
     with display.progress(expansion.experiment.baseline, preflight.trial_s(expansion)) as observer:
         campaign = start.start(expansion, testbed, request.folder, request.name, request.seed, observer)
         return _execute(campaign)
@@ -126,7 +133,8 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
     return longer if request.longer() else expansion
 
 
-def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> None:
+def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> float:
+    """Print what is measured, and return how long it takes in seconds."""
     trials = expansion.trials(testbed.name)
     experiment, preparation_s = expansion.experiment, testbed.preparation_s(testbed.blocks(trials, seed))
     what, rounds = f"{experiment.name}: {len(trials)} trials", 1
@@ -135,14 +143,29 @@ def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Displa
         if experiment.search:
             rounds = race.rounds(experiment.search.max_trials)
             what += f" in the first round, at most {experiment.search.max_trials} in all"
-    display.announce(what, preflight.estimate_s(expansion) + rounds * preparation_s)
+    estimate_s = preflight.estimate_s(expansion) + rounds * preparation_s
+    display.announce(what, estimate_s)
     if isinstance(experiment, ApplicationExperiment):
         display.line(_configurations(experiment, expansion))
+        if experiment.search and estimate_s > LONG_S:
+            display.line(f"To make it shorter: {'; '.join(_shorter(experiment))}")
     for line in _sizes(expansion):
         display.line(line)
     for note in preflight.notes(expansion):
         display.line(f"Note: {note}")
     _note_interference(testbed, display)
+    return estimate_s
+
+
+def _shorter(experiment: ApplicationExperiment) -> list[str]:
+    """Return how a search takes less time."""
+    networks = supported.labels(experiment)
+    ways = ["fewer networks (--network)"] if len(networks) > 1 else []
+    ways.append("fewer trials (--max-trials)")
+    slowest = trial_length.slowest_percentile(experiment.application)
+    if slowest and slowest.duration_s > experiment.duration_s / 2:
+        ways.append(f"missed_percent instead of {slowest.requirement.describe()}, with a shorter --duration")
+    return ways
 
 
 def _configurations(experiment: ApplicationExperiment, expansion: Expansion) -> str:
@@ -159,8 +182,10 @@ def _sizes(expansion: Expansion) -> list[str]:
     """Describe the sizes of messages and fragments, unless all are the default."""
     messages = dict.fromkeys(str(cell.message_bytes) for cell in expansion.cells)
     fragments = dict.fromkeys(str(cell.fragment_bytes) for cell in expansion.cells)
-    lines = [] if list(messages) == ["auto"] else [f"message_bytes: {', '.join(messages)}"]
-    return lines if list(fragments) == ["default"] else [*lines, f"fragment_bytes: {', '.join(fragments)}"]
+    lines = [] if list(messages) == ["auto"] else [f"Sizes of messages: {', '.join(messages)}"]
+    return (
+        lines if list(fragments) == ["default"] else [*lines, f"Sizes of fragments: {', '.join(fragments)}"]
+    )
 
 
 def _note_interference(testbed: Testbed, display: Display) -> None:

@@ -49,6 +49,11 @@ def default_s(application: Application) -> float:
     return _long_enough_s(_percentiles(application))
 
 
+def slowest_percentile(application: Application) -> Samples | None:
+    """Return the samples of the required percentile that needs the longest trials."""
+    return max(_percentiles(application), key=lambda samples: samples.duration_s, default=None)
+
+
 def undecidable(experiment: ApplicationExperiment, configurations: int) -> list[Samples]:
     """Return the requirements that trials of this length cannot decide if so many configurations are compared."""
     needed = [*_percentiles(experiment.application), *_shares(experiment, configurations)]

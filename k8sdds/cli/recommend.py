@@ -27,7 +27,7 @@ from k8sdds.cli.options import (
     complete_applications,
 )
 from k8sdds.cli.output import DataFormat, Json, choose
-from k8sdds.cli.terminal import agrees
+from k8sdds.cli.terminal import agrees, confirm
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def recommend(
         typer.Option(
             "--yes",
             "-y",
-            help="Measure trials that are long enough for every requirement, without a question.",
+            help="Measure trials that are long enough for every requirement, however long it takes, without a"
+            " question.",
         ),
     ] = False,
     quick: Annotated[
@@ -138,12 +139,12 @@ def recommend(
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
     searched = applications.search(loaded, max_trials)
 
-    def longer() -> bool:
-        if yes or quick or dry_run or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            return yes
-        return agrees("Measure these longer trials?", False)
-
-    measure(searched, seed, output, dry_run, selected, psk_file, network or (), longer=longer)
+    asks = not (yes or quick or dry_run) and sys.stdin.isatty() and sys.stdout.isatty()
+    measure(
+        searched, seed, output, dry_run, selected, psk_file, network or (),
+        longer=lambda: agrees("Measure these longer trials?", False) if asks else yes,
+        start=lambda: confirm("Start this search?", not asks),
+    )  # fmt: skip
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:

@@ -149,6 +149,7 @@ def measure(
     required: Sequence[str] = (),
     command: str = "",
     longer: Callable[[], bool] = lambda: False,
+    start: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure an experiment and write its report.
 
@@ -162,6 +163,7 @@ def measure(
         required: Networks that the testbed must have; others are left out if the testbed does not have them.
         command: The command that continues it after an interruption; empty: `k8sdds run --resume FOLDER`.
         longer: Asks whether to measure longer trials, if those of an application cannot decide all requirements.
+        start: Asks whether to start a long search; raises if not.
 
     Raises:
         InvalidTrials: Trials without a valid attempt remain; raised after the report is written.
@@ -174,7 +176,7 @@ def measure(
     name = campaign_name(experiment.name)
     folder = output or RUNS / name
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    request = steps.Request(experiment, name, folder, seed, required, dry_run, longer)
+    request = steps.Request(experiment, name, folder, seed, required, dry_run, longer, start)
     print_step(f"Testbed: {selected.describe()}")
     with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:

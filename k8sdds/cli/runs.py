@@ -63,7 +63,8 @@ def _verdict(run: RunFolder) -> str:
         return f"imported, {len(valid)} of {last.get('trials')} trials valid"
     trials = f"{len(valid)} of {len(run.planned)} trials valid"
     if last["event"] == "stopped":
-        return f"interrupted, {trials}: {last.get('reason')}"
+        reason = last.get("reason")
+        return f"interrupted, {trials}" + (f": {reason}" if reason != "interrupted" else "")
     try:
         with run.lock():
             return f"interrupted, {trials}"

@@ -56,6 +56,13 @@ class Ranked:
         return self.level.ratio if self.level else None
 
     @property
+    def beyond(self) -> tuple[int, float]:
+        """How many requirements have no mean within the limit, and the worst of these means relative to its limit."""
+        outside = [judgement for judgement in self.judgements if not judgement.mean_is_within]
+        values = [(each.requirement, each.value) for each in outside if each.value is not None]
+        return len(outside), max((selection.share_of_limit(*each) for each in values), default=0.0)
+
+    @property
     def further(self) -> int:
         """Further repetitions that would decide the requirements that need no longer trials; 0: none, or unknown."""
         return max((j.further or 0 for j in self.judgements if not j.longer_s), default=0)
@@ -145,7 +152,7 @@ def answer(evidence: Evidence) -> Answer:
         delays = tuple(judge_flows(_percentiles(application), option.trials))
         judged.append(Ranked(option, judgements, _verdict(option, judgements), delays, fit.level(option.key)))
     standings = _standings(evidence) if evidence.rounds > 1 else {}
-    judged.sort(key=lambda each: _place(application, each, standings.get(each.option.key)))
+    judged.sort(key=lambda each: _place(each, standings.get(each.option.key)))
     if not judged:
         return Answer(evidence, (), (), confidence)
     best = judged[0]
@@ -196,24 +203,18 @@ def _standings(evidence: Evidence) -> dict[tuple[Any, ...], Standing]:
     return {option.key: standing for option, standing in zip(evidence.options, found, strict=True)}
 
 
-def _place(application: Application, each: Ranked, standing: Standing | None) -> tuple[Any, ...]:
+def _place(each: Ranked, standing: Standing | None) -> tuple[Any, ...]:
     """Return the sort key of a configuration.
 
-    The verdict comes first; then how many flows are missing, and how far it is beyond its limits; last the score. A
-    search measures most configurations in few trials, so that it ranks them by what it predicts from all trials.
+    The verdict comes first; then how many flows are missing, and how far the means are beyond their limits; last the
+    score. A search measures most configurations in few trials, so that it ranks them by what it predicts from all
+    trials.
     """
     missing = sum(not rows for rows in each.option.trials.values())
-    score = math.inf if each.score is None else each.score
-    if each.verdict == NOT_MET:
-        worst = selection.violations(application, each.option.trials)
-        beyond = math.fsum(worst.values()) / len(worst) if worst and not each.option.failed else math.inf
-        return _RANK[each.verdict], missing, beyond, score
-    if each.verdict == MET:
-        return _RANK[each.verdict], missing, 0.0, standing.score if standing else score
+    last = math.inf if each.score is None else each.score
     if standing is not None:
-        return _RANK[each.verdict], missing, 0.0, -standing.balance
-    beyond = sum(not judgement.mean_is_within for judgement in each.judgements)
-    return _RANK[each.verdict], missing, beyond, score
+        last = standing.score if each.verdict == MET else -standing.balance
+    return _RANK[each.verdict], missing, *each.beyond, last
 
 
 def _worth(evidence: Evidence, best: Option, fits: Mapping[Optimize, Fit]) -> list[Worth]:

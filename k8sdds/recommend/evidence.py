@@ -16,6 +16,7 @@ from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
+from k8sdds.campaign.validity import DISTURBED
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
 from k8sdds.model.axis import counted
 from k8sdds.model.trial import AXES
@@ -103,6 +104,17 @@ class Evidence:
     family_error: float = 0.05
     """Largest probability that the best of the measured configurations is called worse than the recommended one, and
     that the recommended one is stated to meet all requirements and is beyond a limit."""
+
+    @property
+    def disturbed(self) -> int:
+        """Number of trials during which something else used the machines."""
+        rows = {
+            (row["cell_id"], row[BLOCK]): row["warnings"] or ()
+            for option in self.options
+            for own in option.trials.values()
+            for row in own
+        }
+        return sum(any(text.startswith(DISTURBED) for text in warnings) for warnings in rows.values())
 
     @property
     def competing(self) -> int:

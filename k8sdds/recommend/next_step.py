@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.analysis.requirements import MET, NOT_MET
-from k8sdds.campaign import applications, trial_length
+from k8sdds.campaign import applications, preflight, trial_length
 from k8sdds.model.application import Application
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.evidence import Evidence
+from k8sdds.system.numbers import format_duration
 
 _LEFT_OUT = ("-o", "--output", "--seed")
 """Options of the first measurement that the next one does not have."""
@@ -45,11 +47,14 @@ def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
 
 def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, str]:
     """Return how to decide the requirements of the most promising configuration."""
-    application = evidence.application
+    application, trials = evidence.application, evidence.trials
     wanted, options = [], []
+    seconds = application.duration_s or trial_length.default_s(application)
     if best.longer_s:
         seconds = max(best.longer_s, trial_length.default_s(application))
         wanted.append(f"trials of {seconds:g} s")
+    # The user may have accepted longer trials at the prompt.
+    if best.longer_s or (evidence.command and application.duration_s):
         options += ["--duration", f"{seconds:g}"]
     # One repetition has no interval; values that are missing need no more repetitions than the others.
     if best.further or best.option.repetitions == 1:
@@ -57,15 +62,23 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
         repetitions = max(best.option.repetitions + best.further, usual)
         wanted.append(f"about {repetitions} repetitions")
         options += ["--repeat", str(repetitions)]
+        trials = math.ceil(trials * repetitions / max(best.option.repetitions, 1))
         if "recommend" in evidence.command:
             # A search measures another configuration in the same rounds.
             added = 2 * len(application.flows) * (repetitions - best.option.repetitions)
-            options += ["--max-trials", str(max(evidence.trials + added, applications.MIN_SEARCH_TRIALS))]
-    what = f"To decide it, measure {' and '.join(wanted) or 'all flows'}"
-    if not options and all(best.option.trials.values()):
+            trials = max(evidence.trials + added, applications.MIN_SEARCH_TRIALS)
+            options += ["--max-trials", str(trials)]
+    takes_s = trials * (seconds + application.warmup_s + preflight.OVERHEAD_S)
+    what = f"To decide it, measure {' and '.join(wanted) or 'all flows'} (about {format_duration(takes_s)})"
+    if not wanted and all(best.option.trials.values()):
         what = (
             "A mean is so close to its limit that 1,000 repetitions would not decide it: change the limit or allow more"
             " choices, and measure again"
+        )
+    if 2 * evidence.disturbed > evidence.trials:
+        what = (
+            f"Stop other work on these machines, which disturbed {evidence.disturbed} of {evidence.trials} trials."
+            f" {what}"
         )
     return what, _changed(again, options)
 

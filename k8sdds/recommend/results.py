@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -29,9 +28,6 @@ NAME = "recommendation"
 """Name of the files in a report."""
 MAX_ROWS = 12
 """Configurations that the terminal shows; the page and the CSV file have all."""
-
-MAX_PERCENT = 1000
-"""Largest bound of a change that is printed."""
 
 COLUMNS = (
     "place", "configuration", "verdict", "flow", "requirement", "requirement_verdict", "value", "ci_low", "ci_high",
@@ -263,17 +259,21 @@ def _requirement_rows(answer: Answer, best: Ranked) -> list[list[Cell]]:
 
 def _ranking_row(answer: Answer, each: Ranked) -> list[Cell]:
     failing = [
-        judgement.requirement.describe() for judgement in each.judgements if judgement.verdict == NOT_MET
+        f"{'fails' if judged.verdict == NOT_MET else 'mean beyond'} {judged.requirement.describe()}"
+        f" ({_mean(answer, judged)})"
+        for judged in each.judgements
+        if judged.value is not None and not judged.mean_is_within
     ]
-    failing += [f"{flow}: no valid trial ({reason})" for flow, reason in each.option.failed.items()]
+    failing += [f"fails {flow}: no valid trial ({reason})" for flow, reason in each.option.failed.items()]
     name = each.option.describe(answer.evidence.varied) or each.option.describe()
-    small = f"fails {'; '.join(failing)}" if failing else ""
     against = "" if each is answer.recommended else _percent(each.against, each.bounds)
     against += ", tied" if each.against and each.tied else ""
     scale, _ = _cost_unit(answer.evidence.application.optimize)
     return [
-        replace(_SIGNS[each.verdict], text=name, small=small), Cell(_level(each.level, scale)), Cell(against),
-    ]  # fmt: skip
+        replace(_SIGNS[each.verdict], text=name, small="; ".join(failing)),
+        Cell(_level(each.level, scale)),
+        Cell(against),
+    ]
 
 
 def _worth_table(answer: Answer) -> Table:
@@ -310,7 +310,7 @@ def _figures(answer: Answer, folder: Path) -> list[Figure]:
         return []
     from k8sdds.report.figures import recommendation as draw
 
-    judged = [(judgement, _measured(answer, judgement).partition(" [")[0]) for judgement in best.judgements]
+    judged = [(judgement, _mean(answer, judgement)) for judgement in best.judgements]
     found = [draw.requirements(judged, answer.role, _confidence(answer.confidence), folder)]
     points = {
         each.option.key: draw.Point(str(each.option.choices["network"]), each.verdict, scores)
@@ -341,7 +341,15 @@ def _measured(answer: Answer, judgement: Judgement) -> str:
     text = f"{_number(scale * judgement.value)}\N{NO-BREAK SPACE}{'%' if unit.startswith('%') else unit}"
     if judgement.low is None or judgement.high is None:
         return text
-    return f"{text} [{_number(scale * judgement.low)}, {_number(scale * judgement.high)}]"
+    # The interval of two very different values has bounds that nobody can use.
+    most, least = 1000 * judgement.value, judgement.value / 1000
+    low = "0" if judgement.low < least else _number(scale * judgement.low)
+    high = f"over {_number(scale * most)}" if 0 < most < judgement.high else _number(scale * judgement.high)
+    return f"{text} [{low}, {high}]"
+
+
+def _mean(answer: Answer, judgement: Judgement) -> str:
+    return _measured(answer, judgement).partition(" [")[0]
 
 
 def _number(value: float) -> str:
@@ -376,11 +384,8 @@ def _percent(contrast: Contrast | None, bounds: tuple[float | None, float | None
     """Return a change with its interval in percent, such as `+30 [+27, +33]`."""
     if contrast is None:
         return "not compared"
-    change, low, high = (None if ratio is None else 100 * (ratio - 1) for ratio in (contrast.ratio, *bounds))
-    if high is not None and high > MAX_PERCENT:
-        # So wide an interval has no upper bound that anyone can use.
-        return f"{change:+.0f} [{low:+.0f}, over +{MAX_PERCENT}]"
-    return re.sub(r"(?<![\d.-])(?=\d)", "+", formats.percent(change, low, high))
+    low, high = (None if ratio is None else 100 * (ratio - 1) for ratio in bounds)
+    return formats.change(100 * (contrast.ratio - 1), low, high)
 
 
 def _option(each: Ranked | None) -> dict[str, Any] | None:

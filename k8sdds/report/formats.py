@@ -33,6 +33,18 @@ def percent(
     return f"{fixed(value, _decimals((high - low) / 2))}{sign} {interval(low, high)}"
 
 
+MAX_CHANGE = 1000
+"""Largest bound of a change that is printed, in percent."""
+
+
+def change(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a change in percent with its interval and signs, such as `+30 [+27, +33]`."""
+    if low is not None and high is not None and high > MAX_CHANGE:
+        # So wide an interval has no upper bound that anyone can use.
+        return f"{value:+.0f} [{low:+.0f}, over +{MAX_CHANGE}]"
+    return re.sub(r"(?<![\d.-])(?=\d)", "+", percent(value, low, high))
+
+
 def interval(low: float | None, high: float | None) -> str:
     """Return an interval such as `[27, 33]`, or an empty string without bounds."""
     if low is None or high is None:

@@ -35,6 +35,8 @@ BOUNDS = {
 exceed 100 % because the kernel counts CPU time in ticks. No value of a record is negative."""
 LARGEST = 1e15
 """Largest value of a number in any other unit."""
+SHARES = ("%", "% of all cores", "% of the offered rate")
+"""Units of shares."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,14 @@ class Metric(Column):
     def gain(self) -> bool:
         """Whether higher values are better: the overhead is then 1 - x/b, otherwise x/b - 1."""
         return self.better == "higher"
+
+    def possible(
+        self, value: float, low: float | None, high: float | None
+    ) -> tuple[float | None, float | None]:
+        """Return the interval of a mean within what is possible: a share is from 0 to 100 %."""
+        if low is None or high is None or self.unit not in SHARES:
+            return low, high
+        return max(low, 0.0), min(high, max(value, 100.0))
 
     @property
     def exact(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import answer
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError, RequirementsNotMet, RequirementsUndecided
-from tests.applications import Truth, application, best_of, folder
+from tests.applications import Truth, application, best_of, folder, trials_of
 from tests.conftest import Command
 from tests.unit.test_init import all_keys_enabled, keys
 
@@ -349,3 +350,29 @@ def test_run_and_show_take_an_experiment_or_an_application(k8sdds: Command, tmp_
     ):
         done = k8sdds(*args)
         assert (done.returncode, done.stdout) == (2, "") and message in done.stderr
+
+
+def test_means_within_limits_rank_before_the_objective_and_shares_have_possible_intervals(
+    tmp_path: Path,
+) -> None:
+    """The cheapest network misses so many deadlines that two repetitions show nothing."""
+    flow = {"name": "camera", "payload_bytes": 65536, "rate": 100, "missed_percent": 1}
+    experiment = applications.experiment(application(flows=[flow], repetitions=2))
+    run = folder(tmp_path / "run", experiment, Truth(noise=0.005))
+    chance = random.Random(1)
+    for trial in trials_of(experiment):
+        late = trial.cell.network_label == "flannel-hostgw"
+        missed = [[0.0, 0.9], [5.0, 45.0]][late][trial.repetition]
+        changed = {"attempt": 2, "deadline_missed_percent": missed, "achieved_rate_percent": 100 - missed}
+        run.append_attempts([Truth().record(trial, chance, **changed).as_json()])
+    found = answer(evidence.of_own_run(run, experiment))
+    best = found.ranked[0]
+    assert {each.verdict for each in found.ranked} == {"undecided"}
+    assert best.beyond == (0, 0.0) and best.option.choices["network"] != "flannel-hostgw"
+    late = next(each for each in found.ranked if each.option.choices["network"] == "flannel-hostgw")
+    assert late.beyond == (2, pytest.approx(25.0)) and (late.score or 0) < (best.score or 0)
+    reached, missing = late.judgements
+    assert reached.high == missing.high == 100.0 and reached.low == missing.low == 0.0
+    *_, ranking = results.tables(found)
+    shown = [row[0].small for row in ranking.rows if "flannel-hostgw" in row[0].text]
+    assert "mean beyond camera: missed deadlines <= 1 % (25\N{NO-BREAK SPACE}%)" in shown[0]

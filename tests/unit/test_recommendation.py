@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,7 +160,7 @@ def test_trials_that_are_too_short_lead_to_longer_ones_not_to_more(tmp_path: Pat
     found = answer(evidence.of_own_run(run, experiment))
     assert found.verdict == "undecided"
     assert next_step(found, None) == (
-        "To decide it, measure trials of 16 s",
+        "To decide it, measure trials of 16 s (about 17 min)",
         "k8sdds recommend robot.yaml --duration 16",
     )
 
@@ -171,6 +172,22 @@ def test_a_search_needs_trials_for_further_repetitions(tmp_path: Path) -> None:
     assert found.recommended is not None and (further := found.recommended.further)
     _, command = next_step(found, None)
     assert command.endswith(f" --repeat {5 + further} --max-trials {own.trials + 2 * further}")
+
+
+def test_a_disturbed_search_is_repeated_without_other_work_and_with_the_accepted_duration(
+    tmp_path: Path,
+) -> None:
+    experiment = applications.experiment(application(duration_s=8, flows=[TWO[0] | {"delay": "p90 <= 3 ms"}]))
+    busy = ["disturbed: other processes used 178 % of a core during the measured interval"]
+    run = folder(tmp_path / "run", experiment, Truth(drift=0.3), warnings=busy)
+    own = evidence.of_own_run(run, experiment)
+    what, command = next_step(answer(own), None)
+    assert re.fullmatch(
+        rf"Stop other work on these machines, which disturbed {own.trials} of {own.trials} trials\."
+        r" To decide it, measure about \d+ repetitions \(about [\d hmin]+\)",
+        what,
+    )
+    assert " --duration 8 --repeat " in command and "--duration=5" not in command
 
 
 def test_what_is_tied_has_an_interval_that_contains_no_difference(tmp_path: Path) -> None:
@@ -217,7 +234,10 @@ def test_the_page_has_figures_and_links_to_the_files(tmp_path: Path) -> None:
         assert (tmp_path / "out" / f"recommendation-{slug}.png").is_file()
     linked = re.findall(r'<a href="([^"]+)"', page)
     assert len(linked) == 9 and all((tmp_path / "out" / link).is_file() for link in linked)
-    assert "k8sdds run configuration/confirm.yaml" in page
+    assert '<span class="word">run</span> <span class="word">configuration/confirm.yaml</span>' in page
+    for slug in ("requirements", "configurations"):
+        assert f'id="figure-recommendation-{slug}" class="narrow"' in page, "a phone shows it whole"
+    assert re.search(r"multicast instead of unicast: -\d+ \[-\d+, -\d+\]", page), "the label has the interval"
 
 
 def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_path: Path) -> None:
@@ -259,3 +279,30 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
         assert campaign._decidable(expand(short), request, display).experiment.duration_s == seconds
     assert lines[0] == "Trials of 2 s cannot decide 2 of 4 requirements:"
     assert lines[3] == "Trials of 16 s can (--duration 16): 17 s instead of 3 s."
+
+
+def test_a_long_search_needs_confirmation_and_has_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = applications.search(application(flows=[TWO[0] | {"delay": "p99.99 <= 10 ms"}]))
+    testbed: Any = SimpleNamespace(
+        name="lab", blocks=lambda *_: [], preparation_s=lambda _: 0, interference=list
+    )
+    monkeypatch.setattr(campaign.supported, "subset", lambda experiment, *_: (experiment, []))
+    monkeypatch.setattr(campaign.preflight, "check", lambda *_: [])
+    lines: list[str] = []
+    display: Any = SimpleNamespace(line=lines.append, announce=lambda what, _: lines.append(what))
+
+    def declined() -> None:
+        raise InterruptedError
+
+    request = campaign.Request(long, "x", tmp_path / "run", 1, confirm=declined)
+    with pytest.raises(InterruptedError):
+        campaign.run(request, testbed, display)
+    assert not (tmp_path / "run").exists()
+    assert campaign.run(replace(request, dry_run=True), testbed, display) is None
+    hint = (
+        "To make it shorter: fewer networks (--network); fewer trials (--max-trials); missed_percent instead of"
+        " camera: p99.99 delay <= 10 ms, with a shorter --duration"
+    )
+    assert lines.count(hint) == 2

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.figures.canvas import FONT, WIDTH, axes, grid, new, text_width
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, axes, grid, new, text_width
 from k8sdds.report.settings import Row
-from k8sdds.report.theme import INK, MUTED
+from k8sdds.report.theme import INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ class Estimate:
     marks: tuple[float, ...] = ()
     """Further values to mark, such as other percentiles."""
     text: str = ""
-    """The mean as text."""
+    """The mean, or the mean with its interval, as text."""
 
     @classmethod
     def of_level(cls, row: Row, marks: tuple[float, ...] = (), scale: float = 1) -> Estimate:
@@ -58,8 +58,7 @@ class Estimate:
     def of_ratio(cls, ratio: float, bounds: tuple[float | None, float | None]) -> Estimate:
         """Return the change in percent that a ratio and the bounds of its interval mean."""
         mean, low, high = (None if value is None else 100 * (value - 1) for value in (ratio, *bounds))
-        text = formats.percent(mean, low, high, unit=True).partition(" [")[0]
-        return cls(100 * (ratio - 1), low, high, (), text=f"+{text}" if ratio > 1 else text)
+        return cls(100 * (ratio - 1), low, high, (), text=formats.change(mean, low, high))
 
     @property
     def measured(self) -> tuple[float, ...]:
@@ -126,9 +125,13 @@ def rows(
     estimates: Mapping[str, Estimate],
     labels: Sequence[str],
     styles: Styles,
-    missing: str = "no valid trial",
+    missing: str = "no value",
+    above: bool = False,
 ) -> None:
-    """Draw one row per label, with the mean as a number on the right, or `missing` without an estimate."""
+    """Draw one row per label, with the estimate as text, or `missing` without one.
+
+    Labels and texts are left and right of the row, or above it.
+    """
     import pandas as pd
     import seaborn as sns
 
@@ -168,12 +171,22 @@ def rows(
         for mark in item.marks if item else ():
             ax.plot([mark, mark], [y - 0.2, y + 0.2], color=MUTED, linewidth=0.9)
         text = item.text if item else missing
+        place_of = {"va": "center", "size": FONT - 1, "transform": ax.get_yaxis_transform()}
+        if above:
+            place_of["bbox"] = {"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 0}
+            ax.text(0, y - 0.42, label, color=INK, **place_of)
+        color = INK if item else MUTED
         ax.text(
-            1.02, y, text, va="center", size=FONT - 1, color=INK if item else MUTED,
-            transform=ax.get_yaxis_transform(),
-        )  # fmt: skip
-    ax.set(ylim=(len(labels) - 0.5, -0.5), xlabel="", ylabel="")
-    ax.set_yticks(range(len(labels)), labels)
+            1 if above else 1.02,
+            y - 0.42 * above,
+            text,
+            color=color,
+            ha="right" if above else "left",
+            **place_of,
+        )
+    ax.set(ylim=(len(labels) - 0.5, -0.5 - 0.25 * above), xlabel="", ylabel="")
+    ax.set_yticks(range(len(labels)), [""] * len(labels) if above else labels)
+    ax.spines["left"].set_visible(not above)
     ax.tick_params(axis="y", length=0, pad=4)
 
 
@@ -267,15 +280,20 @@ class Against:
 
 
 def stacked(panels: Sequence[Against]) -> Drawing:
-    """Draw panels one below the other."""
-    left = min(text_width([label for panel in panels for label in panel.styles]) + 0.2, WIDTH - 3)
-    right, head, foot = 0.85, 0.3, 0.5
-    heights = [0.24 * len(panel.styles) + 0.08 for panel in panels]
-    drawing = new(WIDTH, sum(heights) + len(panels) * (head + foot))
+    """Draw panels one below the other, each row below its label, so that a phone shows them whole."""
+    texts = [
+        f"{label}  {panel.estimates[label].text if label in panel.estimates else panel.missing}"
+        for panel in panels
+        for label in panel.styles
+    ]
+    side, head, foot = 0.15, 0.3, 0.5
+    across = min(max(text_width(texts, FONT - 1) + 2 * side, SINGLE_WIDTH), WIDTH)
+    heights = [0.36 * (len(panel.styles) + 0.25) for panel in panels]
+    drawing = new(across, sum(heights) + len(panels) * (head + foot))
     top = 0.0
     for panel, height in zip(panels, heights, strict=True):
-        ax = axes(drawing, left, top + head, WIDTH - left - right, height)
-        rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing)
+        ax = axes(drawing, side, top + head, across - 2 * side, height)
+        rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing, above=True)
         low, high = reach(
             [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
         )
@@ -301,7 +319,7 @@ class Rows:
 
 
 def row_panels(
-    panels: Sequence[Rows], labels: Sequence[str], styles: Styles, missing: str = "no valid trial"
+    panels: Sequence[Rows], labels: Sequence[str], styles: Styles, missing: str = "no value"
 ) -> Drawing:
     """Draw panels with one row per label, two side by side."""
     margin, right, head, foot = text_width(labels) + 0.2, 0.65, 0.3, 0.5

@@ -12,7 +12,7 @@ from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Optimize
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, legend, legend_height, save
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, grid, legend, legend_height, save
 from k8sdds.report.figures.estimates import Against, Estimate, reach, scale, spans_a_decade, stacked
 from k8sdds.report.theme import INK, PAPER, network_colors
 
@@ -23,6 +23,8 @@ STYLES: Mapping[Verdict, NetworkColor] = {
 }
 """Colors that `theme` knows, and markers."""
 _SECTION = "recommendation"
+MAX_PERCENT = 300
+"""Largest share of a limit that is drawn."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,10 @@ def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence:
     estimates = {}
     for judgement, text in judged:
         requirement, numbers = judgement.requirement, (judgement.value, judgement.low, judgement.high)
+        # A value far beyond its limit must not make those near theirs indistinguishable.
         value, *bounds = (
-            None if number is None else 100 * share_of_limit(requirement, number) for number in numbers
+            None if number is None else min(100 * share_of_limit(requirement, number), MAX_PERCENT)
+            for number in numbers
         )
         known = sorted(bound for bound in bounds if bound is not None)
         if value is not None:
@@ -57,8 +61,8 @@ def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence:
     drawing = stacked([Against("", "share of the limit, %", 100, estimates, styles, "no value")])
     caption = (
         f"Markers: mean; lines: {confidence} interval (cut off at the axis). The vertical line is the limit: left of it"
-        " is within. Of a rate to reach, the figure has what is missing to 100 %. Circle: met; diamond: undecided;"
-        " cross: not met."
+        f" is within; what is beyond {MAX_PERCENT} % is drawn there. Of a rate to reach, the figure has what is missing"
+        " to 100 %. Circle: met; diamond: undecided; cross: not met."
     )
     alt = "; ".join(
         f"{judgement.requirement.describe()}: {text}, {judgement.verdict}" for judgement, text in judged
@@ -104,7 +108,9 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     styles = [(name, "s", colors[name].light, "none") for name in networks]
     styles += [(verdict, STYLES[verdict].marker, INK, "none") for verdict in used]
     room = legend_height([name for name, *_ in styles])
-    drawing, (ax,) = grid(1, 1, WIDTH - 0.95, 2.4, left=0.75, right=0.2, head=0.3, foot=0.5, below=room)
+    drawing, (ax,) = grid(
+        1, 1, SINGLE_WIDTH - 0.95, 2.4, left=0.75, right=0.2, head=0.3, foot=0.5, below=room
+    )
     for point in reversed(points):
         x, y = _position(point)
         ax.plot(

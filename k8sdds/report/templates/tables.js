@@ -67,7 +67,9 @@ function addFilter(table, rows) {
   input.setAttribute("aria-label", `Filter rows: ${name}`);
   input.placeholder = "Filter rows";
   const bar = element("p", { className: "filter" }, input, " ", count);
-  (table.closest(".scroll") ?? table).before(bar);
+  // Below the heading of its table: above it, the bar would look like a part of the table before.
+  if (table.caption) table.caption.append(bar);
+  else (table.closest(".scroll") ?? table).before(bar);
   function apply(accepts, what = "") {
     let shown = 0;
     for (const row of rows) {

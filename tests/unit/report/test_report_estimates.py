@@ -74,7 +74,7 @@ def test_rows_have_the_given_means_intervals_and_trials(ax):
     means = [line for line in ax.lines if line.get_marker() in {style.marker for style in STYLES.values()}]
     drawn = [float(x) for line in means for x in line.get_xdata()]
     assert sorted(x for x in drawn if not math.isnan(x)) == [3.0, 5.0]
-    assert [text.get_text() for text in ax.texts] == ["5.00", "no valid trial", "3.00"]
+    assert [text.get_text() for text in ax.texts] == ["5.00", "no value", "3.00"]
 
 
 @pytest.mark.parametrize("ratio", [False, True])
