@@ -118,6 +118,7 @@ def recommend(
     )
     if folders:
         from k8sdds.cli.verdict import conclude
+        from k8sdds.recommend.answer import answer
 
         testbed = (on, kubeconfig, context, namespace, pod_network, image, meter, psk_file)
         if (
@@ -130,7 +131,7 @@ def recommend(
                 "--from measures nothing",
                 "leave out the options for measuring; allowed: --network, --set, --output and --format",
             )
-        conclude(_evidence(loaded, folders), output, form)
+        conclude(answer(_evidence(loaded, folders)), output, form)
         return
     if yes and quick:
         raise InputError("--yes and --quick exclude each other", "leave out one of them")

@@ -61,7 +61,7 @@ def report(
     if serve:
         _serve(run, port)
     elif pdf or form == TABLE:
-        reports.write_report(run, console() if form == TABLE else None, pdf)
+        reports.write_report(run, console() if form == TABLE else None, pdf, _recommendation(run))
     if pdf:
         folder = run.report / "figures"
         print_note(f"{formats.count(len([*folder.glob('*.pdf')]), 'PDF figure')}: {folder}")
@@ -71,6 +71,19 @@ def report(
         print_result(form, reports.summarize(run))
     else:
         print_result(form, None, lambda: reports.show(run, console()))
+
+
+def _recommendation(run: RunFolder) -> list[str]:
+    """Write the recommendation of a run folder that measured an application, and return its verdict."""
+    from k8sdds.recommend import files, results
+    from k8sdds.recommend.answer import of_run
+
+    found = of_run(run)
+    if found is None:
+        return []
+    results.write(found, run.report)
+    files.write(found, run.report / files.FOLDER)
+    return results.lead(found)[:2]
 
 
 def _serve(run: RunFolder, port: int) -> None:

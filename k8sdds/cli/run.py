@@ -235,22 +235,21 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None
     from k8sdds.model.application import ApplicationExperiment
 
     run = RunFolder.open(folder)
-    is_application = isinstance(experiment, ApplicationExperiment)
-    # The tables of an application's configurations are long; its recommendation replaces them on the terminal.
-    path = report.write_report(run, None if is_application else console())
-    if is_application:
-        console().print(f"\nReport: {path}", soft_wrap=True)
-        from k8sdds.campaign import experiments
-        from k8sdds.cli.verdict import conclude
-        from k8sdds.recommend.evidence import of_own_run
-
-        # The run folder's experiment has the choices that the testbed has, with their engines.
-        measured = experiments.load(str(folder / EXPERIMENT))
-        assert isinstance(measured, ApplicationExperiment)
-        conclude(of_own_run(run, measured), run.report, failed=failed)
+    if not isinstance(experiment, ApplicationExperiment):
+        report.write_report(run, console())
+        if failed:
+            raise failed
         return
-    if failed:
-        raise failed
+    from k8sdds.cli.verdict import conclude
+    from k8sdds.recommend import results
+    from k8sdds.recommend.answer import of_run
+
+    found = of_run(run)
+    assert found is not None
+    # The tables of an application's configurations are long; its recommendation replaces them on the terminal.
+    path = report.write_report(run, None, verdict=results.lead(found)[:2])
+    console().print(f"\nReport: {path}", soft_wrap=True)
+    conclude(found, run.report, failed=failed)
 
 
 @contextmanager

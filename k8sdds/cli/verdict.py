@@ -11,16 +11,15 @@ from k8sdds.system.errors import InvalidTrials, RequirementsNotMet, Requirements
 
 if TYPE_CHECKING:
     from k8sdds.recommend.answer import Answer
-    from k8sdds.recommend.evidence import Evidence
 
 
 def conclude(
-    found: Evidence, output: Path | None, form: str = TABLE, failed: InvalidTrials | None = None
+    result: Answer, output: Path | None, form: str = TABLE, failed: InvalidTrials | None = None
 ) -> None:
     """Print the answer, and write its page and the files of the configuration.
 
     Args:
-        found: The evidence.
+        result: The answer.
         output: Folder for the page and the files; None: they are not written.
         form: Format of the output.
         failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
@@ -30,10 +29,8 @@ def conclude(
         RequirementsUndecided: It is undecided whether one does.
     """
     from k8sdds.recommend import files, results
-    from k8sdds.recommend.answer import answer
     from k8sdds.recommend.next_step import next_step
 
-    result = answer(found)
     print_result(form, results.data(result), lambda: results.show(result, console()))
     say = print_step if form == TABLE else print_note
     if output is not None:

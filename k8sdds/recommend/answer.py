@@ -22,7 +22,8 @@ from k8sdds.analysis.requirements import (
 from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.tests import Contrast
 from k8sdds.model.application import Application, Optimize, Requirement
-from k8sdds.recommend.evidence import Evidence, Option, describe_choice
+from k8sdds.recommend.evidence import Evidence, Option, describe_choice, of_own_run, own_application
+from k8sdds.results.run_folder import RunFolder
 
 _RANK: dict[Verdict, int] = {MET: 0, UNDECIDED: 1, NOT_MET: 2}
 
@@ -128,6 +129,12 @@ class Answer:
         if len(self.ranked) < 2 or self.ranked[1].verdict != self.ranked[0].verdict:
             return None
         return self.ranked[1]
+
+
+def of_run(run: RunFolder) -> Answer | None:
+    """Return the answer of a run folder that measured an application; None: it measured something else."""
+    experiment = own_application(run)
+    return answer(of_own_run(run, experiment)) if experiment else None
 
 
 def answer(evidence: Evidence) -> Answer:

@@ -5,6 +5,7 @@ Importing this package is cheap: pandas and matplotlib are imported when a repor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["show", "summarize", "write_report"]
 
 
-def write_report(run: RunFolder, console: Console | None, pdf: bool = False) -> Path:
+def write_report(
+    run: RunFolder, console: Console | None, pdf: bool = False, verdict: Sequence[str] = ()
+) -> Path:
     """Write report.html, the figures and the tables of a run folder and return the path of report.html.
 
     If the run folder has no valid trials, the report states this.
@@ -28,6 +31,7 @@ def write_report(run: RunFolder, console: Console | None, pdf: bool = False) -> 
         run: The run folder; the report goes to its folder `report`.
         console: If given, the summary and the main tables are printed to it.
         pdf: Whether to write the figures as PDF, too.
+        verdict: The verdict about the application that was measured, which recommendation.html explains.
 
     Raises:
         InputError: The run folder cannot be read, or the report cannot be written.
@@ -43,6 +47,7 @@ def write_report(run: RunFolder, console: Console | None, pdf: bool = False) -> 
     ):
         before = canvas.AS_PDF.set(pdf)
         content = contents.read(run, parquet=True)
+        content.verdict = tuple(verdict)
         write_tables = partial(csv_tables.write, content, run.report / "tables")
         _, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
         canvas.AS_PDF.reset(before)

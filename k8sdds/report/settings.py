@@ -133,13 +133,13 @@ class Setting:
         return f"includes scheduling at {points}: more participants than cores" if trials else ""
 
     def repetitions(self, test: str | None = None) -> str:
-        """Return n for the headline metrics of one test, or of all tests, as text: `3` or `2 to 3`."""
-        cells = [
-            rows
-            for (cell_test, quantity), rows in self.all_levels.items()
-            if test in (None, cell_test) and quantity in HEADLINES
-        ]
-        return formats.range_of([row["n"] for rows in cells for row in rows.values()])
+        """Return n of one test, or of all tests, as text: `3` or `2 to 3`.
+
+        It is that of the headline metrics, or of all metrics if there is none, such as of trials that are too short.
+        """
+        cells = {key: rows for key, rows in self.all_levels.items() if test in (None, key[0])}
+        headlines = {key: rows for key, rows in cells.items() if key[1] in HEADLINES}
+        return formats.range_of([row["n"] for rows in (headlines or cells).values() for row in rows.values()])
 
     def details(self, test: str | None = None) -> str:
         """Describe the conditions that all trials of one test, or of each test, share."""

@@ -108,10 +108,7 @@ def caveats(content: Content) -> list[str]:
         )
     if content.baseline:
         for place, labels in _places_without_baseline(content):
-            notes.append(
-                f"{content.baseline} has no valid trial in {place}; levels without overheads for"
-                f" {formats.join(labels)}."
-            )
+            notes.append(f"{content.baseline} {place}; levels without overheads for {formats.join(labels)}.")
     compared = [
         row for setting in content.settings for name in HEADLINES for row in setting.overheads(name).values()
     ]
@@ -344,18 +341,22 @@ def _levels_only(setting: Setting) -> list[str]:
         if not cells:
             continue
         point = max((at for _, at in cells), key=Point.rank)
-        levels = [
-            f"{label} {formats.level(row['mean'], row['ci_low'], row['ci_high'])} {metric.unit}"
-            for (label, at), row in cells.items()
-            if at == point
-        ]
+        rows = {label: row for (label, at), row in cells.items() if at == point}
+        slow = metric.unit == "µs" and max(row["mean"] for row in rows.values()) >= 10_000
+        scale, unit = (1e-3, "ms") if slow else (1, metric.unit)
+        levels = []
+        for label, row in rows.items():
+            numbers = (
+                None if row[key] is None else scale * row[key] for key in ("mean", "ci_low", "ci_high")
+            )
+            levels.append(f"{label} {formats.level(*numbers)} {unit}")
         more = f", and {len(levels) - 4} more" if len(levels) > 4 else ""
         sentences.append(f"{setting.point_label(point)}: {metric.title}: {formats.join(levels[:4])}{more}.")
     return sentences
 
 
 def _places_without_baseline(content: Content) -> list[tuple[str, list[str]]]:
-    """Return the settings without valid trials of the baseline, and the networks measured there."""
+    """Return where the baseline was not measured or has no valid trial, and the networks measured there."""
     places = []
     for setting in content.settings:
         base = {(row["test"], Point.of(row)) for row in setting.trials if row[UNIT] == content.baseline}
@@ -366,7 +367,11 @@ def _places_without_baseline(content: Content) -> list[tuple[str, list[str]]]:
         if base:
             points = sorted({Point.of(row) for row in unpaired})
             place += f" at {formats.join([setting.point_label(point) for point in points])}"
-        places.append((place, sorted({row[UNIT] for row in unpaired})))
+        failed = any(
+            row[UNIT] == content.baseline and setting.values.items() <= row.items() for row in content.invalid
+        )
+        how = "has no valid trial" if failed else "was not measured"
+        places.append((f"{how} in {place}", sorted({row[UNIT] for row in unpaired})))
     return places
 
 

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 def winner_sentences(content: Content) -> list[str]:
     """Return for each headline metric which network is shown to be the best, or that none is.
 
+    Of an application, the verdict of its recommendation is returned: what is best depends on its requirements.
     The networks are compared at the point of a setting at which most were measured. The baseline is one of them only if
     there is just one other network: what the others cost compared with it is their overhead.
     """
+    if content.verdict:
+        return [*content.verdict]
     best: list[Row] = []
     for setting in content.settings:
         for point in sorted(setting.points, key=Point.rank, reverse=True):

@@ -238,7 +238,7 @@ def test_a_configuration_without_valid_trials_fails(tmp_path: Path) -> None:
 
 
 def conclude(run: Any, experiment: Any, output: Path) -> None:
-    command.conclude(evidence.of_own_run(run, experiment), output, "json")
+    command.conclude(answer(evidence.of_own_run(run, experiment)), output, "json")
 
 
 def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import re
@@ -12,16 +13,18 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
 from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.tests import one_sample
-from k8sdds.campaign import applications, experiments, trial_length
+from k8sdds.campaign import applications, experiments, start, trial_length
 from k8sdds.campaign import run as campaign
 from k8sdds.campaign.expansion import expand
+from k8sdds.cli.app import app
 from k8sdds.deploy.tuning import load as load_tuning
 from k8sdds.model.application import Search
 from k8sdds.recommend import evidence, files, results
-from k8sdds.recommend.answer import Answer, answer
+from k8sdds.recommend.answer import Answer, answer, of_run
 from k8sdds.recommend.next_step import next_step
 from k8sdds.results.record import TrialRecord
 from k8sdds.system import yaml_text
@@ -306,3 +309,27 @@ def test_a_long_search_needs_confirmation_and_has_a_hint(
         " camera: p99.99 delay <= 10 ms, with a shorter --duration"
     )
     assert lines.count(hint) == 2
+
+
+def test_the_report_of_a_search_states_its_verdict_and_what_was_not_measured(tmp_path: Path) -> None:
+    """Two trials of one network are too short for any percentile; the baseline was not measured with fastdds."""
+    known = application(flows=[TWO[0] | {"missed_percent": 1, "delay": []}])
+    experiment = applications.experiment(known, Search(max_trials=12))
+    unknown = dict.fromkeys(("delay_p50_us", "delay_p90_us", "delay_p99_us"))
+    run = folder(tmp_path / "run", applications.experiment(known), **unknown)
+    (run.path / "experiment.yaml").write_text(start.experiment_yaml(experiment))
+    attempts = [json.loads(line) for line in (run.path / "trials.jsonl").read_text().splitlines()]
+    kept = [
+        row
+        for row in attempts
+        if (row["network_label"] == experiment.baseline) <= (row["middleware"] == "cyclonedds")
+    ]
+    (run.path / "trials.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code == 0
+    page = (run.report / "report.html").read_text()
+    found = of_run(run)
+    assert found is not None
+    assert all(f'<p class="verdict">{sentence}</p>' in page for sentence in results.lead(found)[:2])
+    assert 'href="recommendation.html"' in page and (run.report / "recommendation.html").is_file()
+    assert f"{experiment.baseline} was not measured in" in page and "has no valid trial in" not in page
+    assert not re.search(r"\bn = 0\b", page) and "n = 5" in page

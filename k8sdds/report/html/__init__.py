@@ -101,6 +101,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "title": content.title,
         "verdict": winner.winner_sentences(content)
         or [text for one in statements for text in one.sentences][:1],
+        "recommendation": bool(content.verdict),
         "sections": _sections(content, [figure for figure in figures if figure is not main]),
         "name": content.name,
         "campaign": campaign.get("campaign") or content.run.path.name,
