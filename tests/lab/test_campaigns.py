@@ -181,7 +181,7 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
             2,
             "-bestEffort",
         ),
-        (["quickstart", "--dry-run", "-o", "/proc/nowhere"], 0, ""),
+        (["quickstart", "--dry-run", "-o", "/proc/nowhere"], 2, "cannot write to /proc"),
         (["quickstart", "--network", "wevenet"], 2, "did you mean 'weavenet'"),
         (["nowhere/my.yaml"], 2, "cannot read nowhere/my.yaml"),
         (["--resume", "nowhere"], 2, "nowhere is not a folder"),
