@@ -255,7 +255,8 @@ def screenshot(page: Path, image: Path) -> None:
     subprocess.run(
         ["chromium", *options, f"--screenshot={image}", page.as_uri()], check=True, capture_output=True
     )
-    Image.open(image).convert("RGB").quantize(128).save(image, optimize=True)
+    # This method also keeps the colors of small marks.
+    Image.open(image).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE).save(image, optimize=True)
 
 
 def _part(part: re.Match[str], runs: dict[str, Measured]) -> str:

@@ -58,17 +58,19 @@ class Racing(Planner):
         known = self._candidates
         measured = self.measured(attempts)
         (leader, *others), improvement = race.next_round(known.designs, measured)
-        # Its verdict rests on as many repetitions as if all configurations had been measured.
-        known_well = len(measured[leader].scores) >= self._experiment.application.repetitions
-        if improvement < MIN_IMPROVEMENT and known_well:
+        # Its verdict requires as many repetitions as if all configurations had been measured, so the other rounds
+        # leave trials for them.
+        missing = self._experiment.application.repetitions - len(measured[leader].scores)
+        if improvement < MIN_IMPROVEMENT and missing <= 0:
             return []
-        target = min(race.round_target(number, self._search.max_trials), remaining)
+        spare = remaining - max(missing - 1, 0) * len(self._cells_of(leader))
+        target = min(race.round_target(number, self._search.max_trials), spare)
         for least in (1, 2):
             chosen = race.fill([leader, *others], self._cells_of, target, least)
-            if len(chosen) > 1 and self._fit(chosen, remaining):
+            if len(chosen) > 1 and self._fit(chosen, spare):
                 return chosen
         # A block with one configuration compares nothing, but the verdict about the leader needs repetitions.
-        return [leader] if not known_well and self._fit([leader], remaining) else []
+        return [leader] if missing > 0 and self._fit([leader], remaining) else []
 
     def _cells_of(self, index: int) -> Sequence[str]:
         return self._candidates.measurable[index].cell_ids

@@ -54,6 +54,14 @@ def concluded(experiment: ApplicationExperiment, attempts: list[TrialRecord]) ->
     return answer(evidence.of_trials(experiment, [vars(record) for record in attempts], {}, "search"))
 
 
+def test_a_search_leaves_trials_for_the_verdict_about_its_leader() -> None:
+    """The answer can name another configuration than the search, so a few have fewer repetitions."""
+    asked = experiment(share=0.13)
+    answers = [concluded(asked, run(asked, Truth(noise=0.2), seed)) for seed in range(8)]
+    repetitions = [answer.ranked[0].option.repetitions for answer in answers]
+    assert sum(number >= asked.application.repetitions for number in repetitions) >= 7, repetitions
+
+
 def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> dict[str, Any]:
     plan = planners.of(experiment)
     assert isinstance(plan, Racing)
