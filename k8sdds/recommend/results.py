@@ -194,6 +194,8 @@ def method(answer: Answer) -> list[str]:
         " each, or that of all trials if it was measured once or twice; a tie is a difference that a one-sided t test"
         f" at {error} does not show after Bonferroni's correction over"
         f" {formats.count(len(answer.ranked), 'configuration')} and {rounds}.",
+        "They are in the order of their verdicts, then of missing trials, means beyond a limit and the worst share of a"
+        f" limit, and at last of {TITLES[application.optimize]} as if all had been measured in the same repetitions.",
         *([_TOGETHER if application.together else _ALONE] if len(application.flows) > 1 else []),
     ]
 
@@ -233,7 +235,11 @@ def tables(answer: Answer) -> list[Table]:
         *([_worth_table(answer)] if answer.worth else []),
         Table(
             "Configurations, the best first",
-            ["configuration", f"{TITLES[objective]}, {_cost_unit(objective)[1]}", "against the first, %"],
+            [
+                "configuration",
+                f"{TITLES[objective]}, {_cost_unit(objective)[1]}",
+                f"against the first, %, {_confidence(answer.comparing)} interval",
+            ],
             [_ranking_row(answer, each) for each in answer.ranked],
         ),
     ]

@@ -123,7 +123,9 @@ def caveats(content: Content) -> list[str]:
     with_warnings = sum(1 for trial in content.best if trial["warnings"])
     if with_warnings:
         verb = "has" if with_warnings == 1 else "have"
-        notes.append(f"{formats.count(with_warnings, 'valid trial')} {verb} warnings; see the report.")
+        notes.append(
+            f"{formats.count(with_warnings, 'valid trial')} {verb} warnings, which the report lists."
+        )
     notes += [f"Not measured: {what}." for what in background_cost.missing_readings(content.run)]
     if content.testbed.startswith("lab"):
         notes.append(f"Measured in the {content.testbed}. Compare only within this campaign.")

@@ -103,7 +103,9 @@ class RunFolder:
             )
         run = cls(path)
         if not run.path.is_dir():
-            meant = nearest(str(path), [LAST]) if str(path).startswith("@") else ""
+            inside = RUNS / path
+            meant = f" (did you mean {inside}?)" if inside.is_dir() else ""
+            meant = nearest(str(path), [LAST]) if str(path).startswith("@") else meant
             raise InputError(
                 f"{run.path} is not a folder{meant}", "name a run folder, such as runs/TIME-EXPERIMENT"
             )
