@@ -297,8 +297,9 @@ def stacked(panels: Sequence[Against]) -> Drawing:
         low, high = reach(
             [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
         )
-        # Without any change, the axis still has a range.
-        scale(ax, "x", min(low, -1) if panel.at == 0 else -0.02 * high, max(high, 1), logarithmic=False)
+        # Without any change, the axis still has a range. A limit is left of the values at its end.
+        high = max(high, 1, 1.3 * panel.at)
+        scale(ax, "x", min(low, -1) if panel.at == 0 else -0.02 * high, high, logarithmic=False)
         ax.axvline(panel.at, color=INK, linewidth=0.8)
         ax.grid(axis="x")
         ax.set_title(panel.title)
