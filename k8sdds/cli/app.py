@@ -118,7 +118,7 @@ def _add_group(panel: str, name: str, group: typer.Typer) -> None:
 # In the order of --help, which is the order in which a newcomer needs them.
 _add(
     START, "recommend", recommend.recommend,
-    "k8sdds recommend camera-4-viewers",
+    "k8sdds recommend teleoperation",
     "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
     "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )  # fmt: skip

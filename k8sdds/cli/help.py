@@ -21,7 +21,7 @@ machines_option = partial(typer.Option, rich_help_panel=MACHINES)
 output_option = partial(typer.Option, rich_help_panel=OUTPUT)
 
 FIRST_COMMANDS = (
-    "k8sdds recommend camera-4-viewers   # which network and DDS settings, and why",
+    "k8sdds recommend teleoperation      # which network and DDS settings, and why",
     "k8sdds run quickstart               # what each network costs, in 2 minutes",
     "k8sdds init application my-robot    # describe what your application sends",
 )
