@@ -104,8 +104,8 @@ class RunFolder:
         run = cls(path)
         if not run.path.is_dir():
             inside = RUNS / path
-            meant = f" (did you mean {inside}?)" if inside.is_dir() else ""
-            meant = nearest(str(path), [LAST]) if str(path).startswith("@") else meant
+            known = [LAST] if str(path).startswith("@") else []
+            meant = f" (did you mean {inside}?)" if inside.is_dir() else nearest(str(path), known)
             raise InputError(
                 f"{run.path} is not a folder{meant}", "name a run folder, such as runs/TIME-EXPERIMENT"
             )
