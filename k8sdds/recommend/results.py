@@ -194,8 +194,8 @@ def method(answer: Answer) -> list[str]:
         " each, or that of all trials if it was measured once or twice; a tie is a difference that a one-sided t test"
         f" at {error} does not show after Bonferroni's correction over"
         f" {formats.count(len(answer.ranked), 'configuration')} and {rounds}.",
-        "They are in the order of their verdicts, then of missing trials, means beyond a limit and the worst share of a"
-        f" limit, and at last of {TITLES[application.optimize]} as if all had been measured in the same repetitions.",
+        "Configurations are listed by verdict, then by missing trials, means beyond a limit and the worst share of a"
+        f" limit, and last by {TITLES[application.optimize]} as if all had been measured in the same repetitions.",
         *([_TOGETHER if application.together else _ALONE] if len(application.flows) > 1 else []),
     ]
 
