@@ -14,16 +14,7 @@
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-PYTEST := $(PYTHON) -m pytest
-# Unit tests share nothing, so they run on all cores. Several files of some folders run at once: they use names and DDS domains of
-# their own, do not check what is left on the machine, and mostly wait. The others do check it.
-UNIT := tests/unit --numprocesses auto --dist loadgroup
-PARALLEL_FOLDERS := $(addprefix tests/lab/,perftest supervisor report native security)
-PARALLEL := $(PARALLEL_FOLDERS) --numprocesses 4 --dist loadfile
-REAL := tests/lab tests/deploy tests/cluster $(PARALLEL_FOLDERS:%=--ignore %)
-SHORT := -m "not long"
-# What all parts of the tests skipped; the last part shows it.
-SKIPPED := build/skipped.json
+TESTS := $(PYTHON) scripts/test.py
 
 # What must be installed before `k8sdds setup` can install everything else.
 BOOTSTRAP := python3 python3-venv
@@ -36,30 +27,23 @@ run: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds setup --yes --for lab >/dev/null
 	@$(VENV)/bin/k8sdds run quickstart
 
-test: setup-tests lint
-	@rm -f $(SKIPPED)
-	@$(PYTEST) $(UNIT) $(SHORT) --skipped $(SKIPPED)
-	@$(PYTEST) $(PARALLEL) $(SHORT) --skipped $(SKIPPED)
-	@$(PYTEST) $(REAL) $(SHORT) --skipped $(SKIPPED)
+test: setup-tests
+	@$(TESTS) lint unit lab-parallel lab cluster
 
-test-all: setup-tests lint
-	@rm -f $(SKIPPED)
-	@$(PYTEST) $(UNIT) --skipped $(SKIPPED)
-	@$(PYTEST) $(PARALLEL) --skipped $(SKIPPED)
-	@$(PYTEST) $(REAL) --skipped $(SKIPPED)
+test-all: setup-tests
+	@$(TESTS) --long lint unit lab-parallel lab cluster
 
 test-data: $(VENV)/.test-ready
 	@$(PYTHON) -m tests.published_data
 
 unit: $(VENV)/.test-ready
-	@$(PYTEST) $(UNIT) $(SHORT)
+	@$(TESTS) unit
 
 lab: setup-tests
-	@$(PYTEST) $(PARALLEL) $(SHORT)
-	@$(PYTEST) tests/lab $(PARALLEL_FOLDERS:%=--ignore %) $(SHORT)
+	@$(TESTS) lab-parallel lab
 
 cluster: setup-tests
-	@$(PYTEST) tests/deploy tests/cluster $(SHORT)
+	@$(TESTS) cluster
 
 vega:
 	@cd scripts/vega && npm ci --no-audit --no-fund --silent && node bundle.mjs ../../k8sdds/report/templates/vega.js

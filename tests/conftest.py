@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,34 +60,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped on CI: {report.longrepr}"
     return report
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option for runs of several parts of the tests."""
-    parser.addoption(
-        "--skipped",
-        type=Path,
-        metavar="FILE",
-        help="add the skipped tests to this file, and show all tests in it at the end",
-    )
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show what was not tested, and how to test it, in one block at the end."""
-    if hasattr(config, "workerinput"):
-        return  # the process that distributes the tests has the reports of all workers
-    counts = Counter(
-        report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")
-    )
-    file = config.getoption("--skipped")
-    if file is not None:
-        counts.update(json.loads(file.read_text()) if file.exists() else {})
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(counts))
-    if counts:
-        terminalreporter.section("not tested")
-        for reason, count in counts.most_common():
-            terminalreporter.line(f"{count:4} {reason}")
 
 
 def open_for_all(path: Path) -> None:
