@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from k8sdds import networks
+from k8sdds import networks, workloads
 from k8sdds.campaign import experiments
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
@@ -26,6 +26,7 @@ from k8sdds.model.application import Application
 from k8sdds.networks import detection, differences
 from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.results.metrics import SOME_TESTS
 from k8sdds.results.record import COLUMNS
 from k8sdds.system.errors import EXIT_CODES
 
@@ -256,7 +257,11 @@ def _described(column: Column) -> str:
     since = (
         f"; defined so since schema {column.since}" if isinstance(column, Metric) and column.since > 1 else ""
     )
-    return column.description + (f"; only in {column.only}" if column.only else "") + since
+    only = column.only
+    if only == SOME_TESTS:
+        first, *others = workloads.declaring(column.name)
+        only = f"trials with {' or '.join([f'`test: {first}`', *(f'`{test}`' for test in others)])}"
+    return column.description + (f"; only in {only}" if only else "") + since
 
 
 def fingerprint() -> str:

@@ -27,7 +27,6 @@ def render(
     variables: dict[str, Any],
     scripts: Sequence[str] = (TABLES,),
     *,
-    labels: Sequence[str] = (),
     figure_rules: str = "",
     allowed: Sequence[str] = (),
     connects: bool = False,
@@ -38,7 +37,6 @@ def render(
         template: Name of a template that extends base.html.j2.
         variables: Its variables.
         scripts: Names of its scripts.
-        labels: Labels of the networks that have a color.
         figure_rules: Rules of `figures.inline_svg.share_styles` for its figures.
         allowed: Hashes of scripts that its scripts start.
         connects: Whether it may connect to the server that it came from.
@@ -48,7 +46,7 @@ def render(
     environment.filters["columns"] = _columns
     environment.filters["minus"] = lambda text: re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
     style = environment.get_template("style.css.j2").render(
-        css_variables=css_variables(list(labels)), figure_rules=figure_rules
+        css_variables=css_variables(), figure_rules=figure_rules
     )
     script = "".join(map(source, scripts))
     policy = (

@@ -16,21 +16,14 @@ from k8sdds.results.columns import GROUPS, Metric, column, columns_of, metric
 DISTURBED_BY_CAPTURE = ("throughput", "latency", "delay", "buffer delay")
 """Groups of metrics that a packet capture disturbs, so that a trial with `capture` has no value for them."""
 
+SOME_TESTS = "trials of some tests"
+"""Of a column that only trials of some tests have: `workloads.declaring` returns them, because a workload declares its
+columns."""
 LOADED = "trials with `background`"
 PROFILED = "trials with `--profile`"
-CAPACITY = "trials with `test: capacity`"
-
 IMPORTED = "imported trials"
 CAPTURED = "trials with `capture`"
 PROCESS = "trials with `realtime_priority`, `lock_memory` or `dscp`"
-EXCHANGES = "trials with requests and responses (`tcp-rr`, `udp-rr`, `tcp-crr`, `service`, `http`, `ping`)"
-HTTP = "trials with `test: http`"
-CONNECTIONS = "trials with `test: tcp-crr` or `service`"
-SERVICES = "trials with `test: service`"
-POD_STARTS = "trials with `test: pod-start`"
-TCP = "trials over TCP (`tcp-stream`, `tcp-rr`, `tcp-crr`, `service`, `http`)"
-UDP_STREAMS = "trials with `test: udp-stream`"
-STREAMS = "trials with `test: tcp-stream` or `udp-stream`"
 TUNED = "trials with `tuning`"
 LINKED = "trials with `link.mtu`, `link.offloads` or `link.lag`"
 
@@ -56,68 +49,68 @@ class Metrics(BaseModel):
         "Length T of the interval of `samples_per_s`; mean over subscribers")
     retransmits: int | None = metric("retransmits", "segments", "throughput", "publisher",
         "Number of TCP segments that the client's kernel sent again in the measured interval, over all flows"
-        " (iperf3's `retransmits`)", scale="linear", only=STREAMS)
+        " (iperf3's `retransmits`)", scale="linear", only=SOME_TESTS)
     transactions_per_s: float | None = metric("transactions", "transactions/s", "throughput", "client",
         "Requests whose responses arrived in the measured interval, per second, over all connections", better="higher",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     connections_per_s: float | None = metric("connections", "connections/s", "throughput", "client",
         "Connections that were opened, carried a request and a response, and were closed, per second", better="higher",
-        only=CONNECTIONS)
+        only=SOME_TESTS)
     requests_per_s: float | None = metric("requests", "requests/s", "throughput", "client",
         "HTTP requests whose objects arrived in the measured interval, per second, over all connections", better="higher",
-        only=HTTP)
+        only=SOME_TESTS)
     service_connections: int | None = column("evidence", "testbed",
         "Number of connections that the rule of the measured Service translated on the client's node, the warm-up included;"
         " for a headless Service, of which none may be translated, those that any rule translated",
-        only=SERVICES)
+        only=SOME_TESTS)
     service_tracked: int | None = column("evidence", "testbed",
         "Number of connections to the Service in the connection tracking of the client's node, after the attempt, whose replies come"
         " from the server (clusters); the only evidence if kube-proxy uses nftables or ipvs, whose rules count nothing. Null if"
-        " it was not read", only=SERVICES)
+        " it was not read", only=SOME_TESTS)
     pods_ready_s: float | None = metric("all pods ready", "s", "pod start", "testbed",
-        "Time from the request to create the first pod until the last pod was ready", only=POD_STARTS)
+        "Time from the request to create the first pod until the last pod was ready", only=SOME_TESTS)
     pod_start_mean_s: float | None = metric("mean pod start", "s", "pod start", "testbed",
         "Time from the request to create a pod until it was ready; mean over the pods. The sum of its three steps",
-        only=POD_STARTS)
+        only=SOME_TESTS)
     pod_start_p50_s: float | None = metric("p50 pod start", "s", "pod start", "testbed",
-        "Median time from the request to create a pod until it was ready", only=POD_STARTS)
+        "Median time from the request to create a pod until it was ready", only=SOME_TESTS)
     pod_start_p90_s: float | None = metric("p90 pod start", "s", "pod start", "testbed",
-        "90th percentile of the time from the request to create a pod until it was ready", only=POD_STARTS)
+        "90th percentile of the time from the request to create a pod until it was ready", only=SOME_TESTS)
     pod_scheduling_s: float | None = metric("scheduling of a pod", "s", "pod start", "testbed",
-        "First step of a start: from the request until the condition `PodScheduled`; mean over the pods", only=POD_STARTS)
+        "First step of a start: from the request until the condition `PodScheduled`; mean over the pods", only=SOME_TESTS)
     pod_network_s: float | None = metric("sandbox and network of a pod", "s", "pod start", "testbed",
         "Second step: until the condition `PodReadyToStartContainers`, which a kubelet reports when it has mounted the volumes,"
         " the sandbox runs and the CNI plugin has set up its network; mean over the pods. Null where nodes do not report it. In the"
-        " lab: the time in which the CNI plugins add a pod to a node", only=POD_STARTS)
+        " lab: the time in which the CNI plugins add a pod to a node", only=SOME_TESTS)
     pod_containers_s: float | None = metric("containers of a pod", "s", "pod start", "testbed",
-        "Third step: until the condition `Ready`; mean over the pods", only=POD_STARTS)
+        "Third step: until the condition `Ready`; mean over the pods", only=SOME_TESTS)
     pods_matched_s: float | None = metric("two new pods matched over DDS", "s", "pod start", "testbed",
         "Time from the request to create the first of two pods until the data endpoints of a publisher in one and of a subscriber"
-        " in the other had matched, by the clock of the machine that runs k8sdds. Null without `dds`", only=POD_STARTS)
+        " in the other had matched, by the clock of the machine that runs k8sdds. Null without `dds`", only=SOME_TESTS)
     pods_matching_s: float | None = metric("matching of two ready pods", "s", "pod start", "testbed",
-        "Its last part: since both pods were ready. Contains the start of the two programs through the API server", only=POD_STARTS)
+        "Its last part: since both pods were ready. Contains the start of the two programs through the API server", only=SOME_TESTS)
     conntrack_entries: int | None = metric("new conntrack entries", "entries", "throughput", "testbed",
         "Entries in the connection tracking of the client's node after the attempt, minus those before it. An entry remains for"
         " up to 2 minutes after its connection was closed. Null if the node tracks no connections", scale="linear",
-        only=CONNECTIONS)
-    round_trip_count: int | None = column("latency", "client", "Number of timed round trips", only=EXCHANGES)
+        only=SOME_TESTS)
+    round_trip_count: int | None = column("latency", "client", "Number of timed round trips", only=SOME_TESTS)
     round_trip_mean_us: float | None = metric("mean round trip", "µs", "latency", "client",
-        "Mean time from when a request was sent until its response had arrived", only=EXCHANGES)
+        "Mean time from when a request was sent until its response had arrived", only=SOME_TESTS)
     round_trip_p50_us: float | None = metric("p50 round trip", "µs", "latency", "client", "Median of the round trips",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     round_trip_p90_us: float | None = metric("p90 round trip", "µs", "latency", "client", "90th percentile of the round trips",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     round_trip_p99_us: float | None = metric("p99 round trip", "µs", "latency", "client", "99th percentile of the round trips",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     round_trip_p999_us: float | None = metric("p99.9 round trip", "µs", "latency", "client", "99.9th percentile of the round trips",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     round_trip_p9999_us: float | None = metric("p99.99 round trip", "µs", "latency", "client", "99.99th percentile of the round trips",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     round_trip_max_us: float | None = metric("maximum round trip", "µs", "latency", "client", "Longest round trip",
-        only=EXCHANGES)
+        only=SOME_TESTS)
     stream_jitter_us: float | None = metric("jitter of a stream", "µs", "throughput", "subscribers",
         "Smoothed difference between the transit times of consecutive datagrams (RFC 3550), as iperf3's server reports it at"
-        " the end; mean over flows", only=UDP_STREAMS)
+        " the end; mean over flows", only=SOME_TESTS)
     measured_s: float | None = column("attempt", "publisher", "Length of the measured interval, as timed by the publisher")
     handshake_s: float | None = metric("time from start until all are matched", "s", "discovery", "participants",
         "Time from the creation of a participant until the last of its data endpoints was matched; the longest time"
@@ -214,9 +207,9 @@ class Metrics(BaseModel):
         " interval of each publisher. A deviation above 2 % is a warning", better="higher", scale="linear")
     undelivered_percent: float | None = metric("undelivered samples", "%", "samples", "derived",
         "Share of the samples due in the measured interval that the worst subscriber did not receive, whether they were lost"
-        " or not sent. Null in the first trial of a search, which has no rate", scale="linear", only=CAPACITY)
+        " or not sent. Null in the first trial of a search, which has no rate", scale="linear", only=SOME_TESTS)
     overdue_percent: float | None = metric("overdue samples", "%", "delay", "derived",
-        "Share of the delays of all subscribers that are longer than `p99_ms`", scale="linear", only=CAPACITY)
+        "Share of the delays of all subscribers that are longer than `p99_ms`", scale="linear", only=SOME_TESTS)
     loaded_latency_count: int | None = column("buffer delay", "publisher", "Number of timed round trips")
     loaded_latency_p50_us: float | None = metric("p50 buffer delay", "µs", "buffer delay", "publisher",
         "Median of half the round trip of some samples of a throughput test. An unlimited publisher keeps all queues"

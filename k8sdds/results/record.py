@@ -17,17 +17,11 @@ from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import (
-    CAPACITY,
-    EXCHANGES,
-    HTTP,
     LINKED,
     METRICS,
-    POD_STARTS,
     PROCESS,
     PROFILED,
-    SERVICES,
-    STREAMS,
-    TCP,
+    SOME_TESTS,
     TUNED,
     Metrics,
 )
@@ -68,31 +62,31 @@ class Subject(BaseModel):
     loaded_latency: bool | None = column("cell", "experiment",
         "Whether some samples were timed. Trials of schemas 1 and 2 that timed samples are read as if they had asked"
         " for it", only="throughput trials that time samples")
-    flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=STREAMS)
+    flows: int | None = column("cell", "experiment", "Number of streams at the same time", only=SOME_TESTS)
     mss: int | None = column("cell", "experiment",
-        "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=STREAMS)
-    connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=EXCHANGES)
-    object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=HTTP)
-    concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=HTTP)
-    services: int | None = column("cell", "experiment", "Number of Services, of which the client connected to one", only=SERVICES)
-    via: str | None = column("cell", "experiment", "Kind of address of the Service that the client connected to", only=SERVICES)
+        "Requested size of the largest TCP segment in bytes; missing: as the MTU allows", only=SOME_TESTS)
+    connections: int | None = column("cell", "experiment", "Number of connections at the same time", only=SOME_TESTS)
+    object_bytes: int | None = column("cell", "experiment", "Size of the object that each request returned", only=SOME_TESTS)
+    concurrency: int | None = column("cell", "experiment", "Number of HTTP connections at the same time", only=SOME_TESTS)
+    services: int | None = column("cell", "experiment", "Number of Services, of which the client connected to one", only=SOME_TESTS)
+    via: str | None = column("cell", "experiment", "Kind of address of the Service that the client connected to", only=SOME_TESTS)
     proxy: str | None = column("cell", "experiment",
-        "Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown", only=SERVICES)
-    pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=POD_STARTS)
+        "Mode of kube-proxy: `iptables`, `nftables` or `ipvs`; missing: unknown", only=SOME_TESTS)
+    pods: int | None = column("cell", "experiment", "Number of pods that were created at once", only=SOME_TESTS)
     dds: str | None = column("cell", "experiment", "Middleware with which two of these pods found each other; missing: with none",
-        only=POD_STARTS)
+        only=SOME_TESTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
     loss_percent: list[float] | None = column("cell", "experiment",
-        "Accepted shares of undelivered samples, for each of which a capacity is searched", only=CAPACITY)
-    p99_ms: float | None = column("cell", "experiment", "Accepted 99th percentile of the delay in ms", only=CAPACITY)
-    width_percent: float | None = column("cell", "experiment", "Width at which a search ends", only=CAPACITY)
+        "Accepted shares of undelivered samples, for each of which a capacity is searched", only=SOME_TESTS)
+    p99_ms: float | None = column("cell", "experiment", "Accepted 99th percentile of the delay in ms", only=SOME_TESTS)
+    width_percent: float | None = column("cell", "experiment", "Width at which a search ends", only=SOME_TESTS)
     max_subscribers: int | None = column("cell", "experiment",
-        "Largest number of subscribers of a search for their number; null: the rate is searched", only=CAPACITY)
-    min_rate: float | None = column("cell", "experiment", "Lowest rate of a search in samples per second", only=CAPACITY)
-    max_rate: float | None = column("cell", "experiment", "Highest rate of a search in samples per second", only=CAPACITY)
+        "Largest number of subscribers of a search for their number; null: the rate is searched", only=SOME_TESTS)
+    min_rate: float | None = column("cell", "experiment", "Lowest rate of a search in samples per second", only=SOME_TESTS)
+    max_rate: float | None = column("cell", "experiment", "Highest rate of a search in samples per second", only=SOME_TESTS)
     latency_at_percent: list[float] | None = column("cell", "experiment",
-        "Shares of the capacity at which the delay is measured", only=CAPACITY)
+        "Shares of the capacity at which the delay is measured", only=SOME_TESTS)
     # fmt: on
 
 
@@ -133,7 +127,7 @@ class Description(_Settings):
     node_links: dict[str, Any] | None = column("attempt", "testbed",
         "MTU (`mtu_bytes`), bond and offloads, by ethtool's names, that the link of each node had", only=LINKED)
     tcp_congestion_control: str | None = column("attempt", "supervisor",
-        "TCP congestion control of the pods, such as `cubic` or `bbr`; of client and server if they differ", only=TCP)
+        "TCP congestion control of the pods, such as `cubic` or `bbr`; of client and server if they differ", only=SOME_TESTS)
     execution: dict[str, Any] | None = column("attempt", "supervisor",
         "How each participant really ran at the end of the measured interval, by participant: `threads` (number by"
         " scheduling policy and real-time priority), `locked_bytes`, `cpus`, and `dscp` (of all its sockets)", only=PROCESS)

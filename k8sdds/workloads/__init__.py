@@ -34,6 +34,7 @@ __all__ = [
     "Program",
     "TrialOutputs",
     "Workload",
+    "declaring",
     "find",
     "of_metric",
     "of_mode",
@@ -86,6 +87,15 @@ def of_metric(metric: str, measured: Collection[str] = ()) -> str:
 def of_mode(mode: str | None) -> str | None:
     """Return the name of the workload for a mode that PerfTest or k8sdds-perftest printed, or None."""
     return next((name for name, workload in WORKLOADS.items() if mode in (name, workload.mode)), None)
+
+
+def declaring(column: str) -> list[str]:
+    """Return the tests whose trials have a column of the record because it is their option, metric or other column."""
+    return [
+        name
+        for name, workload in WORKLOADS.items()
+        if column in (*axes(workload.options), *workload.metrics, *workload.columns)
+    ]
 
 
 def tool_packages() -> dict[str, str]:

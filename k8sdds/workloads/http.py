@@ -196,6 +196,7 @@ class HttpRequests(ToolWorkload):
     measured_by: Role = PUBLISHER
     histograms = (round_trips.TAG,)
     metrics = ("requests_per_s", *round_trips.METRICS)
+    columns = ("round_trip_count", "tcp_congestion_control")
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return which setting of the cell has no effect, or None."""

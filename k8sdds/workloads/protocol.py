@@ -71,6 +71,8 @@ class Workload(Protocol):
 
     metrics: tuple[str, ...]
     """The metrics of this workload, the main metric first. Names of results.metrics."""
+    columns: tuple[str, ...] = ()
+    """Further columns of the record that only trials of some tests have, besides their options."""
 
     @property
     def headlines(self) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ class Service(Exchange):
     program = Transactions("--new-connections")
     tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
+    columns = ("round_trip_count", "tcp_congestion_control", "service_connections", "service_tracked")
 
     def services(self, cell: Cell) -> ServiceSet:
         """Return the Services of the cell."""

@@ -15,6 +15,7 @@ class TcpCrr(Exchange):
     program = Transactions("--new-connections")
     tcp = True
     metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
+    columns = ("round_trip_count", "tcp_congestion_control")
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
         """Set the connections per second, the round trips, and the entries of the connection tracking."""

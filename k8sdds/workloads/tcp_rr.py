@@ -13,3 +13,4 @@ class TcpRr(Exchange):
     program = Transactions()
     tcp = True
     metrics = ("transactions_per_s", *round_trips.METRICS)
+    columns = ("round_trip_count", "tcp_congestion_control")

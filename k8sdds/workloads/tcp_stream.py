@@ -32,6 +32,7 @@ class TcpStream(Stream):
     program = Iperf3()
     tcp = True
     metrics = ("throughput_mbps", "retransmits")
+    columns = ("tcp_congestion_control",)
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why iperf3 cannot run this cell, or None."""

@@ -13,3 +13,4 @@ class UdpRr(Exchange):
     program = Transactions("--udp")
     longest_payload = 65507
     metrics = ("transactions_per_s", *round_trips.METRICS)
+    columns = ("round_trip_count",)

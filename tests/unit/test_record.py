@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from k8sdds.results.columns import GROUPS
-from k8sdds.results.metrics import METRICS
+from k8sdds.results.metrics import METRICS, SOME_TESTS
 from k8sdds.results.record import COLUMNS, TrialRecord, checked
-from k8sdds.workloads import HEADLINES, WORKLOADS
+from k8sdds.workloads import HEADLINES, WORKLOADS, declaring
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -62,6 +62,17 @@ def test_the_headlines_of_dds_come_first() -> None:
 def test_the_schema_has_every_column() -> None:
     schema = TrialRecord.model_json_schema()
     assert list(schema["properties"]) == list(COLUMNS)
+
+
+def test_tests_declare_the_columns_that_others_do_not_have() -> None:
+    assert declaring("retransmits") == ["tcp-stream"] and declaring("connections_per_s") == [
+        "tcp-crr",
+        "service",
+    ]
+    assert all(declaring(name) for name, column in COLUMNS.items() if column.only == SOME_TESTS)
+    assert {
+        name for workload in WORKLOADS.values() for name in (*workload.metrics, *workload.columns)
+    } <= set(COLUMNS)
 
 
 def test_columns_of_special_trials_are_written_only_when_set() -> None:

@@ -40,7 +40,7 @@ BAREMETAL = replace(
     differences="",
     requires=(BRIDGE,),
     lab=lab.baremetal,
-    color=NetworkColor("#111112", "#f5f5f7", "s"),
+    color=NetworkColor("#111112", "#f5f5f7", "<"),
     cluster=None,
     aliases=("bare-metal", "bare", "native"),
 )

@@ -87,7 +87,7 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
     }  # fmt: skip
     scripts = (document.TABLES, "figures.js", "explore.js", *(["live.js"] if state else []))
     return document.render(
-        "report.html.j2", variables, scripts, labels=content.networks, figure_rules=rules,
+        "report.html.j2", variables, scripts, figure_rules=rules,
         allowed=[library.hash] if data else [], connects=bool(state),
     )  # fmt: skip
 

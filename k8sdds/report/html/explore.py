@@ -18,7 +18,6 @@ from k8sdds.model.axis import payload
 from k8sdds.report import document, formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures import fairness, timeline
-from k8sdds.report.html.tables import LEVEL_QUANTITIES
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
@@ -87,7 +86,7 @@ def _setting(content: Content, setting: Setting) -> dict[str, Any]:
     quantities = []
     for test in setting.tests:
         own = [row for row in trials if row["test"] == test]
-        for name in LEVEL_QUANTITIES:
+        for name in METRICS:
             levels = setting.levels(name, test)
             overheads = setting.all_overheads.get((test, name), {})
             if not levels:

@@ -20,21 +20,6 @@ from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
 MIB = 2**20
 
-LEVEL_QUANTITIES = tuple(dict.fromkeys((
-    "throughput_mbps", "samples_per_s", "latency_p50_us", "latency_p90_us", "latency_p99_us", "latency_p999_us",
-    "latency_p9999_us",
-    "delay_p50_us", "delay_p90_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us", "delay_max_us",
-    "delay_jitter_us",
-    "deadline_missed_percent", "achieved_rate_percent",
-    *HEADLINES, "lost_percent", "pings_unanswered_percent", "publisher_cpu_percent", "subscriber_cpu_percent",
-    "publisher_host_cpu_percent", "subscriber_host_cpu_percent",
-    "machine_cpu_percent", "softirq_percent", "publisher_cpu_us_per_sample", "subscriber_cpu_us_per_sample",
-    "publisher_cpu_ms_per_mb", "subscriber_cpu_ms_per_mb", "machine_cpu_ms_per_mb",
-    "wire_bytes_per_payload_byte", "publisher_rss_bytes", "subscriber_rss_bytes", "discovery_s",
-    "loaded_latency_p90_us",
-)))  # fmt: skip
-"""Quantities of the level tables; levels.csv has all."""
-
 MAX_QUANTITIES = 6
 """Largest number of quantities of a level table: more have no room on a page."""
 SHADED_PAYLOADS, SHADED_NETWORKS = 4, 6
@@ -300,7 +285,7 @@ def _limit_cell(row: Row | None) -> Cell:
 
 def levels(content: Content, setting: Setting, test: str) -> list[Table]:
     """Return tables with the levels of all quantities of a test: points and networks × quantities."""
-    names = [name for name in LEVEL_QUANTITIES if setting.levels(name, test)]
+    names = [name for name in METRICS if setting.levels(name, test)]
     count = -(-len(names) // MAX_QUANTITIES)
     return [
         _level_table(content, setting, test, part, f" ({index + 1} of {count})" if count > 1 else "")
