@@ -14,6 +14,7 @@ from pathlib import Path
 
 from k8sdds.model.background import STRESSOR, Background
 from k8sdds.model.measurement import Launch, Listener, Window
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import (
     FIRST_PUBLISHER,
     FIRST_SUBSCRIBER,
@@ -244,19 +245,19 @@ def error(outputs: TrialOutputs, name: str) -> str:
     return last_line(outputs.folder / name / "stderr") or "it ended before the participants"
 
 
-def invalid(outputs: TrialOutputs) -> str | None:
+def invalid(outputs: TrialOutputs) -> Reason | None:
     """Return why the background did not run during the whole measured interval, or None."""
     load = outputs.trial.cell.background
     if not load:
         return None
     found = observed(outputs)
     if found["interval_s"] is None or (load.flows and found["received_mbps"] is None):
-        return "background: it did not run during the whole measured interval"
+        return Reason("background", "it did not run during the whole measured interval")
     if load.flows and not found["received_mbps"]:
-        return "background: no data of the flows arrived"
+        return Reason("background", "no data of the flows arrived")
     idle = [str(cpu) for cpu in load.cpus if not found[f"cpu{cpu}_percent"]]
     if idle:
-        return f"background: {STRESSOR} used no CPU time on core {', '.join(idle)}"
+        return Reason("background", f"{STRESSOR} used no CPU time on core {', '.join(idle)}")
     return None
 
 

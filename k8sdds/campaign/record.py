@@ -10,14 +10,15 @@ from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
-from k8sdds.campaign import background, execution, node_cpu, trial_outputs, validity
+from k8sdds.campaign import background, node_cpu, validity
 from k8sdds.model.axis import DDS
 from k8sdds.model.measurement import Measurement
+from k8sdds.model.reason import DAMAGED, Reason
 from k8sdds.model.trial import AXES, FIRST_PUBLISHER, PUBLISHER, SUBSCRIBER, Cell, Participant, Role, Trial
 from k8sdds.results import aggregate
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
-from k8sdds.results.record import DAMAGED, TrialRecord, impossible_value
+from k8sdds.results.record import TrialRecord, impossible_value
 from k8sdds.system import reading
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
@@ -31,21 +32,26 @@ DROPS = {
 
 
 def record(
-    trial: Trial, number: int, measurement: Measurement, folder: Path, facts: dict[str, Any]
+    trial: Trial,
+    number: int,
+    measurement: Measurement | None,
+    folder: Path,
+    facts: dict[str, Any],
+    reason: Reason | None = None,
 ) -> TrialRecord:
     """Return the record of an attempt.
 
     Args:
         trial: What was measured.
         number: Number of the attempt, from 1.
-        measurement: What the testbed observed.
+        measurement: What the testbed observed; None: the attempt ended before.
         folder: The attempt's raw files, with one folder for each participant.
         facts: Further keys of trials.jsonl from the campaign and the testbed. A value of the wrong type becomes
             None, with a warning, so that it never costs a measurement.
+        reason: Why the attempt is not valid, if the measurement does not show it.
     """
-    cell = trial.cell
-    outputs = trial_outputs.read(trial, measurement, folder)
-    reason = validity.reason(outputs)
+    cell, measurement = trial.cell, measurement or Measurement({}, None, {})
+    outputs = _outputs(trial, measurement, folder)
     identity: dict[str, Any] = {
         "trial_id": trial.trial_id,
         "cell_id": cell.cell_id,
@@ -59,8 +65,9 @@ def record(
     record.start_skew_s = measurement.start_skew_s
     record.api_calls = measurement.api_calls
     record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
-    record.valid = reason is None
-    record.reason = reason
+    record.valid = True
+    if reason := reason or validity.reason(outputs):
+        record.invalidate(reason)
     record.warnings = [*validity.warnings(outputs), *invalid_facts]
     _set_counts(record, outputs)
     workload = workloads.find(cell.test)
@@ -70,8 +77,8 @@ def record(
     _set_resources(record, outputs)
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
-    if execution.is_set(cell):
-        record.execution = execution.observed(outputs)
+    if cell.realtime_priority or cell.lock_memory or cell.dscp:
+        record.execution = validity.execution(outputs)
     if cell.background:
         record.background_load = background.observed(outputs)
     if cell.capture:
@@ -79,8 +86,18 @@ def record(
     if cell.profile:
         _set_profile(record, outputs)
     if record.valid and (why := impossible_value(record.values())):
-        record.valid, record.reason = False, f"{DAMAGED}: {why}"
+        record.invalidate(Reason(DAMAGED, why))
     return record
+
+
+def _outputs(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
+    """Read the output files of the participants; `folder` holds one folder for each."""
+    program = middleware.program_of(trial.cell)
+    program.convert(trial, folder)
+    summaries = {
+        participant: program.summary(trial, participant, folder) for participant in trial.cell.participants
+    }
+    return TrialOutputs(trial, measurement, folder, summaries)
 
 
 def _validated(values: dict[str, Any]) -> tuple[TrialRecord, list[str]]:
@@ -137,16 +154,6 @@ def _settings(cell: Cell) -> dict[str, Any]:
     if cell.middleware_config:
         settings["middleware_config"] = Path(cell.middleware_config).name
     return settings
-
-
-def without_measurement(
-    trial: Trial, number: int, folder: Path, facts: dict[str, Any], reason: str
-) -> TrialRecord:
-    """Return the record of an attempt that ended before the testbed returned a measurement."""
-    attempt = record(trial, number, Measurement({}, None, {}), folder, facts)
-    attempt.valid = False
-    attempt.reason = reason
-    return attempt
 
 
 def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
@@ -331,27 +338,17 @@ def _interface_drops(outputs: TrialOutputs, meters: dict[str, dict[str, Any]]) -
 
 def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
     """Set what a trial with a packet capture measures, and remove the times that the capture disturbed."""
-    counts = measurement.ip_fragments
-    reason = (
-        "no-fragments: the capture holds no whole sample" if not counts
-        else f"fragments: samples became {counts} IP fragments in one trial" if len(counts) > 1 else None
-    )  # fmt: skip
     _remove_metrics(record, DISTURBED_BY_CAPTURE)
-    record.ip_fragments_per_sample = None if reason else counts[0]
-    record.valid = record.valid and reason is None
-    record.reason = record.reason or reason
+    counts = measurement.ip_fragments
+    record.ip_fragments_per_sample = counts[0] if len(counts) == 1 else None
 
 
 def _set_profile(record: TrialRecord, outputs: TrialOutputs) -> None:
-    """Set where the CPU time went, and remove all metrics, which the profile disturbed."""
+    """Set where the CPU time went, if a profile was written, and remove all metrics, which it disturbed."""
     _remove_metrics(record, GROUPS)
     try:
         profile = profiles.read(outputs.folder)
-    except (OSError, reading.UnreadableError) as error:
-        # What prevented the profile is among the warnings of the testbed.
-        missing = isinstance(error, FileNotFoundError)
-        why = "none was written; see the warnings" if missing else reading.one_line(str(error), 300)
-        record.valid, record.reason = False, record.reason or f"no-profile: {why}"
+    except (OSError, reading.UnreadableError):
         return
     counters = [
         outputs.pod_bytes(participant, f"{direction}_packets")
@@ -360,9 +357,6 @@ def _set_profile(record: TrialRecord, outputs: TrialOutputs) -> None:
         if participant.publishes and participant.name in outputs.measurement.outcomes
     ]
     record.profile = profiles.summary(profile, aggregate.count(counters) or None).model_dump()
-    if profile.samples < profiles.MIN_SAMPLES:
-        why = f"no-profile: {profile.samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer"
-        record.valid, record.reason = False, record.reason or why
     attributed = record.profile["attributed_percent"]
     if attributed is not None and attributed < profiles.MIN_ATTRIBUTED_PERCENT:
         unattributed = f"profile: {100 - attributed:.1f} % of the samples belong to no component, more than"

@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds.campaign import record as records
-from k8sdds.campaign import validity
 from k8sdds.campaign.launches import Launches
 from k8sdds.campaign.planner import Planner
+from k8sdds.model.reason import DISTURBED, ENVIRONMENT, INTERRUPTED, PART_FAILED, Reason
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find
 from k8sdds.perftest import command
@@ -231,15 +231,15 @@ class Campaign:
             measurement = session.run(trial, launches, command.deadline_s(trial))
             facts["wall_s"] = round(time.monotonic() - started, 6)
             record = records.record(trial, attempt, measurement, folder, facts)
-            if not record.valid and not _is_part_failed(record) and (failed := session.failed_part(trial)):
-                record.reason = f"{validity.PART_FAILED}: {failed} ({record.reason})"
+            if not (record.valid or _is_part_failed(record)) and (failed := session.failed_part(trial)):
+                record.invalidate(Reason(PART_FAILED, f"{failed} ({record.reason})"))
         except KeyboardInterrupt:
-            reason = f"{validity.INTERRUPTED}: the campaign was interrupted while this trial ran"
-            self._append(trial, records.without_measurement(trial, attempt, folder, facts, reason))
+            reason = Reason(INTERRUPTED, "the campaign was interrupted while this trial ran")
+            self._append(trial, records.record(trial, attempt, None, folder, facts, reason))
             raise
         except PartFailed as failure:
-            reason = f"{validity.PART_FAILED}: {failure.message}"
-            record = records.without_measurement(trial, attempt, folder, facts, reason)
+            reason = Reason(PART_FAILED, failure.message)
+            record = records.record(trial, attempt, None, folder, facts, reason)
             if isinstance(failure, NetworkChanged):
                 self._append(trial, record)
                 raise
@@ -256,7 +256,7 @@ class Campaign:
             if not record.valid:
                 self.run.require_room()
         except OSError as error:
-            record.reason = f"{validity.ENVIRONMENT}: {error.strerror} ({record.reason})"
+            record.invalidate(Reason(ENVIRONMENT, f"{error.strerror} ({record.reason})"))
             raise
         finally:
             self._append(trial, record)
@@ -272,7 +272,7 @@ class Campaign:
         if record.valid:
             self._valid.add(trial_id)
             self._disturbed[trial_id] = self._disturbed[trial_id] + 1 if _is_disturbed(record) else 0
-        elif str(record.reason).split(":")[0] not in validity.NOT_COUNTED:
+        elif Reason.read(record.reason).counts:
             self._attempts[trial_id] += 1
 
     def _is_open(self, trial: Trial) -> bool:
@@ -297,11 +297,11 @@ class Campaign:
 
 
 def _is_disturbed(record: TrialRecord) -> bool:
-    return any(warning.startswith(f"{validity.DISTURBED}:") for warning in record.warnings or ())
+    return any(Reason.read(warning).code == DISTURBED for warning in record.warnings or ())
 
 
 def _is_part_failed(record: TrialRecord) -> bool:
-    return str(record.reason).startswith(f"{validity.PART_FAILED}:")
+    return not record.valid and Reason.read(record.reason).code == PART_FAILED
 
 
 def plan_json(blocks: Sequence[Block]) -> dict[str, Any]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
+from typing import Any
 
 from k8sdds import middleware, workloads
-from k8sdds.campaign import background, execution
+from k8sdds.analysis import profile as profiles
+from k8sdds.campaign import background
 from k8sdds.model.ip_families import ETHERNET_HEADER_BYTES, IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.measurement import OutsideCpu
+from k8sdds.model.reason import DISTURBED, NO_MATCH, PART_FAILED, PEER_LOST, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Participant
 from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
-from k8sdds.system import processes
+from k8sdds.system import processes, reading
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, percent
 
@@ -35,41 +38,34 @@ UPLINK_SHARE, UPLINK_SLACK_BYTES = 0.5, 1_000_000
 """What the link to other nodes may carry while all participants are on one node: less than the samples, and what a node
 of a cluster exchanges anyway."""
 
-DISTURBED = "disturbed"
-"""Code of the warnings of an attempt while something else used the machine."""
 DISTURBED_PERCENT = 10
 """CPU time of other processes, or time stolen by a hypervisor, from which a trial counts as disturbed, in percent of
 one core."""
 
 
-PART_FAILED = "part-failed"
-"""Code of the reason of an attempt during which a part of the testbed failed, such as a killed participant or pod."""
-INTERRUPTED = "interrupted"
-"""Code of the reason of an attempt that the user interrupted with Ctrl-C."""
-ENVIRONMENT = "environment"
-"""Code of the reason of an attempt that failed while its files could not be written."""
-
-NOT_COUNTED = (INTERRUPTED, PART_FAILED, ENVIRONMENT, "pod-lost")
-"""Codes of reasons that do not count as an attempt: the trial did not cause them. (Earlier versions wrote pod-lost.)"""
-
-
-def reason(outputs: TrialOutputs) -> str | None:
-    """Return why an attempt is not valid, as `code: explanation`, or None if it is valid."""
-    if failed := _failed(outputs):
-        return None if _is_result(failed, outputs) else failed
-    return _not_verified(outputs)
-
-
-def _is_result(failure: str, outputs: TrialOutputs) -> bool:
+def reason(outputs: TrialOutputs) -> Reason | None:
+    """Return why an attempt is not valid, or None if it is."""
+    failed = _failed(outputs)
+    is_result = failed is not None and _is_result(failed, outputs)
+    wrong = None if is_result else failed or _not_verified(outputs)
     cell = outputs.trial.cell
-    return workloads.find(cell.test).is_result(failure, cell)
+    return (
+        wrong
+        or (_not_captured(outputs) if cell.capture else None)
+        or (_not_profiled(outputs) if cell.profile else None)
+    )
+
+
+def _is_result(failed: Reason, outputs: TrialOutputs) -> bool:
+    cell = outputs.trial.cell
+    return workloads.find(cell.test).is_result(failed, cell)
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:
     """Return what may have affected a valid attempt, each as `code: explanation`."""
     workload = workloads.find(outputs.trial.cell.test)
     return [
-        *([failed] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
+        *([str(failed)] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
         *outputs.measurement.warnings,
         *([] if workload.finds_capacity else _lossy(outputs)),
         *_disturbances(outputs),
@@ -81,7 +77,7 @@ def warnings(outputs: TrialOutputs) -> list[str]:
     ]
 
 
-def _failed(outputs: TrialOutputs) -> str | None:
+def _failed(outputs: TrialOutputs) -> Reason | None:
     """Return the first cause among failed participants: a failure without its peer is a consequence, not a cause."""
     program = middleware.program_of(outputs.trial.cell)
     loads = [load.name for load in outputs.trial.cell.loads]
@@ -89,40 +85,40 @@ def _failed(outputs: TrialOutputs) -> str | None:
     for name, outcome in outputs.measurement.outcomes.items():
         # Too much memory is a failure of what is measured.
         if outcome.lost and outcome.exit_code != output.OUT_OF_MEMORY:
-            failures.append((0, f"{PART_FAILED}: {name}: {outcome.lost}"))
+            failures.append((0, Reason(PART_FAILED, f"{name}: {outcome.lost}")))
         # If none was started, all have the same message, and the background need not be the cause.
         elif name in loads and outcome.exit_code not in (0, output.NOT_STARTED):
             why = outcome.message or background.error(outputs, name)
-            failures.append((0, f"background: {name}: {why}"))
+            failures.append((0, Reason("background", f"{name}: {why}")))
         elif outcome.exit_code:
             details = outcome.message or outcome.lost or program.error(outputs.folder / name)
-            code, explanation = output.failure(outcome.exit_code, details, program.exit_reasons)
+            failure = output.failure(outcome.exit_code, details, program.exit_reasons)
             # A supervisor that is stopped at its barrier has nothing to report.
             unexplained = outcome.exit_code == output.NOT_STARTED and not outcome.message
-            if processes.was_killed(outcome.exit_code) or unexplained:
-                failures.append((0, f"{PART_FAILED}: {name}: {explanation}"))
-            else:
-                rank = 2 if code in ("peer-lost", output.NO_MATCH) else 1
-                failures.append((rank, f"{code}: {name}: {explanation}"))
+            killed = processes.was_killed(outcome.exit_code) or unexplained
+            rank = 0 if killed else 2 if failure.code in (PEER_LOST, NO_MATCH) else 1
+            code = PART_FAILED if killed else failure.code
+            failures.append((rank, Reason(code, f"{name}: {failure.text}")))
     return min(failures)[1] if failures else None
 
 
-def _not_verified(outputs: TrialOutputs) -> str | None:
+def _not_verified(outputs: TrialOutputs) -> Reason | None:
     """Return why an attempt without failed participants is not valid, or None."""
     cell = outputs.trial.cell
     workload = workloads.find(cell.test)
     if None in outputs.summaries.values():
-        return f"no-report: a participant exited normally without a complete summary{_reported(outputs)}"
+        what = f"a participant exited normally without a complete summary{_reported(outputs)}"
+        return Reason("no-report", what)
     lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
     if not any(outputs.delivered_bytes(participant) for participant in outputs.summaries):
-        return "no-samples: nothing was received"
+        return Reason("no-samples", "nothing was received")
     if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.finds_capacity:
-        return f"lost-samples: {lost} samples of a reliable trial did not arrive"
+        return Reason("lost-samples", f"{lost} samples of a reliable trial did not arrive")
     return (
         workload.invalid(outputs)
         or (None if workload.finds_capacity else _missing_instances(outputs))
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
-        or execution.not_effective(outputs)
+        or _not_as_requested(outputs)
         or background.invalid(outputs)
     )
 
@@ -138,6 +134,54 @@ def _reported(outputs: TrialOutputs) -> str:
     program = middleware.program_of(cell)
     errors = (program.error(outputs.folder / participant.name) for participant in outputs.summaries)
     return next((f": {error}" for error in errors if error), "")
+
+
+def _not_captured(outputs: TrialOutputs) -> Reason | None:
+    """Check that a packet capture holds samples, and that all became as many IP fragments."""
+    counts = outputs.measurement.ip_fragments
+    if not counts:
+        return Reason("no-fragments", "the capture holds no whole sample")
+    return (
+        Reason("fragments", f"samples became {counts} IP fragments in one trial") if len(counts) > 1 else None
+    )
+
+
+def _not_profiled(outputs: TrialOutputs) -> Reason | None:
+    """Check that a profile was written and has enough samples."""
+    try:
+        samples = profiles.read(outputs.folder).samples
+    except FileNotFoundError:
+        # What prevented the profile is among the warnings of the testbed.
+        return Reason("no-profile", "none was written; see the warnings")
+    except (OSError, reading.UnreadableError) as error:
+        return Reason("no-profile", reading.one_line(str(error), 300))
+    if samples >= profiles.MIN_SAMPLES:
+        return None
+    return Reason("no-profile", f"{samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer")
+
+
+def execution(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
+    """Return by participant what the supervisor read from the kernel, and the DSCP of the participant's sockets."""
+    result = {}
+    for participant, summary in outputs.summaries.items():
+        seen = outputs.meters_of(participant).get("execution") or {}
+        transport = (summary["transport"] if summary else None) or {}
+        result[participant.name] = {**seen, "dscp": transport.get("dscp")}
+    return result
+
+
+def _not_as_requested(outputs: TrialOutputs) -> Reason | None:
+    """Check that scheduler, locked memory and DSCP were in effect in every participant."""
+    cell = outputs.trial.cell
+    for name, seen in execution(outputs).items():
+        threads = list(seen.get("threads") or {})
+        if cell.realtime_priority and threads != [f"fifo {cell.realtime_priority}"]:
+            return Reason("not-real-time", f"the threads of {name} ran as {', '.join(threads) or 'unknown'}")
+        if cell.lock_memory and not seen.get("locked_bytes"):
+            return Reason("not-locked", f"{name} locked {seen.get('locked_bytes') or 0} bytes of memory")
+        if cell.dscp and seen["dscp"] != [cell.dscp]:
+            return Reason("not-marked", f"the sockets of {name} have the DSCP {seen['dscp']}")
+    return None
 
 
 def _lossy(outputs: TrialOutputs) -> list[str]:
@@ -157,12 +201,12 @@ def _lossy(outputs: TrialOutputs) -> list[str]:
     return warnings
 
 
-def _carried(outputs: TrialOutputs) -> str | None:
+def _carried(outputs: TrialOutputs) -> Reason | None:
     """Check that the network carried the samples as requested."""
     return _not_on_links(outputs) or _not_on_node(outputs) or _wrong_transport(outputs)
 
 
-def _not_in_memory(outputs: TrialOutputs) -> str | None:
+def _not_in_memory(outputs: TrialOutputs) -> Reason | None:
     """Check that no interface of the publishers, loopback included, carried the samples of a trial without network."""
     received = sum(summary["received"] or 0 for summary in outputs.subscribers)
     limit = received * outputs.trial.cell.payload_bytes * MEMORY_SHARE + MEMORY_SLACK_BYTES
@@ -171,14 +215,14 @@ def _not_in_memory(outputs: TrialOutputs) -> str | None:
             continue
         interfaces = outputs.meters_of(participant).get("interfaces")
         if not isinstance(interfaces, dict) or "lo" not in interfaces:
-            return f"no-proof: the interfaces of {participant} were not read"
+            return Reason("no-proof", f"the interfaces of {participant} were not read")
         carried = sum(counters["tx_bytes"] for counters in interfaces.values())
         if carried > limit:
-            return f"not-in-memory: the interfaces of {participant} carried {carried} bytes"
+            return Reason("not-in-memory", f"the interfaces of {participant} carried {carried} bytes")
     return None
 
 
-def _missing_instances(outputs: TrialOutputs) -> str | None:
+def _missing_instances(outputs: TrialOutputs) -> Reason | None:
     """Check that samples of each instance of a topic with a key arrived, if no sample may be lost."""
     cell = outputs.trial.cell
     if not cell.instances or cell.reliability != "reliable":
@@ -187,11 +231,13 @@ def _missing_instances(outputs: TrialOutputs) -> str | None:
     for participant, summary in outputs.summaries_of(SUBSCRIBER).items():
         received = (summary["instances"] or {}).get("received")
         if received is not None and received < written:
-            return f"missing-instances: {participant} received samples of {received} of {written} instances"
+            return Reason(
+                "missing-instances", f"{participant} received samples of {received} of {written} instances"
+            )
     return None
 
 
-def _not_on_links(outputs: TrialOutputs) -> str | None:
+def _not_on_links(outputs: TrialOutputs) -> Reason | None:
     """Check that the links carried at least what was delivered, and the network's own links what the pods received.
 
     No shared memory, no shortcut. Traffic of others adds to the counters, so these are lower bounds.
@@ -204,9 +250,11 @@ def _not_on_links(outputs: TrialOutputs) -> str | None:
         name = participant.name
         on_link = measurement.received_bytes.get(name)
         if on_link is None:
-            return f"no-proof: the link of {name}'s node was not read"
+            return Reason("no-proof", f"the link of {name}'s node was not read")
         if on_link < delivered:
-            return f"not-on-wire: {name} got {delivered} bytes of samples, its node's link only {on_link}"
+            return Reason(
+                "not-on-wire", f"{name} got {delivered} bytes of samples, its node's link only {on_link}"
+            )
     for names, arrived in _arrived_bytes(outputs).items():
         for counters, code, links in (
             (measurement.carried_bytes, "not-on-network", "the network's links"),
@@ -214,7 +262,8 @@ def _not_on_links(outputs: TrialOutputs) -> str | None:
         ):
             carried = (counters or {}).get(names[0])
             if carried is not None and carried < arrived:
-                return f"{code}: {', '.join(names)} got {arrived} bytes, {links} of the node only {carried}"
+                what = f"{', '.join(names)} got {arrived} bytes, {links} of the node only {carried}"
+                return Reason(code, what)
     return None
 
 
@@ -252,18 +301,18 @@ def _arrived_bytes(outputs: TrialOutputs) -> dict[tuple[str, ...], int]:
     return arrived
 
 
-def _not_on_node(outputs: TrialOutputs) -> str | None:
+def _not_on_node(outputs: TrialOutputs) -> Reason | None:
     """Check that the link between nodes carried none of the samples of participants on one node."""
     uplink_bytes = outputs.measurement.uplink_bytes
     if uplink_bytes is None:
         return None
     delivered = sum(outputs.delivered_bytes(participant) or 0 for participant in outputs.summaries)
     if uplink_bytes > max(delivered * UPLINK_SHARE, UPLINK_SLACK_BYTES):
-        return f"not-on-node: the link to other nodes carried {uplink_bytes} bytes"
+        return Reason("not-on-node", f"the link to other nodes carried {uplink_bytes} bytes")
     return None
 
 
-def _wrong_transport(outputs: TrialOutputs) -> str | None:
+def _wrong_transport(outputs: TrialOutputs) -> Reason | None:
     """Check that samples left the publisher as multicast, once for all subscribers, or as unicast."""
     cell = outputs.trial.cell
     for participant, summary in outputs.summaries.items():
@@ -271,22 +320,25 @@ def _wrong_transport(outputs: TrialOutputs) -> str | None:
             continue
         network = outputs.meters_of(participant).get("network")
         if summary is None or not isinstance(network, dict) or network.get("ip_out_mcast_bytes") is None:
-            return f"no-proof: the counters of {participant} were not read"
+            return Reason("no-proof", f"the counters of {participant} were not read")
         multicast = network["ip_out_mcast_bytes"]
         payload = _sent(summary, outputs) * cell.payload_bytes
         if cell.transport == "unicast" and multicast > max(payload // 2, MULTICAST_SLACK_BYTES):
-            return f"not-on-wire: {participant} sent {multicast} bytes as multicast in a unicast trial"
+            return Reason(
+                "not-on-wire", f"{participant} sent {multicast} bytes as multicast in a unicast trial"
+            )
         if cell.transport == "unicast":
             continue
         if multicast < payload:
-            return (
-                f"not-on-wire: {participant} sent {payload} bytes of samples, only {multicast} as multicast"
-            )
+            what = f"{participant} sent {payload} bytes of samples, only {multicast} as multicast"
+            return Reason("not-on-wire", what)
         out = outputs.pod_bytes(participant, "tx_bytes")
         if out is not None and cell.subscribers > 1 and cell.publishers == 1:
             limit = (payload + multicast) * MULTICAST_COPIES + MULTICAST_SLACK_BYTES
             if out - multicast > limit:
-                return f"not-on-wire: {participant} sent {out} bytes for {payload} bytes of multicast samples"
+                return Reason(
+                    "not-on-wire", f"{participant} sent {out} bytes for {payload} bytes of multicast samples"
+                )
     return None
 
 

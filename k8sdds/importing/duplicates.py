@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from k8sdds.importing.records import Imported
+from k8sdds.model.reason import Reason
 
 DISTINCT_NUMBERS = 8
 """How many distinct numbers above 0 two trials must share before k8sdds considers one a copy of the other. Two
@@ -56,5 +57,5 @@ def _mark(trial: Imported, original: Imported, how: str, messages: list[str]) ->
             f"copied: the same log also represents {trial.record.network_label} in {trial.bundle.name}"
         )
         message += f", which is a log of {original.record.network_label}"
-    trial.invalidate(f"copy: its log {message}")
+    trial.invalidate(Reason("copy", f"its log {message}"))
     messages.append(f"{trial.bundle.name} {message}")

@@ -13,6 +13,7 @@ from k8sdds import workloads
 from k8sdds.importing.files import Bundle
 from k8sdds.importing.layouts import K8SDDS, Hints
 from k8sdds.middleware.connext import Connext
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.log import Log, Result
 from k8sdds.perftest.rows import LATENCY, THROUGHPUT
@@ -38,10 +39,10 @@ class Imported:
     set_aside: bool = False
     """Whether the names of its folders mark it as a backup, which the user may include nevertheless."""
 
-    def invalidate(self, reason: str) -> None:
+    def invalidate(self, reason: Reason) -> None:
         """Mark the trial as invalid, unless it already is."""
         if self.record.valid:
-            self.record.valid, self.record.reason = False, reason
+            self.record.invalidate(reason)
 
     def warn(self, text: str) -> None:
         """Add a warning."""
@@ -66,11 +67,13 @@ def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, pay
     results = {name: result for name, log in logs.items() if (result := _result(log, payload))}
     reason = _invalid(bundle, pubs, subs, values, results)
     if hints.set_aside and not hints.keep and reason is None:
-        reason = f"set-aside: {hints.set_aside!r} marks it as a backup; to include it: --map 'GLOB:keep=yes'"
+        reason = Reason(
+            "set-aside", f"{hints.set_aside!r} marks it as a backup; to include it: --map 'GLOB:keep=yes'"
+        )
     record = {
         **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name,
         "experiment_folder": hints.experiment, **values,
-        "valid": reason is None, "reason": reason, "warnings": warnings,
+        "valid": reason is None, "reason": str(reason) if reason else None, "warnings": warnings,
         **_numbers(values["test"], pubs, subs, results),
     }  # fmt: skip
     if bundle.metrics:
@@ -183,42 +186,47 @@ def _invalid(
     subs: dict[str, Log],
     values: dict[str, Any],
     results: dict[str, Result],
-) -> str | None:
+) -> Reason | None:
     """Return why the trial is not valid, or None. Causes are checked before their consequences."""
     logs = {**pubs, **subs} or {name: source.log for name, source in bundle.logs.items() if source.log}
     for name, log in logs.items():
         if log.errors and name not in results:
-            return f"error: {name}: {log.errors[0]}"
+            return Reason("error", f"{name}: {log.errors[0]}")
         if log.exit_code:
-            return f"error: {name} ended with exit code {log.exit_code}"
+            return Reason("error", f"{name} ended with exit code {log.exit_code}")
     for name, log in logs.items():
         if name not in results:
             if log.truncated:
-                return f"truncated: {name}: the last line is incomplete and there is no summary"
+                return Reason("truncated", f"{name}: the last line is incomplete and there is no summary")
             if log.problems:
-                return f"damaged: {name}: {log.problems[0]}"
+                return Reason("damaged", f"{name}: {log.problems[0]}")
     return (
-        next((f"damaged: {name}: {log.problems[0]}" for name, log in logs.items() if log.problems), None)
-        or (f"contradiction: {bundle.clashes[0]}" if bundle.clashes else None)
+        next(
+            (Reason("damaged", f"{name}: {log.problems[0]}") for name, log in logs.items() if log.problems),
+            None,
+        )
+        or (Reason("contradiction", bundle.clashes[0]) if bundle.clashes else None)
         or _contradiction(logs)
         or _incomplete(pubs, subs, values, results)
         or _lost(subs, values, results)
     )
 
 
-def _contradiction(logs: dict[str, Log]) -> str | None:
+def _contradiction(logs: dict[str, Log]) -> Reason | None:
     """Return a message if the logs of a trial contradict each other, or None."""
     for key in ("reliability", "transport", "payloads", "security"):
         stated = {name: getattr(log.settings, key) for name, log in logs.items()}
         known = {name: value for name, value in stated.items() if value not in (None, ())}
         if len(set(known.values())) > 1:
             (a, x), (b, y) = _differing(known)
-            return f"contradiction: {a} states {key} {x}, {b} states {y}"
+            return Reason("contradiction", f"{a} states {key} {x}, {b} states {y}")
     for name, log in logs.items():
         for result in log.results:
             if log.settings.payloads and result.payload_bytes not in log.settings.payloads:
                 sent = log.settings.payloads[0]
-                return f"contradiction: {name} sent {sent} bytes, its summary is of {result.payload_bytes}"
+                return Reason(
+                    "contradiction", f"{name} sent {sent} bytes, its summary is of {result.payload_bytes}"
+                )
     return None
 
 
@@ -229,36 +237,38 @@ def _differing(known: dict[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]
 
 def _incomplete(
     pubs: dict[str, Log], subs: dict[str, Log], values: dict[str, Any], results: dict[str, Result]
-) -> str | None:
+) -> Reason | None:
     """Return a message if the log or summary of a participant is missing, or None."""
     test = values["test"]
     workload = workloads.WORKLOADS.get(test)
     if workload is None:
-        return "unknown-test: neither logs nor names state the test: --map 'GLOB:test=throughput', or latency"
+        return Reason(
+            "unknown-test", "neither logs nor names state the test: --map 'GLOB:test=throughput', or latency"
+        )
     if values["payload_bytes"] is None:
-        return "no-result: there is no summary"
+        return Reason("no-result", "there is no summary")
     if subs and len(subs) != values["subscribers"]:
-        return f"missing-log: {values['subscribers']} subscribers took part, {len(subs)} left a log"
+        return Reason("missing-log", f"{values['subscribers']} subscribers took part, {len(subs)} left a log")
     if pubs and len(pubs) != values["publishers"]:
-        return f"missing-log: {values['publishers']} publishers took part, {len(pubs)} left a log"
+        return Reason("missing-log", f"{values['publishers']} publishers took part, {len(pubs)} left a log")
     if not (pubs if workload.measured_by == PUBLISHER else subs):
-        return f"missing-log: there is no log of a {workload.measured_by}"
+        return Reason("missing-log", f"there is no log of a {workload.measured_by}")
     missing = [name for name in (*pubs, *subs) if name not in results]
     if missing:
-        return f"no-result: {missing[0]} left no summary"
+        return Reason("no-result", f"{missing[0]} left no summary")
     wrong = [name for name, result in results.items() if (result.kind == LATENCY) != (name in pubs)]
     if wrong:
-        return f"contradiction: {wrong[0]} printed the summary of the other role"
+        return Reason("contradiction", f"{wrong[0]} printed the summary of the other role")
     return None
 
 
-def _lost(subs: dict[str, Log], values: dict[str, Any], results: dict[str, Result]) -> str | None:
+def _lost(subs: dict[str, Log], values: dict[str, Any], results: dict[str, Result]) -> Reason | None:
     received = sum(results[name].values["samples"] for name in subs if name in results)
     lost = sum(results[name].values["lost"] for name in subs if name in results)
     if subs and received == 0:
-        return "no-samples: no sample was received"
+        return Reason("no-samples", "no sample was received")
     if values["reliability"] == "reliable" and lost:
-        return f"lost-samples: {lost:g} samples of a reliable trial did not arrive"
+        return Reason("lost-samples", f"{lost:g} samples of a reliable trial did not arrive")
     return None
 
 

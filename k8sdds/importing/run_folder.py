@@ -11,6 +11,7 @@ from k8sdds import __version__
 from k8sdds.importing import files
 from k8sdds.importing.files import Source
 from k8sdds.importing.records import TESTBED, Imported
+from k8sdds.model.reason import Reason
 from k8sdds.results.run_folder import SCHEMA, RunFolder, utc_now
 from k8sdds.system.faults import explained
 from k8sdds.system.files import creating_folder
@@ -28,7 +29,7 @@ def account(sources: list[Source], trials: list[Imported]) -> dict[str, Any]:
         "by_kind": dict(Counter(source.kind for source in sources)),
         "trials": len(trials),
         "valid": len(trials) - len(invalid),
-        "invalid": dict(Counter(str(trial.record.reason).split(":")[0] for trial in invalid)),
+        "invalid": dict(Counter(Reason.read(trial.record.reason).code for trial in invalid)),
         "not_understood": sum(source.kind in (files.OTHER, files.UNREADABLE) for source in sources),
         "skipped": sum(source.kind == files.SKIPPED for source in sources),
     }

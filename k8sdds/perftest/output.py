@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from k8sdds.model import reason
+from k8sdds.model.reason import Reason
 from k8sdds.perftest import documents
 from k8sdds.system import reading
 from k8sdds.system.shapes import fits
@@ -19,9 +21,6 @@ NOT_STARTED = 125
 """Exit code of a supervisor that did not start its participant."""
 OUT_OF_MEMORY = 253
 """Exit code of a participant whose pod was ended because it exceeded its memory limit."""
-
-NO_MATCH = "no-match"
-"""Code of the reason that participants did not discover each other in time."""
 
 EXIT_REASONS = {
     DEADLINE: ("deadline", "the participant exceeded its deadline"),
@@ -36,8 +35,8 @@ EXIT_REASONS = {
 
 PERFTEST_REASONS = {
     2: ("usage", "perftest rejected its command line"),
-    3: (NO_MATCH, "the participants did not discover each other"),
-    PEER_LOST: ("peer-lost", "another participant stopped responding"),
+    3: (reason.NO_MATCH, "the participants did not discover each other"),
+    PEER_LOST: (reason.PEER_LOST, "another participant stopped responding"),
     5: ("no-samples", "no sample arrived"),
     6: ("middleware", "the middleware failed"),
 }
@@ -71,8 +70,8 @@ def read(stdout: Path) -> Summary | None:
     return Summary(summary) if isinstance(summary, dict) and fits(documents.Summary, summary) else None
 
 
-def failure(exit_code: int, details: str, own: Mapping[int, tuple[str, str]]) -> tuple[str, str]:
-    """Return why a participant failed: a reason code and an explanation.
+def failure(exit_code: int, details: str, own: Mapping[int, tuple[str, str]]) -> Reason:
+    """Return why a participant failed.
 
     Args:
         exit_code: Its exit code.
@@ -83,7 +82,7 @@ def failure(exit_code: int, details: str, own: Mapping[int, tuple[str, str]]) ->
     code, explanation = reasons.get(exit_code, ("crashed", f"the participant exited with code {exit_code}"))
     if exit_code > 128 and exit_code not in reasons:
         explanation = f"the participant was killed by signal {exit_code - 128}"
-    return code, f"{explanation}: {details}" if details else explanation
+    return Reason(code, f"{explanation}: {details}" if details else explanation)
 
 
 def last_line(path: Path) -> str:

@@ -16,9 +16,9 @@ from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
-from k8sdds.campaign.validity import DISTURBED
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
 from k8sdds.model.axis import counted
+from k8sdds.model.reason import DISTURBED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.networks import label_without_engine
 from k8sdds.results import tidy
@@ -114,7 +114,9 @@ class Evidence:
             for own in option.trials.values()
             for row in own
         }
-        return sum(any(text.startswith(DISTURBED) for text in warnings) for warnings in rows.values())
+        return sum(
+            any(Reason.read(text).code == DISTURBED for text in warnings) for warnings in rows.values()
+        )
 
     @property
     def competing(self) -> int:

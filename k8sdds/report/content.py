@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import capacities, conditions, contrast, limit, overhead, protection
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import confidence_of
+from k8sdds.model.reason import Reason
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group, test_of
 from k8sdds.results import shared_kernels, tidy
@@ -85,9 +86,7 @@ class Content:
     @property
     def reasons(self) -> list[tuple[str, int]]:
         """The code of each reason of invalid attempts with their number, the most frequent first."""
-        return Counter(
-            str(row["reason"] or "no reason recorded").split(":")[0] for row in self.invalid
-        ).most_common()
+        return Counter(Reason.read(row["reason"]).code for row in self.invalid).most_common()
 
     @cached_property
     def failed(self) -> list[Row]:

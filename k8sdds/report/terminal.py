@@ -12,6 +12,7 @@ from rich.console import Console
 
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.model.axis import payload
+from k8sdds.model.reason import Reason
 from k8sdds.report import formats, summary
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, Setting
@@ -167,8 +168,8 @@ def _print_invalid(content: Content, console: Console) -> None:
     console.print()
     paragraph(console, "Invalid attempts (kept, but excluded from all statistics)", style="bold")
     for code, n in content.reasons:
-        example = next(row for row in content.invalid if str(row["reason"] or code).startswith(code))
-        details = str(example["reason"] or "").partition(":")[2].strip()
+        reasons = (Reason.read(row["reason"]) for row in content.invalid)
+        details = next(reason.text for reason in reasons if reason.code == code)
         paragraph(console, f"{n} × {code}" + (f": {details}" if details else ""), "- ")
     if content.failed:
         labels = Counter(row[UNIT] for row in content.failed)

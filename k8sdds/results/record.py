@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from k8sdds.model.axis import axes
 from k8sdds.model.link import Link
+from k8sdds.model.reason import DAMAGED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
 from k8sdds.results.fingerprint import Fingerprint
@@ -184,10 +185,6 @@ class Description(_Settings):
     # fmt: on
 
 
-DAMAGED = "damaged"
-"""Code of the reason of an attempt whose record cannot be true: it was damaged, or a participant reported nonsense."""
-
-
 def impossible_value(attempt: Mapping[str, Any]) -> str | None:
     """Return the first key of a record whose value cannot be true, with the reason, or None."""
     for name, value in attempt.items():
@@ -226,7 +223,7 @@ def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
     if kept.get("valid") is False and kept.get("reason"):
         # A participant that was killed at once can have used more CPU time than its interval has.
         return kept
-    return kept | {"valid": False, "reason": f"{DAMAGED}: {source}: {why}"}
+    return kept | {"valid": False, "reason": str(Reason(DAMAGED, f"{source}: {why}"))}
 
 
 def _timed_always(record: Mapping[str, Any]) -> bool:
@@ -296,6 +293,10 @@ class TrialRecord(Metrics, Description):
         record = cls.model_construct(**known)
         record.__pydantic_extra__ = {key: value for key, value in attempt.items() if key not in COLUMNS}
         return record
+
+    def invalidate(self, reason: Reason) -> None:
+        """State that the attempt is not valid."""
+        self.valid, self.reason = False, str(reason)
 
     def values(self) -> dict[str, Any]:
         """Return the record as an object; columns of special trials are included only if they are set."""

@@ -8,10 +8,10 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
+from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import Cell
 from k8sdds.perftest.command import Load
-from k8sdds.perftest.output import NO_MATCH
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict, as_list, mistake
@@ -123,10 +123,10 @@ class Capacity(Paced):
         most = options_of(cell).max_subscribers
         return cell.model_copy(update={SUBSCRIBERS: most}) if most else cell
 
-    def is_result(self, failure: str, cell: Cell) -> bool:
+    def is_result(self, failure: Reason, cell: Cell) -> bool:
         """Return whether a failure of the participants is the result of having too many."""
         several = options_of(cell).searched == SUBSCRIBERS and cell.subscribers > 1
-        return several and failure.partition(":")[0] == NO_MATCH
+        return several and failure.code == NO_MATCH
 
     def load(self, cell: Cell) -> Load:
         """Return a stream on a schedule, or without a rate one that is as fast as possible."""
@@ -152,7 +152,7 @@ class Capacity(Paced):
             overdue = delays.above(round(limit_ms * 1e6))
             record.overdue_percent = aggregate.ratio(overdue, delays.total, 100)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if no delay was measured at a rate, or None. Missing samples are a result."""
         return super().invalid(outputs) if outputs.trial.cell.rate else None
 

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from k8sdds.model.axis import WORKLOAD, Axis, payload
 from k8sdds.model.measurement import Listener
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Role, Trial, host_and_port
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate, histograms
@@ -211,12 +212,14 @@ class HttpRequests(ToolWorkload):
         seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
         record.requests_per_s = aggregate.ratio(requests, seconds)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if requests failed, or another interval than requested was measured, or None."""
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             if summary["errors"]:
-                return f"http-errors: {summary['errors']} requests of {participant} failed or timed out"
+                return Reason(
+                    "http-errors", f"{summary['errors']} requests of {participant} failed or timed out"
+                )
             reason = wrong_interval(participant, summary["measured_s"], length_s, LATE_S)
             if reason := reason or round_trips.incomplete(outputs, summary["sent"]):
                 return reason

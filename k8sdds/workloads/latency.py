@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.rows import LATENCY
@@ -69,11 +70,11 @@ class Latency(Workload):
         latencies.set_percentiles(record, "latency", count, {q: timed[0][f"{q}_us"] for q in quantities})
         return record.model_dump(include=record.model_fields_set)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if no round trip was timed, or None. RTI PerfTest does not count round trips."""
         timed = [summary["latency_ns"] for summary in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in timed):
-            return "no-samples: no round trip was timed"
+            return Reason("no-samples", "no round trip was timed")
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from k8sdds.model import rate_profile
 from k8sdds.model.axis import WORKLOAD, Axis
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
@@ -123,11 +124,11 @@ class Paced(Workload):
         latencies.set_percentiles(record, "delay", count, delays, lost_percent)
         return record.model_dump(include=record.model_fields_set)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if no delay was measured, or None."""
         method, _ = _method(outputs)
         if not any(tag in outputs.latencies for tag in TAGS[method]):
-            return "no-samples: no delay was measured"
+            return Reason("no-samples", "no delay was measured")
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:

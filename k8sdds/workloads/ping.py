@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from k8sdds.model.measurement import Listener
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Role, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
@@ -155,13 +156,13 @@ class Ping(ToolWorkload):
         round_trips.set_metrics(record, outputs)
         latencies.set_pings(record, outputs)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if replies did not arrive over the whole interval, or None."""
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             if summary["measured_s"] < (1 - INTERVAL_TOLERANCE) * length_s:
-                return (
-                    f"interval: {participant} got replies for {summary['measured_s']:.3g} s of {length_s} s"
+                return Reason(
+                    "interval", f"{participant} got replies for {summary['measured_s']:.3g} s of {length_s} s"
                 )
         return None
 

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted, named
+from k8sdds.model.reason import NO_MATCH, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell
-from k8sdds.perftest.output import NO_MATCH
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
@@ -129,22 +129,24 @@ class PodStart(Exchange):
             record.pods_matched_s = starts.match.since_request_s
             record.pods_matching_s = starts.match.since_ready_s
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if not all pods got ready, or a step was not seen when it happened, or None."""
         starts, wanted = read(outputs.folder), self.started_pods(outputs.trial.cell)
         if starts is None:
-            return "no-pods: the times of the pods are missing"
+            return Reason("no-pods", "the times of the pods are missing")
         if starts.failure:
-            return f"no-pods: {starts.failure}"
+            return Reason("no-pods", starts.failure)
         ready = {name: pod for name, pod in starts.pods.items() if getattr(pod, starts.last_step) is not None}
         if coarse := [name for name, pod in ready.items() if pod.coarse]:
-            return f"coarse: several steps of {_named(coarse)} were reported at once, in whole seconds"
+            return Reason(
+                "coarse", f"several steps of {_named(coarse)} were reported at once, in whole seconds"
+            )
         if len(ready) != wanted:
             late = [name for name in starts.pods if name not in ready]
             unseen = f": {CONDITIONS[starts.last_step]} of {_named(late)} was not reported" if late else ""
-            return f"no-pods: {len(ready)} of {wanted} pods got ready{unseen}"
+            return Reason("no-pods", f"{len(ready)} of {wanted} pods got ready{unseen}")
         if PodStartOptions(**outputs.trial.cell.test_options).dds and (reason := _unmatched(starts.match)):
-            return f"{NO_MATCH}: {reason}"
+            return Reason(NO_MATCH, reason)
         return super().invalid(outputs)
 
     def describe(self, record: Metrics) -> str:

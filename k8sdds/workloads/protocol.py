@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from k8sdds.model.reason import Reason
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import Cell, Role
 from k8sdds.perftest.command import Load
@@ -47,8 +48,8 @@ class Workload(Protocol):
         """Return the cell with the most participants that a search adds to this one; by default itself."""
         return cell
 
-    def is_result(self, failure: str, cell: Cell) -> bool:
-        """Return whether a failure of the participants, as `code: explanation`, is a result: the attempt is valid."""
+    def is_result(self, failure: Reason, cell: Cell) -> bool:
+        """Return whether a failure of the participants is a result: the attempt is valid."""
         return False
 
     def load(self, cell: Cell) -> Load:
@@ -108,8 +109,8 @@ class Workload(Protocol):
         """
         return {}
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
-        """Return why an attempt without failed participants is not valid, as `code: explanation`, or None."""
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
+        """Return why an attempt without failed participants is not valid, or None."""
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:

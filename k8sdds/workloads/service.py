@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted, named
+from k8sdds.model.reason import Reason
 from k8sdds.model.services import CLUSTER_IP, HEADLESS, MAX_SERVICES, ProxyMode, ServiceSet, Via
 from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.results.metrics import Metrics
@@ -67,21 +68,26 @@ class Service(Exchange):
         record.service_connections = outputs.measurement.service_connections
         record.service_tracked = outputs.measurement.service_tracked
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if a rule did not translate each connection to the Service, or any if it is headless."""
         seen, cell = outputs.measurement, outputs.trial.cell
         if not seen.service_unobserved:
             translated = seen.service_connections
             if self.services(cell).via == HEADLESS:
                 if translated != 0:
-                    return f"translated: rules translated {translated} connections to the pod's own address"
+                    return Reason(
+                        "translated", f"rules translated {translated} connections to the pod's own address"
+                    )
             elif not (translated is None and seen.service_tracked):
                 opened = sum(
                     (client["delivered_bytes"] + client["warmup_delivered_bytes"]) // cell.payload_bytes
                     for client in outputs.summaries_of(PUBLISHER).values()
                 )
                 if translated is None or translated < opened:
-                    return f"not-translated: the rule of the Service translated {translated} of {opened} connections"
+                    return Reason(
+                        "not-translated",
+                        f"the rule of the Service translated {translated} of {opened} connections",
+                    )
         return super().invalid(outputs)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, field_validator
 
 from k8sdds.model.axis import WORKLOAD, Axis
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import SUBSCRIBER, Cell
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import Summary
@@ -95,7 +96,7 @@ class Throughput(Workload):
             values |= {f"loaded_latency_{q}_us": timed[0][f"{q}_us"] for q in ("p50", "p90")}
         return values
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return why a rate is meaningless because several publishers did not send together, or None."""
         if len(outputs.publishers) < 2:
             return None
@@ -104,7 +105,7 @@ class Throughput(Workload):
     def warnings(self, outputs: TrialOutputs) -> list[str]:
         """Return a warning for each publisher that missed its rate or its duration, and for a rate that changed."""
         duration_s = outputs.trial.duration_s
-        warnings = _uneven(outputs)
+        warnings = [str(uneven) for uneven in _uneven(outputs)]
         achieved = achieved_rate_percent(outputs)
         if achieved is not None and achieved < 100 * (1 - RATE_MISSED):
             warnings.append(f"rate: {achieved:.3g} % of {outputs.trial.cell.rate:g} samples/s were sent")
@@ -150,11 +151,14 @@ def _rate(outputs: TrialOutputs, subscriber: Summary) -> _Rate:
     return _Rate(per_s * outputs.trial.cell.payload_bytes * 8 / 1e6, per_s, whole_s)
 
 
-def _uneven(outputs: TrialOutputs) -> list[str]:
+def _uneven(outputs: TrialOutputs) -> list[Reason]:
     """Describe the subscribers that received samples in a part of the measured time alone, or later."""
     return [
-        f"uneven: {participant} got {summary['received']} samples within {interval_s(summary):.3g} s of the"
-        f" {_measured_s(outputs):.3g} s measured; measure longer"
+        Reason(
+            "uneven",
+            f"{participant} got {summary['received']} samples within {interval_s(summary):.3g} s of the"
+            f" {_measured_s(outputs):.3g} s measured; measure longer",
+        )
         for participant, summary in outputs.summaries_of(SUBSCRIBER).items()
         if _is_uneven(outputs, summary)
     ]

@@ -165,7 +165,7 @@ def test_the_record_has_the_achieved_rate(tmp_path: Path) -> None:
 )
 def test_an_attempt_without_its_background_is_invalid(tmp_path: Path, source: str, sink: str) -> None:
     reason = background.invalid(outputs(tmp_path, trial(flows=1), source, sink))
-    assert reason is not None and reason.startswith("background: ")
+    assert reason is not None and reason.code == "background"
 
 
 def test_the_background_is_the_reason_only_if_it_failed_itself(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_background_is_the_reason_only_if_it_failed_itself(tmp_path: Path) -
         found: Any = SimpleNamespace(
             trial=measured, folder=tmp_path, measurement=SimpleNamespace(outcomes=outcomes)
         )
-        return validity.reason(found)
+        return str(validity.reason(found))
 
     assert reason(background.ENDED, "a program ended", "load0") == "background: load0: a program ended"
     not_started = reason(NOT_STARTED, "sub0 did not start: no memory")
@@ -199,9 +199,9 @@ def test_each_core_must_be_used_by_its_busy_process(tmp_path: Path) -> None:
     assert background.invalid(busy) is None and achieved["cpu_percent"] == pytest.approx(90)
     assert (achieved["cpu0_percent"], achieved["cpu3_percent"]) == (pytest.approx(100), pytest.approx(75))
     elsewhere = outputs(tmp_path, measured, lines("0:1 1:1", "0:9 1:9", "0:99 1:99", "0:200 1:200"), "")
-    assert background.invalid(elsewhere) == "background: stress-ng used no CPU time on core 3"
+    assert str(background.invalid(elsewhere)) == "background: stress-ng used no CPU time on core 3"
     idle = outputs(tmp_path, measured, lines(*["0:1 3:1"] * 4), "")
-    assert background.invalid(idle) == "background: stress-ng used no CPU time on core 0, 3"
+    assert str(background.invalid(idle)) == "background: stress-ng used no CPU time on core 0, 3"
     assert background.invalid(outputs(tmp_path, trial(), "", "")) is None
 
 

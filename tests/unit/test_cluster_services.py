@@ -206,7 +206,8 @@ def test_validity(
     outputs = TrialOutputs(
         trial, cast(Any, measurement), Path(), {Participant.named("pub0"): Summary(counts)}
     )
-    assert (find("service").invalid(outputs) or "").partition(":")[0] == reason
+    found = find("service").invalid(outputs)
+    assert (found.code if found else "") == reason
     assert find("service").warnings(outputs) == (["translation not observed: not allowed"] if warned else [])
 
 

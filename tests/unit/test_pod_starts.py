@@ -167,9 +167,9 @@ def test_a_match_needs_samples(tmp_path: Path, match: dict[str, Any] | None, rea
     pods = {name: {"ready_s": 1.0} for name in "ab"}
     (tmp_path / pod_start.FILE).write_text(json.dumps({"pods": pods, "all_ready_s": 1.0, "match": match}))
     attempt = outputs(tmp_path, 2)
-    assert not (find("pod-start").invalid(attempt) or "").startswith("no-match")
+    assert not str(find("pod-start").invalid(attempt)).startswith("no-match")
     attempt.trial.cell.test_options["dds"] = "cyclonedds"
-    assert find("pod-start").invalid(attempt) == reason
+    assert str(find("pod-start").invalid(attempt)) == reason
 
 
 def test_a_match_needs_two_pods_and_a_cluster() -> None:
@@ -213,7 +213,7 @@ def test_pods_are_deleted_after_errors(tmp_path: Path) -> None:
     pool = Pool(PrerequisiteError("pod start-1: no node has room"))
     assert measure(pool, tmp_path, 2) == {"failure": "pod start-1: no node has room"}
     assert pool.exists == {} and pool.listeners == []
-    reason = find("pod-start").invalid(outputs(tmp_path, 2))
+    reason = str(find("pod-start").invalid(outputs(tmp_path, 2)))
     assert reason == "no-pods: pod start-1: no node has room"
     lost = Pool(PartFailed("pod start-1 was killed"))
     with pytest.raises(PartFailed):
@@ -276,7 +276,7 @@ def test_pods_that_missed_a_step_are_named(tmp_path: Path) -> None:
 )
 def test_incomplete_times_are_not_valid(tmp_path: Path, document: dict[str, Any], reason: str) -> None:
     (tmp_path / pod_start.FILE).write_text(json.dumps(document))
-    assert (find("pod-start").invalid(outputs(tmp_path, 1)) or "").startswith(reason)
+    assert str(find("pod-start").invalid(outputs(tmp_path, 1))).startswith(reason)
 
 
 def problems(network: str, **values: Any) -> list[Problem]:
@@ -344,7 +344,7 @@ def test_the_lab_reports_the_work_of_the_plugins_alone(tmp_path: Path) -> None:
     assert record.pod_network_s == pytest.approx(0.3)
     assert record.pods_ready_s is None and record.pod_start_mean_s is None and record.missing is None
     assert find("pod-start").describe(record) == "CNI plugins need 300 ms for a pod"
-    reason = find("pod-start").invalid(outputs(tmp_path, 4))
+    reason = str(find("pod-start").invalid(outputs(tmp_path, 4)))
     assert reason == "no-pods: 3 of 4 pods got ready"
 
 

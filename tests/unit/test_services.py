@@ -200,7 +200,8 @@ def test_rules_translate_every_connection_or_none(
     )
     client = {Participant.named("pub0"): Summary(counts)}
     outputs = TrialOutputs(trial, cast(Any, measurement), Path(), client)
-    assert (find("service").invalid(outputs) or "").partition(":")[0] == reason
+    found = find("service").invalid(outputs)
+    assert (found.code if found else "") == reason
 
 
 SHOWN = """\

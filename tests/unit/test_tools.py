@@ -123,7 +123,7 @@ def test_values_that_wrk_added_are_removed() -> None:
 
 def test_wrk_may_end_late_by_its_period() -> None:
     client = Participant("publisher")
-    assert wrong_interval(client, 1.15, 1) == "interval: pub0 measured 1.15 s of 1 s"
+    assert str(wrong_interval(client, 1.15, 1)) == "interval: pub0 measured 1.15 s of 1 s"
     assert wrong_interval(client, 1.15, 1, LATE_S) is None
     assert wrong_interval(client, 0.85, 1, LATE_S) is not None
 

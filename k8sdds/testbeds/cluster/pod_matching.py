@@ -73,7 +73,7 @@ def measure(
         directory, role = execution.launch.directory, execution.launch.participant
         if result.code or result.lost:
             details = result.lost or result.message or program.error(directory)
-            _, why = output.failure(result.code, details, program.exit_reasons)
+            why = output.failure(result.code, details, program.exit_reasons).text
             return {"failure": f"{role}: {why}"}
         summary = output.read(directory / "stdout")
         if summary is None or summary["matched_at_ns"] is None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from k8sdds.model.axis import DDS, PROCESS, WORKLOAD
 from k8sdds.model.measurement import Window
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import AXES, SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial
 from k8sdds.system.errors import Problem
 from k8sdds.workloads.program import Program, Surroundings
@@ -82,10 +83,10 @@ def window(trial: Trial) -> Window:
 
 def wrong_interval(
     participant: Participant, measured_s: float | None, requested_s: float, late_s: float = 0
-) -> str | None:
+) -> Reason | None:
     """Return a reason if another interval than requested was measured, or None. The tool may end `late_s` late."""
     measured_s = measured_s or 0
     tolerance_s = INTERVAL_TOLERANCE * requested_s
     if -tolerance_s <= measured_s - requested_s <= tolerance_s + late_s:
         return None
-    return f"interval: {participant} measured {measured_s:.3g} s of {requested_s:g} s"
+    return Reason("interval", f"{participant} measured {measured_s:.3g} s of {requested_s:g} s")

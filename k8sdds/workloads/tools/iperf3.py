@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
@@ -175,7 +176,7 @@ class Stream(ToolWorkload):
     options: type[Strict] = StreamOptions
     uses = ("rate",)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if iperf3 measured another interval than requested, or None."""
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries.items():

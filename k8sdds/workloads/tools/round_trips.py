@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from k8sdds.model.reason import Reason
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
@@ -27,11 +28,13 @@ def set_metrics(record: Metrics, outputs: TrialOutputs) -> None:
         latencies.set_percentiles(record, TAG, timed.total, values, missing, episodes)
 
 
-def incomplete(outputs: TrialOutputs, expected: int) -> str | None:
+def incomplete(outputs: TrialOutputs, expected: int) -> Reason | None:
     """Return a reason if the histogram does not have exactly one round trip for each request, or None."""
     timed = outputs.latencies.get(TAG)
     kept = timed.total if timed else 0
-    return None if kept == expected else f"histogram: it has {kept} round trips of {expected} requests"
+    return (
+        None if kept == expected else Reason("histogram", f"it has {kept} round trips of {expected} requests")
+    )
 
 
 def describe(record: Metrics, rate: float | None, unit: str) -> str:

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from k8sdds.model.axis import WORKLOAD, Axis, counted
 from k8sdds.model.measurement import Listener, Window
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate, histograms
@@ -130,7 +131,7 @@ class Exchange(ToolWorkload):
         setattr(record, self.metrics[0], per_second(outputs))
         round_trips.set_metrics(record, outputs)
 
-    def invalid(self, outputs: TrialOutputs) -> str | None:
+    def invalid(self, outputs: TrialOutputs) -> Reason | None:
         """Return a reason if another interval than requested was measured, or the histogram is not complete."""
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             answered = summary["delivered_bytes"] // outputs.trial.cell.payload_bytes
