@@ -23,7 +23,6 @@ from k8sdds.campaign import experiments
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
 from k8sdds.model.application import Application
-from k8sdds.networks import detection, differences
 from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import SOME_TESTS
@@ -273,7 +272,7 @@ def fingerprint() -> str:
 def detected() -> str:
     """Return the signs by which the network of a cluster is detected, one row for each plugin."""
     rows = []
-    for plugin in (*detection.PLUGINS, *detection.SECONDARY):
+    for plugin in (*networks.PLUGINS, *networks.SECONDARY):
         modes = [f"`{plugin.name}-{mode}`" for mode in plugin.modes]
         names = ", ".join([f"`{plugin.name}`", *modes])
         kinds = (("annotation", plugin.annotations), ("label", plugin.labels), ("condition", plugin.reasons))
@@ -288,12 +287,11 @@ def detected() -> str:
 
 def declared_differences() -> str:
     """Return one row for each declared difference between the lab and real nodes."""
-    rows = []
-    for difference in differences.DIFFERENCES:
-        names = {differences.ON_CLUSTER: "all on clusters", differences.COMPARED: "all"}.get(
-            difference.networks
-        ) or ", ".join(f"`{name}`" for name in difference.networks)
-        rows.append((names, difference.in_lab, difference.on_cluster, difference.cost))
+    of: dict[networks.Difference, list[str]] = {}
+    for name, network in networks.NETWORKS.items():
+        for difference in network.kernel_differences:
+            of.setdefault(difference, []).append(f"`{name}`")
+    rows = ((", ".join(names), item.in_lab, item.on_cluster, item.cost) for item, names in of.items())
     return _table(("network", "in the lab", "on a node of the cluster", "cost"), rows)
 
 

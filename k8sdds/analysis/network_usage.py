@@ -7,23 +7,16 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from k8sdds import versions
+from k8sdds import networks
 from k8sdds.kubernetes.metrics.kubelet import Pod, Usage
 from k8sdds.kubernetes.metrics.node_meter import Reading
-from k8sdds.networks import NETWORKS
 from k8sdds.results import aggregate
 
 SHORTEST_S = 60
 """Shortest interval for which the kubelet's numbers are used. They are up to 15 s old, so the error for this
 interval is up to 25 %."""
 
-NETWORK_PODS = (
-    f"{versions.NETWORK_NAMESPACE}/*",
-    *dict.fromkeys(pattern for network in NETWORKS.values() for pattern in network.agent_pods),
-    "kube-system/calico-node-*", "calico-system/calico-node-*", "kube-system/cilium-*",
-    "kube-system/antrea-agent-*",
-)  # fmt: skip
-"""`namespace/name` patterns of network pods, whether installed by k8sdds or by the network's own manifests."""
+NETWORK_PODS = networks.agent_pods()
 
 COLUMNS = (
     "interval_s", "nodes", "delivered_gbit", "network_pods", "network_cpu_s", "network_cpu_s_per_gbit",

@@ -26,7 +26,7 @@ from k8sdds.model.security import NONE, SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
 from k8sdds.model.sweep import LISTS, Sweep
 from k8sdds.model.trial import AXES, Cell
-from k8sdds.networks import find, label_without_engine
+from k8sdds.networks import find, label_without_engine, suggested
 from k8sdds.security import levels
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -36,11 +36,6 @@ APPLICATIONS = ShippedFiles(("experiments/applications",), "application", "k8sdd
 EXPERIMENTS_AND_APPLICATIONS = ShippedFiles(
     (*experiments.EXPERIMENTS.folders, *APPLICATIONS.folders), "experiment or application", "k8sdds list"
 )
-
-DEFAULT_NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet")
-"""Networks that an application may have unless it names others."""
-ENCRYPTING_NETWORKS = ("weavenet-encrypt", "flannel-ipsec", "flannel-wireguard")
-"""The same if its samples need encryption."""
 
 MIN_BACKGROUND_MBIT = 0.1
 """Rate of all other flows below which they are left out: iperf3 would send too few datagrams to be checked."""
@@ -225,7 +220,7 @@ def experiment(application: Application, search: Search | None = None) -> Applic
 
 def default_networks(application: Application) -> tuple[str, ...]:
     """Return the networks that an application may have if it names none."""
-    return (*DEFAULT_NETWORKS, *(ENCRYPTING_NETWORKS if application.security == "encrypted" else ()))
+    return (*suggested(), *(suggested(encrypted=True) if application.security == "encrypted" else ()))
 
 
 SEARCHED_SHARE = 0.2

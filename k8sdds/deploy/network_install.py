@@ -14,7 +14,7 @@ from k8sdds.networks.cluster_install import ClusterInstall, InstallOptions, Mani
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
-CARRY_IPV6 = "use flannel-vxlan, flannel-hostgw, kube-router or host; or ip_families: [ipv4]"
+CARRY_IPV6 = f"use {', '.join(networks.carrying_ipv6())}; or ip_families: [ipv4]"
 """Remedy for a network that cannot be installed with IPv6."""
 
 

@@ -21,8 +21,6 @@ file, run: k8sdds status FILE
 """
 SMALL_CLUSTER = 2
 """Number of machines up to which the control plane is also a worker: trials need pods on two nodes."""
-NETWORKS = ("flannel-vxlan", "flannel-hostgw", "kube-router", "host")
-"""Networks to choose from, the first that all machines support."""
 BOARD_LABEL = "k8sdds.io/board"
 SYNTAX = "write it as [USER@]ADDRESS[:PORT], with an IPv6 address in brackets: pi@[2001:db8::7]:22"
 
@@ -127,7 +125,8 @@ def text(
     version = versions.LAST_ON_ARM32 if "arm" in architectures else versions.KUBERNETES
     values["kubernetes"] = {"version": version}
     unsupported = _unsupported_networks(names, found)
-    network = next((network for network in NETWORKS if network not in unsupported), NETWORKS[0])
+    suggested = networks.suggested()
+    network = next((network for network in suggested if network not in unsupported), suggested[0])
     values["network"] = {"name": network}
     interfaces = {names[address]: _interface(machine, address) for address, machine in found.items()}
     if _interface_differs_from_default_route(interfaces, {names[a]: found[a] for a in found}):

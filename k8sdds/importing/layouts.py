@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from k8sdds.model.trial import PUBLISHER, SHORT_ROLES, SUBSCRIBER, Participant, Role
-from k8sdds.networks import NETWORKS
+from k8sdds.networks import published_names
 from k8sdds.workloads import WORKLOADS
 
 K8SDDS, AUTO = "k8sdds", "auto"
@@ -17,11 +17,7 @@ LAYOUTS = (AUTO, K8SDDS)
 ROWS = (64, 256, 1024, 4096, 16384, 63000)
 """Payloads of `test-0` to `test-5` in the artifact of the K8sDDS paper. Later rows have no fixed payload."""
 
-_OTHER_NETWORKS = ("calico", "cilium", "antrea", "canal", "ovn-kubernetes")
-"""Networks that appear in published results but whose name does not contain the mode, or that k8sdds cannot create."""
-_NAMES = {name: name for name in (*_OTHER_NETWORKS, *NETWORKS)} | {
-    alias: name for name, network in NETWORKS.items() for alias in network.aliases
-}
+_NAMES = published_names()
 
 _TESTS = {spelling: name for name in WORKLOADS for spelling in (name, f"{name}test")}
 _RELIABILITIES = {"besteffort": "best-effort", "best-effort": "best-effort", "reliable": "reliable"}

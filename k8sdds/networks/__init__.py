@@ -5,34 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
+from k8sdds import versions
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.settings import NetworkChoice
-from k8sdds.networks import calico, cilium, detection, flannel, host, kube_router, macvlan, weave
+from k8sdds.networks import calico, cilium, flannel, foreign, host, kube_router, macvlan, weave
+from k8sdds.networks.foreign import SECONDARY, UNKNOWN
 from k8sdds.networks.network import Network
+from k8sdds.networks.plugin import Plugin
 from k8sdds.system.errors import InputError
 from k8sdds.system.kernel_features import FEATURES, Feature
 from k8sdds.system.yaml_text import nearest
 
+__all__ = ["NETWORKS", "PLUGINS", "SECONDARY", "UNKNOWN", "Network", "Plugin", "find", "known_names"]
+
 NETWORKS: dict[str, Network] = {
     network.name: network
-    for network in (
-        host.HOST,
-        host.BAREMETAL,
-        flannel.VXLAN,
-        flannel.HOSTGW,
-        flannel.IPSEC,
-        flannel.WIREGUARD,
-        kube_router.KUBE_ROUTER,
-        weave.WEAVENET,
-        weave.WEAVENET_ENCRYPT,
-        macvlan.MACVLAN,
-        calico.BGP,
-        calico.VXLAN,
-        calico.IPIP,
-        cilium.NATIVE,
-        cilium.VXLAN,
-    )
+    for package in (host, flannel, kube_router, weave, macvlan, calico, cilium)
+    for network in package.NETWORKS
 }
+
+PLUGINS: tuple[Plugin, ...] = tuple(
+    sorted(
+        dict.fromkeys([*(each.plugin for each in NETWORKS.values() if each.plugin), *foreign.PLUGINS]),
+        key=lambda plugin: -plugin.precedence,
+    )
+)
+"""The plugins that clusters of others are searched for, in this order."""
 
 
 def find(name: str) -> Network:
@@ -41,16 +39,48 @@ def find(name: str) -> Network:
     Raises:
         InputError: The network does not exist; the message suggests the nearest name.
     """
-    network = NETWORKS.get(name) or detection.foreign(name)
-    if network is None:
+    if name in NETWORKS:
+        return NETWORKS[name]
+    if name not in known_names():
         hint = nearest(name, known_names())
         raise InputError(f"unknown network {name!r}{hint}", "see: k8sdds list networks")
-    return network
+    plugin = next((plugin for plugin in (*PLUGINS, *SECONDARY) if name in plugin.names), None)
+    return foreign.network(name, plugin)
 
 
 def known_names() -> list[str]:
     """Return the names of all networks that an experiment can name."""
-    return list(dict.fromkeys([*NETWORKS, *detection.names()]))
+    foreign_names = (name for plugin in (*PLUGINS, *SECONDARY) for name in plugin.names)
+    return list(dict.fromkeys([*NETWORKS, *foreign_names, UNKNOWN]))
+
+
+def suggested(encrypted: bool = False) -> tuple[str, ...]:
+    """Return the networks to choose from where the user names none: those that encrypt, or those that do not."""
+    return tuple(
+        name
+        for name, network in NETWORKS.items()
+        if network.suggested and bool(network.encryption) == encrypted
+    )
+
+
+def published_names() -> dict[str, str]:
+    """Return the names and aliases of networks in published results, with the name here."""
+    published = {plugin.name: plugin.name for plugin in PLUGINS if plugin.published}
+    aliases = {alias: name for name, network in NETWORKS.items() for alias in network.aliases}
+    return published | {name: name for name in NETWORKS} | aliases
+
+
+def agent_pods() -> tuple[str, ...]:
+    """Return the `namespace/name` patterns of the pods of all networks' agents, by whatever they were installed."""
+    known = (pattern for plugin in PLUGINS for pattern in plugin.agent_pods)
+    return (f"{versions.NETWORK_NAMESPACE}/*", *dict.fromkeys(known))
+
+
+def carrying_ipv6() -> tuple[str, ...]:
+    """Return the networks that k8sdds can install with IPv6."""
+    return tuple(
+        name for name, network in NETWORKS.items() if network.cluster and not network.cluster.ipv4_only
+    )
 
 
 def pod_networks() -> dict[str, bool]:

@@ -9,7 +9,9 @@ from typing import Literal
 from k8sdds.model.trial import IP_FAMILIES, MTU_OF_LINKS
 from k8sdds.networks.cluster_install import ClusterInstall
 from k8sdds.networks.datapath import LINK_MTU, Datapath, NodePlugins, Topology
+from k8sdds.networks.plugin import Plugin
 from k8sdds.system.kernel_features import Feature
+from k8sdds.versions import ARCHITECTURES
 
 Fidelity = Literal["real", "equivalent", "modelled"]
 Options = Mapping[str, object]
@@ -35,6 +37,8 @@ class Engine:
     """What the engine needs in addition to the network's own requirements."""
     fixed_mtu: bool = False
     """Whether the program limits the MTU, whatever that of the links is."""
+    loss_exemption: str = ""
+    """Why the lab's rule for simulated loss misses its packets."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,25 @@ class NetworkColor:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """One difference between the kernel objects of a lab network and those on the nodes of a real cluster.
+
+    Tests on clusters, and one in a virtual machine, compare all objects of a node and of a pod with those of the lab
+    (`tests/kernel_objects.py`). They fail for a difference that is not declared, and for a declared one that does not
+    exist. Lines are regular expressions.
+    """
+
+    in_lab: str
+    on_cluster: str
+    cost: str
+    """What it costs the packets between two pods, and why."""
+    lab: tuple[str, ...] = ()
+    """All lines that only the lab has."""
+    daemon: tuple[str, ...] = ()
+    """All lines that only the cluster has."""
+
+
+@dataclass(frozen=True)
 class Network:
     """A CNI plugin in one mode: its facts, its datapath in the lab and its installation on clusters."""
 
@@ -68,14 +91,6 @@ class Network:
     title: str
     layer: str
     """How packets reach other nodes: `none`, `L2 link`, `L2 overlay` or `L3 routes`."""
-    encapsulation: str
-    multicast: str
-    """How multicast reaches other nodes; empty if it does not."""
-    encryption: str | None
-    """How packets between nodes are encrypted; empty: they are not; None: unknown."""
-    policy: bool
-    """Whether the plugin enforces Kubernetes NetworkPolicy."""
-    architectures: tuple[str, ...]
     versions: str
     """Upstream versions that the facts and the datapath follow."""
     fidelity: Fidelity
@@ -90,7 +105,23 @@ class Network:
     """What the lab needs to build the network with any engine."""
     lab: Callable[[Topology, int, Engine | None], Datapath]
     """(topology, mtu, engine) → datapath; `engine` is None if `engines` is empty."""
-    color: NetworkColor
+    encapsulation: str = ""
+    multicast: str = ""
+    """How multicast reaches other nodes; empty if it does not."""
+    encryption: str | None = ""
+    """How packets between nodes are encrypted; empty: they are not; None: unknown."""
+    policy: bool = False
+    """Whether the plugin enforces Kubernetes NetworkPolicy."""
+    architectures: tuple[str, ...] = ARCHITECTURES
+    plugin: Plugin | None = None
+    """How the plugin is recognized on clusters of others; None: it leaves no signs."""
+    suggested: bool = False
+    """Whether k8sdds suggests it where the user names no network: in new profiles, and to applications that encrypt
+    samples if it encrypts, otherwise to all applications."""
+    color: NetworkColor | None = None
+    """None for networks that k8sdds does not have itself."""
+    kernel_differences: tuple[Difference, ...] = ()
+    """How its kernel objects differ from those of its real daemons; empty: they are not compared."""
     cluster: ClusterInstall | None = None
     """How k8sdds installs the network on a cluster; None if there is nothing to install."""
     cluster_engines: tuple[ClusterEngine, ...] = ()
@@ -109,8 +140,6 @@ class Network:
     """What replaces the plugin's own datapath in the lab, for a network without a choice of engines."""
     engines: tuple[Engine, ...] = ()
     """The plugin's own engine first; last the one that needs the fewest kernel features."""
-    agent_pods: tuple[str, ...] = ()
-    """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
     loss_exemption: str = ""
     """Why the lab's rule for simulated loss, which drops UDP packets that a node receives, misses the packets."""
     ipv4_only: str = ""
@@ -125,6 +154,11 @@ class Network:
     """Why the lab cannot run its CNI plugins."""
     aliases: tuple[str, ...] = ()
     """Other names in folder and file names of published results."""
+
+    @property
+    def agent_pods(self) -> tuple[str, ...]:
+        """`namespace/name` patterns of the plugin's pods when its own manifests installed it."""
+        return self.plugin.agent_pods if self.plugin else ()
 
     def engine_for(self, options: Options) -> Engine | None:
         """Return the engine that the options name, by default the last; None if there is no choice."""
@@ -159,6 +193,11 @@ class Network:
         """Return everything that the lab needs to build the network with these options."""
         engine = self.engine_for(options)
         return (*self.requires, *engine.requires) if engine else self.requires
+
+    def loss_exemption_with(self, options: Options) -> str:
+        """Return why the lab's rule for simulated loss misses the packets with these options; empty: it does not."""
+        engine = self.engine_for(options)
+        return engine.loss_exemption if engine else self.loss_exemption
 
     def mtu(self, options: Options) -> int:
         """Return the MTU of the pods' interfaces with these options."""

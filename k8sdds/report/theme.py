@@ -15,7 +15,7 @@ INK, MUTED, GRID, PAPER = "#1b1b1f", "#62626b", "#dcdce2", "#fffffe"
 """Colors of figures, except those of networks. HTML reports replace each by a CSS variable, so nothing else may use
 them."""
 
-_KNOWN = {name: network.color for name, network in NETWORKS.items()}
+_KNOWN = {name: network.color for name, network in NETWORKS.items() if network.color}
 _FREE = (
     NetworkColor("#b8860b", "#f0c04a", "p"),
     NetworkColor("#c2589a", "#f0a0d0", "<"),

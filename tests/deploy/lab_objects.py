@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from k8sdds.model.trial import Cell
-from k8sdds.networks import differences
+from k8sdds.networks import find
 from k8sdds.networks.flannel.lab import POD_CIDR
 from k8sdds.testbeds.lab.plan import make_plan
 from tests import kernel_objects
@@ -40,7 +40,7 @@ def undeclared(network: str, cluster: Deployed, inside: Callable[..., str]) -> l
         lambda script: inside(node, "ip", "netns", "exec", namespace, "sh", stdin=script), pod_address,
     )  # fmt: skip
     return kernel_objects.undeclared(
-        building.objects(network), kernel_objects.read(on_cluster), differences.of(network)
+        building.objects(network), kernel_objects.read(on_cluster), find(network).kernel_differences
     )
 
 

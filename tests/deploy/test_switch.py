@@ -22,7 +22,6 @@ from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.profiles import load
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import PodNetwork
-from k8sdds.networks import differences
 from tests.cluster import secured
 from tests.clusters import K8SDDS, Deployed
 from tests.deploy import lab_objects
@@ -184,7 +183,7 @@ def test_switch_through_all_networks_and_back(
             "-l", "k8sdds.io/network,k8sdds.io/network!=" + name, "-o", "name",
         )  # fmt: skip
         assert others == "" and one_machine.kubectl("get", "daemonsets", "-A", "-l", label, "-o", "name")
-        if name in differences.ON_CLUSTER:
+        if networks.find(name).kernel_differences:
             assert lab_objects.undeclared(name, one_machine, inside) == []
         if name == secured.NETWORK:
             assert_secured_campaign(one_machine, tmp_path)

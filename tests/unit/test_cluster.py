@@ -13,7 +13,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.campaign import experiments
 from k8sdds.model.trial import Cell, Participant, Trial
-from k8sdds.networks.detection import UNKNOWN
+from k8sdds.networks import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
 from k8sdds.testbeds.cluster import detection, namespace, placement, pods, preflight

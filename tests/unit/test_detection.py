@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from k8sdds import networks, versions
-from k8sdds.networks import NETWORKS, detection
-from k8sdds.networks.detection import PLUGINS, UNKNOWN, DetectedNetwork, Signs
+from k8sdds.networks import NETWORKS, PLUGINS, UNKNOWN, detection
+from k8sdds.networks.plugin import Signs
 
 
 def agent(image: str, ready: int = 3, **env: str) -> dict[str, Any]:
@@ -22,10 +22,6 @@ def agent(image: str, ready: int = 3, **env: str) -> dict[str, Any]:
 def running(*names: str) -> dict[str, dict[str, Any]]:
     """Return DaemonSets with these names, whose pods are ready."""
     return {name: agent("registry.test/agent") for name in names}
-
-
-def detected(signs: Signs) -> DetectedNetwork:
-    return detection.detect(signs, {name: network.title for name, network in NETWORKS.items()})
 
 
 CILIUM = "quay.io/cilium/cilium:v1.16.5@sha256:0123"
@@ -105,7 +101,7 @@ BACKEND = "flannel.alpha.coreos.com/backend-type"
     ],
 )  # fmt: skip
 def test_a_plugin_is_detected_by_its_signs(signs: Signs, name: str, version: str) -> None:
-    found = detected(signs)
+    found = detection.detect(signs)
     assert (found.name, found.version) == (name, version)
     assert bool(found.signs) == (name != UNKNOWN)
     assert networks.find(name).name == name
@@ -129,14 +125,14 @@ REMAINS = (
     "daemonsets", [None, {}, running("kube-proxy"), {"kube-flannel-ds": agent("flannel", ready=0)}]
 )
 def test_remains_of_a_network_never_name_it(signs: Signs, daemonsets: dict[str, Any] | None) -> None:
-    found = detected(replace(signs, daemonsets=daemonsets))
+    found = detection.detect(replace(signs, daemonsets=daemonsets))
     assert (found.name, found.version, found.signs) == (UNKNOWN, "", ())
     assert found.remains
 
 
 def test_flannel_in_the_process_of_k3s_names_a_network_of_k8sdds() -> None:
     annotations = {BACKEND: "host-gw", "k3s.io/hostname": "n1"}
-    found = detected(Signs(annotations=annotations, reasons=frozenset(["FlannelIsUp"])))
+    found = detection.detect(Signs(annotations=annotations, reasons=frozenset(["FlannelIsUp"])))
     assert (found.name, found.title) == ("flannel-hostgw", "Flannel, of k3s")
     assert networks.find(found.name) is NETWORKS["flannel-hostgw"]
 
@@ -145,37 +141,42 @@ def test_an_agent_that_k8sdds_installed_names_its_network() -> None:
     daemonset = agent("docker.io/cloudnativelabs/kube-router:v2.5.0")
     daemonset["metadata"] = {"name": "router", "labels": {versions.NETWORK_LABEL: "kube-router"}}
     signs = Signs(annotations={BACKEND: "vxlan"}, daemonsets={"router": daemonset})
-    found = detected(signs)
+    found = detection.detect(signs)
     assert (found.name, found.version, found.signs) == ("kube-router", "v2.5.0", ("DaemonSet router",))
     assert found.remains == (f"annotation {BACKEND}",)
     daemonset["metadata"]["labels"][versions.NETWORK_LABEL] = "of-another-version"
-    assert detected(signs).name == UNKNOWN
+    assert detection.detect(signs).name == UNKNOWN
     daemonset["metadata"]["labels"][versions.NETWORK_LABEL] = "kube-router"
     daemonset["status"]["numberReady"] = 0
-    assert detected(signs).name == UNKNOWN
+    assert detection.detect(signs).name == UNKNOWN
 
 
 def test_annotations_that_remain_after_a_change_of_the_network_do_not_count() -> None:
     cilium = Signs(annotations={BACKEND: "vxlan"}, daemonsets=running("cilium"))
-    assert (detected(cilium).name, detected(cilium).remains) == ("cilium", (f"annotation {BACKEND}",))
+    assert (detection.detect(cilium).name, detection.detect(cilium).remains) == (
+        "cilium",
+        (f"annotation {BACKEND}",),
+    )
     kindnet = Signs(annotations={BACKEND: "vxlan"}, daemonsets=running("kindnet"))
-    assert detected(kindnet).name == "kindnet"
+    assert detection.detect(kindnet).name == "kindnet"
 
 
 def test_a_backend_that_k8sdds_does_not_have_is_unknown_but_named() -> None:
     flannel = running("kube-flannel-ds")
-    assert detected(Signs(annotations={BACKEND: "udp"}, daemonsets=flannel)).name == "flannel-udp"
-    assert detected(Signs(annotations={BACKEND: "alivpc"}, daemonsets=flannel)).name == "flannel"
+    assert detection.detect(Signs(annotations={BACKEND: "udp"}, daemonsets=flannel)).name == "flannel-udp"
+    assert detection.detect(Signs(annotations={BACKEND: "alivpc"}, daemonsets=flannel)).name == "flannel"
     assert networks.find("flannel-udp").fidelity == "real"
 
 
 def test_the_encryption_of_a_network_that_others_installed_is_unknown() -> None:
-    assert all(networks.find(name).encryption is None for name in detection.names() if name not in NETWORKS)
+    assert all(
+        networks.find(name).encryption is None for name in networks.known_names() if name not in NETWORKS
+    )
     assert None not in [network.encryption for network in NETWORKS.values()]
 
 
 def test_secondary_interfaces_are_named_next_to_the_network() -> None:
-    found = detected(Signs(daemonsets=running("kube-multus-ds", "kindnet")))
+    found = detection.detect(Signs(daemonsets=running("kube-multus-ds", "kindnet")))
     assert (found.name, found.secondary) == ("kindnet", ("multus",))
     assert "also multus" in found.describe()
 

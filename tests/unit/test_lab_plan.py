@@ -131,15 +131,21 @@ def test_programs_of_cilium_derive_devices_from_the_plan() -> None:
 
 
 def test_loss_is_refused_where_its_rule_misses_the_packets() -> None:
-    assert {name for name, network in NETWORKS.items() if network.loss_exemption} == {
-        "calico-ipip",
-        "cilium-native",
+    exempt = {
+        (name, engine)
+        for name, network in NETWORKS.items()
+        for engine in ("kernel", "userspace")
+        if network.loss_exemption_with({"engine": engine})
     }
+    networks = {name for name, engine in exempt if (name, "userspace") in exempt}
+    assert networks == {"calico-ipip", "cilium-native"}
+    assert {name for name, _ in exempt} - networks == {"flannel-ipsec", "weavenet-encrypt"}
 
 
-def test_networks_have_distinct_colors() -> None:
-    colors = [network.color for network in NETWORKS.values()]
-    assert len({color.light for color in colors}) == len({color.dark for color in colors}) == len(colors)
+@pytest.mark.parametrize("part", ["light", "dark", "marker"])
+def test_networks_have_distinct_colors_and_markers(part: str) -> None:
+    shown = [getattr(network.color, part) for network in NETWORKS.values()]
+    assert len(set(shown)) == len(shown)
 
 
 def test_weave_floods_to_every_peer() -> None:

@@ -10,6 +10,7 @@ from k8sdds.campaign.expansion import expand
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
+from k8sdds.networks import suggested
 from k8sdds.recommend import evidence
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds.cluster import preflight
@@ -106,7 +107,7 @@ def test_the_network_of_a_foreign_cluster_replaces_the_default_networks() -> Non
     )
     assert supported.labels(experiment) == ["cilium-vxlan"]
     assert experiment.baseline == "cilium-vxlan"
-    assert names == list(applications.DEFAULT_NETWORKS)
+    assert names == list(suggested())
 
 
 def test_everything_that_a_search_may_add_is_checked() -> None:

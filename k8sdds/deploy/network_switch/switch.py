@@ -24,7 +24,7 @@ from k8sdds.kubernetes import apply
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.networks.detection import is_running
+from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, Result
 

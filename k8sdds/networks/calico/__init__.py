@@ -13,22 +13,32 @@ from k8sdds.networks.calico import cluster, lab
 from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.plugin import Plugin, Signs
 from k8sdds.system.kernel_features import IPIP as IPIP_FEATURE
 from k8sdds.system.kernel_features import IPTABLES, NFTABLES, RPFILTER
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
-from k8sdds.versions import ARCHITECTURES
+
+
+def _mode(signs: Signs) -> str:
+    keys = {key.rpartition("/")[2] for key in signs.annotations}
+    modes = {"IPv4VXLANTunnelAddr": "vxlan", "IPv4IPIPTunnelAddr": "ipip", "IPv4Address": "bgp"}
+    return next((mode for key, mode in modes.items() if key in keys), "")
+
 
 _REQUIRES = (NFTABLES, IPTABLES, RPFILTER)
+
+_PLUGIN = Plugin(
+    "calico", "Calico", annotations=("projectcalico.org/IPv*",), reasons=("CalicoIsUp",),
+    daemonsets=("calico-node",), namespaces=("calico-system", "kube-system"),
+    images=("*calico/node", "*mirrored-calico-node"), modes=("vxlan", "ipip", "bgp"), mode=_mode,
+    precedence=1, published=True,
+)  # fmt: skip
 
 BGP = Network(
     name="calico-bgp",
     title="Calico, BGP without encapsulation",
     layer="L3 routes",
-    encapsulation="",
-    multicast="",
-    encryption="",
     policy=True,
-    architectures=ARCHITECTURES,
     versions="Calico 3.26 to 3.30",
     fidelity="equivalent",
     differences="routes are static instead of learned by BGP; ranges of addresses replace the ipsets of the rules; the"
@@ -40,7 +50,7 @@ BGP = Network(
     lab=lab.bgp,
     no_cni_plugins="its plugin reserves addresses through the API server",
     color=NetworkColor("#c77700", "#ffb84d", "p"),
-    agent_pods=("calico-system/calico-node-*", "kube-system/calico-node-*"),
+    plugin=_PLUGIN,
     cluster=cluster.BGP,
 )
 
@@ -74,3 +84,5 @@ IPIP = replace(
     color=NetworkColor("#a34700", "#ff9f66", "d"),
     loss_exemption="the rule drops only UDP packets, but these are IP in IP",
 )
+
+NETWORKS = (BGP, VXLAN, IPIP)

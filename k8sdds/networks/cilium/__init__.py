@@ -14,19 +14,32 @@ from k8sdds.networks.cilium import cluster, lab
 from k8sdds.networks.common import overhead
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.plugin import Plugin, Signs
 from k8sdds.system.kernel_features import CLANG, TC_BPF
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
-from k8sdds.versions import ARCHITECTURES
+
+
+def _mode(signs: Signs) -> str:
+    config = signs.config_maps.get("kube-system/cilium-config", {})
+    if config.get("routing-mode") == "native" or config.get("tunnel") == "disabled":
+        return "native"
+    tunnel = config.get("tunnel-protocol") or config.get("tunnel") or ("vxlan" if config else "")
+    return tunnel if tunnel in ("vxlan", "geneve") else ""
+
+
+_PLUGIN = Plugin(
+    "cilium", "Cilium", annotations=("network.cilium.io/*", "io.cilium.network.*"), reasons=("CiliumIsUp",),
+    daemonsets=("cilium",), images=("*cilium/cilium", "*rancher/mirrored-cilium-cilium"),
+    config_maps=("kube-system/cilium-config",), modes=("vxlan", "geneve", "native"), mode=_mode,
+    # It is also chained with the plugins of others.
+    precedence=2, published=True,
+)  # fmt: skip
 
 NATIVE = Network(
     name="cilium-native",
     title="Cilium, native routing, BPF host routing",
     layer="L3 routes",
-    encapsulation="",
-    multicast="",
-    encryption="",
     policy=True,
-    architectures=ARCHITECTURES,
     versions="Cilium 1.16",
     fidelity="modelled",
     differences="programs of k8sdds replace Cilium's, with the same redirects and a lookup for each of its maps;"
@@ -40,7 +53,7 @@ NATIVE = Network(
     ipv4_only="the lab's BPF programs process IPv4",
     color=NetworkColor("#5c7a00", "#b8e05a", ">"),
     cluster=cluster.NATIVE,
-    agent_pods=("kube-system/cilium-*",),
+    plugin=_PLUGIN,
     loss_exemption="the programs take packets before the rule that drops them",
 )
 
@@ -58,3 +71,5 @@ VXLAN = replace(
     color=NetworkColor("#006d77", "#5fd3dd", "H"),
     loss_exemption="",
 )
+
+NETWORKS = (NATIVE, VXLAN)

@@ -28,6 +28,8 @@ KERNEL, USERSPACE = "kernel", "userspace"
 """Names of the engines in experiments."""
 KERNEL_REQUIRES = (STRONGSWAN, ESP)
 USERSPACE_REQUIRES = (STRONGSWAN, TUN)
+# It also applies to the content of ESP packets, after decryption.
+KERNEL_LOSS_EXEMPTION = "the rule drops only UDP packets, but kernel ESP sends ESP packets"
 TUN_MTU = 1400
 """MTU of ipsec0, the TUN device of kernel-libipsec."""
 

@@ -6,26 +6,50 @@ between nodes. host-gw adds a route through every other node's address, so all n
 
 from __future__ import annotations
 
+import json
+
 from k8sdds.networks.common import overhead
+from k8sdds.networks.common.kernel_differences import BRIDGED_WITH_KUBE_PROXY
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.flannel import cluster, ipsec, lab, plugins, wireguard
-from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.network import Difference, Network, NetworkColor
+from k8sdds.networks.plugin import K3S, Plugin, Signs
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES
 from k8sdds.system.kernel_features import VXLAN as VXLAN_FEATURE
-from k8sdds.versions import ARCHITECTURES
 
 _KUBE_PROXY = "kube-proxy's rules for Services are empty; no flanneld and no kubelet run"
-_AGENT_PODS = ("kube-flannel/kube-flannel-ds-*", "kube-system/kube-flannel-ds-*")
+_CONFIG = ("kube-flannel/kube-flannel-cfg", "kube-system/kube-flannel-cfg")
+
+
+def backend(signs: Signs) -> str:
+    """Return Flannel's backend by the annotation that flanneld writes on its node, or an empty string."""
+    return signs.annotations.get("flannel.alpha.coreos.com/backend-type", "").replace("-", "")
+
+
+def _mode(signs: Signs) -> str:
+    if found := backend(signs):
+        return found
+    config = next((signs.config_maps[name] for name in _CONFIG if name in signs.config_maps), {})
+    try:
+        return str(json.loads(config.get("net-conf.json", "{}"))["Backend"]["Type"]).replace("-", "")
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+_PLUGIN = Plugin(
+    "flannel", "Flannel", annotations=("flannel.alpha.coreos.com/*",), reasons=("FlannelIsUp",),
+    daemonsets=("kube-flannel-ds*",), namespaces=("kube-flannel", "kube-system"), embedded=(K3S,),
+    images=("*flannel", "*flanneld"), config_maps=_CONFIG,
+    modes=("vxlan", "hostgw", "ipsec", "wireguard", "udp", "ipip", "extension"), mode=_mode,
+    # Its annotations remain on nodes of K3s, whose process would be its agent.
+    precedence=-2,
+)  # fmt: skip
 
 VXLAN = Network(
     name="flannel-vxlan",
     title="Flannel, VXLAN backend",
     layer="L2 overlay",
     encapsulation="VXLAN",
-    multicast="",
-    encryption="",
-    policy=False,
-    architectures=ARCHITECTURES,
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
     differences=_KUBE_PROXY,
@@ -36,20 +60,25 @@ VXLAN = Network(
     ipv6_overhead=overhead.OUTER_IPV6,
     color=NetworkColor("#0072b2", "#4ba6e8", "s"),
     cluster=cluster.VXLAN,
-    agent_pods=_AGENT_PODS,
+    plugin=_PLUGIN,
     cni_plugins=plugins.plugins,
     aliases=("vxlan",),
+    suggested=True,
+    kernel_differences=(
+        *BRIDGED_WITH_KUBE_PROXY,
+        Difference(
+            "`flannel.1` has a queue length",
+            "none",
+            "nothing: a link without a queue does not use the length",
+            lab=(r"^link flannel\.1: txqlen 1000$",),
+        ),
+    ),
 )
 
 HOSTGW = Network(
     name="flannel-hostgw",
     title="Flannel, host-gw backend",
     layer="L3 routes",
-    encapsulation="",
-    multicast="",
-    encryption="",
-    policy=False,
-    architectures=ARCHITECTURES,
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
     differences=_KUBE_PROXY,
@@ -59,9 +88,11 @@ HOSTGW = Network(
     lab=lab.hostgw,
     color=NetworkColor("#aa4499", "#e08ad2", "^"),
     cluster=cluster.HOSTGW,
-    agent_pods=_AGENT_PODS,
+    plugin=_PLUGIN,
     cni_plugins=plugins.plugins,
     aliases=("flannel-host-gw", "hostgw", "host-gw"),
+    suggested=True,
+    kernel_differences=BRIDGED_WITH_KUBE_PROXY,
 )
 
 IPSEC = Network(
@@ -69,10 +100,7 @@ IPSEC = Network(
     title="Flannel, IPsec backend",
     layer="L3 routes",
     encapsulation="ESP",
-    multicast="",
     encryption="AES-128-GCM, IKEv2 with a pre-shared key",
-    policy=False,
-    architectures=ARCHITECTURES,
     versions="flannel 0.11 to 0.28",
     fidelity="equivalent",
     differences="charon installs the policies that flanneld installs itself; the userspace engine wraps ESP in UDP"
@@ -87,7 +115,8 @@ IPSEC = Network(
     cluster=cluster.IPSEC,
     unencrypted="flannel-hostgw",
     engines=ipsec.ENGINES,
-    agent_pods=_AGENT_PODS,
+    suggested=True,
+    plugin=_PLUGIN,
     cni_plugins=plugins.plugins,
 )
 
@@ -96,10 +125,7 @@ WIREGUARD = Network(
     title="Flannel, WireGuard backend",
     layer="L3 routes",
     encapsulation="WireGuard",
-    multicast="",
     encryption="ChaCha20-Poly1305, WireGuard",
-    policy=False,
-    architectures=ARCHITECTURES,
     versions="flannel 0.16 to 0.28",
     fidelity="equivalent",
     differences="the name of the WireGuard device contains the node's number; the userspace engine encrypts in"
@@ -113,6 +139,9 @@ WIREGUARD = Network(
     cluster=cluster.WIREGUARD,
     unencrypted="flannel-hostgw",
     engines=wireguard.ENGINES,
-    agent_pods=_AGENT_PODS,
+    suggested=True,
+    plugin=_PLUGIN,
     cni_plugins=plugins.plugins,
 )
+
+NETWORKS = (VXLAN, HOSTGW, IPSEC, WIREGUARD)

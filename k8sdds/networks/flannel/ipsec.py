@@ -19,6 +19,7 @@ ENGINES = (
     Engine(
         name=strongswan.KERNEL, title="kernel ESP", mode="tunnel",
         default_mtu=PAPER_MTU, max_mtu=LINK_MTU - overhead.ESP_TUNNEL, requires=strongswan.KERNEL_REQUIRES,
+        loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
     ),
     Engine(
         name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",

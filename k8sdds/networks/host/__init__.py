@@ -8,17 +8,12 @@ from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.host import cluster, lab
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.system.kernel_features import BRIDGE, IPTABLES, NFTABLES
-from k8sdds.versions import ARCHITECTURES
 
 HOST = Network(
     name="host",
     title="pods with hostNetwork: the node's own network",
     layer="none",
-    encapsulation="",
     multicast="by the switch",
-    encryption="",
-    policy=False,
-    architectures=ARCHITECTURES,
     versions="Kubernetes hostNetwork",
     fidelity="real",
     differences="kube-proxy's rules for Services are empty",
@@ -44,3 +39,5 @@ BAREMETAL = replace(
     cluster=None,
     aliases=("bare-metal", "bare", "native"),
 )
+
+NETWORKS = (HOST, BAREMETAL)

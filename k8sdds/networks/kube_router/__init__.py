@@ -7,21 +7,25 @@ the MTU of 1480 that the study reports.
 
 from __future__ import annotations
 
+from k8sdds.networks.common.kernel_differences import BRIDGED_WITH_KUBE_PROXY
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.kube_router import cluster, lab
-from k8sdds.networks.network import Network, NetworkColor
+from k8sdds.networks.network import Difference, Network, NetworkColor
+from k8sdds.networks.plugin import Plugin
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPSET, IPTABLES, NFTABLES
-from k8sdds.versions import ARCHITECTURES
+
+_PLUGIN = Plugin(
+    "kube-router", "Kube-router", annotations=("kube-router.io/*",), daemonsets=("kube-router*",),
+    images=("*kube-router",),
+    # It can also serve only BGP, Services or policies, while another plugin connects the pods.
+    precedence=-1,
+)  # fmt: skip
 
 KUBE_ROUTER = Network(
     name="kube-router",
     title="Kube-router, nodes of one subnet",
     layer="L3 routes",
-    encapsulation="",
-    multicast="",
-    encryption="",
     policy=True,
-    architectures=ARCHITECTURES,
     versions="kube-router 0.3 to 2.11",
     fidelity="equivalent",
     differences="routes are static instead of learned by BGP; a range of addresses instead of ipsets decides what is"
@@ -34,6 +38,22 @@ KUBE_ROUTER = Network(
     cni_plugins=lab.plugins,
     color=NetworkColor("#008f68", "#3ecf9f", "v"),
     cluster=cluster.CLUSTER_INSTALL,
-    agent_pods=("kube-system/kube-router-*",),
+    plugin=_PLUGIN,
+    suggested=True,
+    kernel_differences=(
+        *BRIDGED_WITH_KUBE_PROXY,
+        Difference(
+            "a range of addresses decides what is masqueraded",
+            "the ipsets `kube-router-pod-subnets` and `kube-router-node-ips`",
+            "nothing: the table nat sees only the first packet of a connection",
+            lab=(r"^iptables nat POSTROUTING: -s 10\.244\.0\.0/16 .* --dst-range ",),
+            daemon=(
+                r"^iptables nat POSTROUTING: -m set --match-set kube-router-pod-subnets src ",
+                r"^ipset ",
+            ),
+        ),
+    ),
     aliases=("kuberouter",),
 )
+
+NETWORKS = (KUBE_ROUTER,)

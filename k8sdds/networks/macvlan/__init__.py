@@ -14,17 +14,12 @@ from k8sdds.networks.macvlan import cluster, lab
 from k8sdds.networks.network import SECOND_INTERFACE, Network, NetworkColor
 from k8sdds.system.kernel_features import BRIDGE
 from k8sdds.system.kernel_features import MACVLAN as MACVLAN_FEATURE
-from k8sdds.versions import ARCHITECTURES
 
 MACVLAN = Network(
     name="macvlan",
     title="macvlan, mode bridge, as second interface",
     layer="L2 link",
-    encapsulation="",
     multicast="by the switch",
-    encryption="",
-    policy=False,
-    architectures=ARCHITECTURES,
     versions="macvlan CNI plugin 1.9",
     fidelity="equivalent",
     differences="pods do not have the first interface, on the cluster's pod network; addresses are fixed instead of"
@@ -38,3 +33,5 @@ MACVLAN = Network(
     cluster=cluster.CLUSTER_INSTALL,
     pod_interface=SECOND_INTERFACE,
 )
+
+NETWORKS = (MACVLAN,)

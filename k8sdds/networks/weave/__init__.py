@@ -11,11 +11,65 @@ from __future__ import annotations
 from dataclasses import replace
 
 from k8sdds.networks.common import overhead
+from k8sdds.networks.common.kernel_differences import DEFAULT_ROUTE
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.network import ClusterEngine, Network, NetworkColor
+from k8sdds.networks.network import ClusterEngine, Difference, Network, NetworkColor
+from k8sdds.networks.plugin import Plugin, Signs, containers
 from k8sdds.networks.weave import cluster, encryption, lab
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES, VXLAN
-from k8sdds.versions import ARCHITECTURES
+
+
+def _mode(signs: Signs) -> str:
+    daemonset = (signs.daemonsets or {}).get("weave-net", {})
+    variables = [variable["name"] for each in containers(daemonset) for variable in each.get("env", ())]
+    return "encrypt" if "WEAVE_PASSWORD" in variables else ""
+
+
+_PLUGIN = Plugin(
+    "weavenet", "WeaveNet", reasons=("WeaveIsUp",), daemonsets=("weave-net",), images=("*weave-kube",),
+    modes=("encrypt",), mode=_mode,
+)  # fmt: skip
+
+_KERNEL_DIFFERENCES = (
+    DEFAULT_ROUTE,
+    Difference(
+        "`datapath` is a bridge that learns, with a VXLAN device that copies to every peer (head-end replication)",
+        "`datapath` is one of Open vSwitch, with flow rules and a VXLAN port without an MTU of its own",
+        "not measured: the kernel here has no Open vSwitch",
+        lab=(
+            r"^link (datapath|vethwe-datapath|vxlan-6784): ", r"^fdb vxlan-6784: ", r"^offload datapath: ",
+            # Open vSwitch has no netfilter, so only the bridge of the pods passes it.
+            r"^link weave: bridge\.nf_call_iptables 1$", r"^sysctl net/bridge/bridge-nf-call-iptables: 0$",
+        ),
+        daemon=(
+            r"^link (datapath|vethwe-datapath|vxlan-6784): ", r"^offload datapath: ",
+            r"^link weave: bridge\.nf_call_iptables 0$", r"^sysctl net/bridge/bridge-nf-call-iptables: 1$",
+        ),
+    ),
+    Difference(
+        "`weave` and the pods have the first addresses of a range for each node",
+        "IPAM allocates their addresses from parts of one range",
+        "nothing: all are in one subnet",
+        lab=(
+            r"^(pod )?address (weave|eth0): 10\.32\.", r"^route (main|local): .* dev weave ",
+            r"^pod route main: unicast default ",
+        ),
+        daemon=(r"^(pod )?address (weave|eth0): 10\.32\.",),
+    ),
+    Difference(
+        "addresses of pods are not excluded from masquerading by an ipset",
+        "the ipset `weaver-no-masq-local`",
+        "nothing: the table nat sees only the first packet of a connection",
+        daemon=(r"^iptables nat WEAVE: -m set --match-set weaver-no-masq-local dst ", r"^ipset "),
+    ),
+    Difference(
+        "veth pairs have a queue length",
+        "none",
+        "nothing: links without a queue do not use the length",
+        lab=(r"^(pod )?link (<veth>|eth0|vethwe-bridge): txqlen 1000$",),
+    ),
+)  # fmt: skip
+"""Its daemons run in a virtual machine, without kube-proxy."""
 
 WEAVENET = Network(
     name="weavenet",
@@ -23,9 +77,7 @@ WEAVENET = Network(
     layer="L2 overlay",
     encapsulation="VXLAN",
     multicast="head-end replication: a copy to every node",
-    encryption="",
     policy=True,
-    architectures=ARCHITECTURES,
     versions="Weave Net 2.6 to 2.9",
     fidelity="modelled",
     differences="Open vSwitch's datapath is replaced by the kernel's bridge and VXLAN device; ranges of"
@@ -44,7 +96,9 @@ WEAVENET = Network(
     ),
     replacement="Linux bridge",
     cluster_title="Open vSwitch",
-    agent_pods=("kube-system/weave-net-*",),
+    plugin=_PLUGIN,
+    suggested=True,
+    kernel_differences=_KERNEL_DIFFERENCES,
     aliases=("weave-net", "weave"),
 )
 
@@ -65,9 +119,12 @@ WEAVENET_ENCRYPT = replace(
     color=NetworkColor("#882255", "#e27aa9", "X"),
     cluster=cluster.cluster_install(encryption.PAPER_MTU, encrypted=True),
     unencrypted="weavenet",
+    kernel_differences=(),
     cluster_engines=(),
     cluster_title=None,
     replacement=None,
     engines=encryption.ENGINES,
     aliases=("weave-encrypt", "weavenet-encrypted", "weavenet-ipsec"),
 )
+
+NETWORKS = (WEAVENET, WEAVENET_ENCRYPT)

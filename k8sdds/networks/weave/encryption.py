@@ -27,6 +27,7 @@ ENGINES = (
     Engine(
         name=strongswan.KERNEL, title="kernel ESP", mode="transport",
         default_mtu=PAPER_MTU, max_mtu=MAX_MTU, requires=strongswan.KERNEL_REQUIRES,
+        loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
     ),
     Engine(
         name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",

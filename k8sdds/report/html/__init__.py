@@ -15,7 +15,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.network_software import installed_networks, network_software
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.model.axis import payload
-from k8sdds.networks import NETWORKS, detection
+from k8sdds.networks import NETWORKS, known_names
 from k8sdds.report import document, formats, profiles, run_tables, summary, winner
 from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg, missing_note
@@ -337,7 +337,7 @@ _ON_THE_LINK = (
 def _encryption(fact: dict[str, Any]) -> str:
     """Describe how a network encrypts packets. Earlier versions recorded an unknown encryption as none."""
     name = fact.get("name")
-    is_foreign = name in detection.names() and name not in NETWORKS
+    is_foreign = name in known_names() and name not in NETWORKS
     recorded = None if is_foreign else fact.get("encryption")
     return "unknown" if recorded is None else str(recorded) or "none"
 

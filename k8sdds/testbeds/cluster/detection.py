@@ -9,9 +9,10 @@ from typing import get_args
 from k8sdds import versions
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.services import IPTABLES, ProxyMode
-from k8sdds.networks import NETWORKS, detection
+from k8sdds.networks import detection, plugin
 from k8sdds.networks.cluster_install import Manifest
-from k8sdds.networks.detection import DetectedNetwork, Signs
+from k8sdds.networks.detection import DetectedNetwork
+from k8sdds.networks.plugin import Signs
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster.nodes import NodeInfo
@@ -31,7 +32,7 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
         daemonsets=_by_name(daemonsets(client)),
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
-    return detection.detect(signs, {name: network.title for name, network in NETWORKS.items()})
+    return detection.detect(signs)
 
 
 def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
@@ -52,7 +53,7 @@ def _by_name(listed: Sequence[Manifest] | None) -> Mapping[str, Manifest] | None
     """Return DaemonSets by name. Of several with one name, it returns one whose pods are ready."""
     if listed is None:
         return None
-    return {item["metadata"]["name"]: item for item in sorted(listed, key=detection.is_running)}
+    return {item["metadata"]["name"]: item for item in sorted(listed, key=plugin.is_running)}
 
 
 def daemonsets(client: KubernetesClient) -> list[Manifest] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
-from k8sdds.networks import detection
+from k8sdds.networks import detection, plugin
 from k8sdds.networks.cluster_install import Manifest
 from k8sdds.system.errors import NetworkChanged, PrerequisiteError
 from k8sdds.testbeds.cluster.detection import daemonsets
@@ -170,7 +170,7 @@ def _images(
             if manifest["metadata"]["uid"]
             in [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
         ]
-        for container in detection.containers(manifest):
+        for container in plugin.containers(manifest):
             name, image = container["name"], container.get("image", "")
             texts = dict.fromkeys(_running(own, name, image)) or [with_digest(image, _listed(nodes, image))]
             found[f"{_name(manifest)} {name}"] = " and ".join(texts)

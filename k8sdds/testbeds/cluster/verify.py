@@ -15,9 +15,8 @@ from typing import Any
 from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream, StreamLost
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES, IpFamily
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, host_and_port
-from k8sdds.networks import find
+from k8sdds.networks import UNKNOWN, find
 from k8sdds.networks.cluster_install import PathEvidence
-from k8sdds.networks.detection import UNKNOWN
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import datapath

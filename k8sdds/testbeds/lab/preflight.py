@@ -81,19 +81,13 @@ def _contradiction(cell: Cell) -> Problem | None:
             "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
             "use a network of pods with these rules, such as flannel-vxlan, calico-vxlan or kube-router",
         )
-    if cell.link.loss_percent and network.loss_exemption:
+    exemption = network.loss_exemption_with(cell.network_options)
+    if cell.link.loss_percent and exemption:
+        fitting = [engine.name for engine in network.engines if not engine.loss_exemption]
+        other = f"use {{name: {cell.network}, engine: {fitting[0]}}}" if fitting else "remove this network"
         return problem(
-            f"link.loss_percent has no effect: {network.loss_exemption}",
-            "remove link.loss_percent, or this network",
-        )
-    engine = network.engine_for(cell.network_options)
-    if cell.link.loss_percent and engine is not None and engine.title == "kernel ESP":
-        # The rule would miss the ESP packets, and apply to their content after decryption.
-        return problem(
-            "link.loss_percent drops only UDP packets, but kernel ESP sends ESP packets",
-            "use the engine that sends ESP in UDP ({name: "
-            f"{cell.network}, engine: userspace"
-            "}), or remove link.loss_percent",
+            f"link.loss_percent does not apply to its packets: {exemption}",
+            f"{other}, or remove link.loss_percent",
         )
     shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
     return problem(shared_node, "change the placement") if shared_node else None

@@ -21,7 +21,7 @@ import pytest
 from k8sdds import bundle, versions
 from k8sdds.bundle import repositories
 from k8sdds.bundle.contents import HOST_ARCH
-from k8sdds.networks import differences
+from k8sdds.networks import find
 from tests import kernel_objects, sources
 from tests.lab.vm import image, machine
 
@@ -98,10 +98,10 @@ def test_all_traces_are_removed(observed: dict[str, Any]) -> None:
 
 
 def test_the_lab_has_the_objects_of_the_daemon(observed: dict[str, Any]) -> None:
-    """Except those that `k8sdds.networks.differences` declares, and the rules of kube-proxy and weave-npc."""
+    """Except those that its network declares, and the rules of kube-proxy and weave-npc."""
     network = observed["network"]
-    if network not in differences.COMPARED:
+    if not find(network).kernel_differences:
         pytest.skip(f"{network} is not compared: the lab negotiates its keys by IKEv2")
     lab, daemon = observed["lab"], observed["objects"]
     assert len(daemon) > 100
-    assert kernel_objects.undeclared(lab, daemon, differences.of(network)) == []
+    assert kernel_objects.undeclared(lab, daemon, find(network).kernel_differences) == []

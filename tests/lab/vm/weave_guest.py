@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.deploy.network_switch import footprint, node_state
-from k8sdds.networks import differences
+from k8sdds.networks import find
 from k8sdds.networks.common import bridge_cni, iptables
 from k8sdds.networks.datapath import LabNode
 from tests import kernel_objects
@@ -193,7 +193,7 @@ def observe(network: str) -> dict[str, Any]:
         result["ping"] = inside(f"pod-{first}", *ping, check=False)
         result["multicast"] = heard(pods)
         result["xfrm"] = [inside(first, "ip", "-o", "xfrm", kind) for kind in ("state", "policy")]
-        if network in differences.COMPARED:
+        if find(network).kernel_differences:
             result["objects"] = objects(first, pods[first])
     finally:
         for daemon in daemons:
