@@ -13,7 +13,7 @@ with each other and with the lab. Then prints:
   facts      what each campaign observed of a network: MTU, rules of the packet filters and those that packets
              match, connection tracking; and the times with host
 
-Without --cluster, the benchmark creates a bundle with kube-router from --source, deploys the profile one-machine with
+Without --cluster, the benchmark creates a bundle with kube-router from --image, deploys the profile one-machine with
 a separate state folder, and destroys it at the end. Every call measures what is missing in --folder: an interrupted
 campaign is resumed, a complete one is not measured again, and --testbed selects one half. Requires root.
 """
@@ -77,16 +77,16 @@ def k8sdds(*args: str, environment: dict[str, str] | None = None, folder: Path |
 
 
 @contextmanager
-def cluster(name: str | None, sources: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
+def cluster(name: str | None, images: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, str]]]:
     """Provide the name of a deployed cluster and the environment in which k8sdds knows it.
 
-    Without a name, a cluster is deployed, from a bundle with these `sources` (NAME=PATH) if there are any.
+    Without a name, a cluster is deployed, from a bundle with these `images` (NETWORK=FILE) if there are any.
     """
     if name is not None:
         yield name, dict(os.environ)
         return
     with tempfile.TemporaryDirectory(prefix="k8sdds-bundle-") as folder:
-        profile = with_bundle(Path(folder), sources) if sources else PROFILE
+        profile = with_bundle(Path(folder), images) if images else PROFILE
         state = tempfile.mkdtemp(prefix="k8sdds-lab-cluster-")
         environment = {**os.environ, "K8SDDS_STATE_DIR": state}
         try:
@@ -98,9 +98,9 @@ def cluster(name: str | None, sources: Sequence[str] = ()) -> Iterator[tuple[str
             shutil.rmtree(state)
 
 
-def with_bundle(folder: Path, sources: Sequence[str]) -> str:
-    """Create a bundle with these sources, and return the path of a profile that deploys from it."""
-    options = [word for source in sources for word in ("--source", source)]
+def with_bundle(folder: Path, images: Sequence[str]) -> str:
+    """Create a bundle with these archives of images, and return the path of a profile that deploys from it."""
+    options = [word for image in images for word in ("--image", image)]
     k8sdds("bundle", "create", str(folder / "bundle"), "--suite", "none", *options)
     text = (shared("profiles") / f"{PROFILE}.yaml").read_text()
     software = f"software: {{source: bundle, bundle: {folder / 'bundle'}}}"
@@ -361,8 +361,8 @@ def main() -> int:
     parser = common.parser(__doc__ or "", common.Defaults(5, 1, 1, 0.5, "repetitions"))
     parser.add_argument("--cluster", metavar="NAME", help="name of a deployed cluster")
     parser.add_argument(
-        "--source", action="append", default=[], metavar="NAME=PATH",
-        help="sources of kube-router, as for `k8sdds bundle create`; repeatable",
+        "--image", action="append", default=[], metavar="NETWORK=FILE",
+        help="archive of the image of kube-router, as for `k8sdds bundle create`; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--testbed", choices=TESTBEDS, action="append", help="measure only here; repeatable [both]"
@@ -384,7 +384,7 @@ def main() -> int:
     if "lab" in missing:
         measure(folder / "lab", "lab", options)
     if "cluster" in missing:
-        with cluster(options.cluster, options.source) as (name, environment):
+        with cluster(options.cluster, options.image) as (name, environment):
             measure(folder / "cluster", name, options, environment)
     if all((folder / name).exists() for name in TESTBEDS):
         add_tables(report, folder)

@@ -26,7 +26,7 @@ K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 NOBODY = 65534
 IN_VIRTUAL_MACHINE = "tested in the virtual machine (make test-all)"
 """Part of the reason to skip a test of a network whose kernel module few machines have."""
-SOURCES_MISSING = "sources are missing"
+IMAGES_MISSING = "archives of images are missing"
 """Start of the reason to skip a test of a daemon that is built from a repository, which no package registry serves."""
 
 # Processes that a shell starts in the background ignore SIGINT, and the programs that tests start would inherit that.
@@ -48,10 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn skipped tests into failures on CI, where all prerequisites must be installed.
 
-    Only the kernel of the machine and sources of repositories cannot be installed.
+    Only the kernel of the machine and images of networks cannot be installed.
     """
     report = yield
-    not_installable = (IN_VIRTUAL_MACHINE, SOURCES_MISSING)
+    not_installable = (IN_VIRTUAL_MACHINE, IMAGES_MISSING)
     if (
         report.skipped
         and os.environ.get("CI")

@@ -4,6 +4,7 @@
 """
 
 from k8sdds.bundle.bundle import Bundle, Item
-from k8sdds.bundle.create import cached_bundle, cached_images, create
+from k8sdds.bundle.create import cached_bundle, create
+from k8sdds.bundle.parts import cached_images
 
 __all__ = ["Bundle", "Item", "cached_bundle", "cached_images", "create"]

@@ -33,12 +33,12 @@ def of_file(path: Path) -> str | None:
         return of_program(file.read(20))
 
 
-def of_image(layout: Path, manifest: dict[str, Any]) -> tuple[str, str, str | None]:
+def of_image(blobs: Path, manifest: dict[str, Any]) -> tuple[str, str, str | None]:
     """Return an image's declared architecture, its program, and the program's architecture.
 
-    The program's architecture is None if the program is not found or is a script.
+    `blobs` contains its parts, named by their SHA-256. The program's architecture is None if the program is not found
+    or is a script.
     """
-    blobs = layout / "blobs/sha256"
     described, *layers = oci.parts(manifest)
     config = oci.config(blobs / described)
     argv = [*(config["config"].get("Entrypoint") or ()), *(config["config"].get("Cmd") or ())]

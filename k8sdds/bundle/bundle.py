@@ -43,10 +43,7 @@ class Item:
     source: str = ""
     """Address or reference of a downloaded program or image, with a digest. Empty if k8sdds built it."""
     verified: str = ""
-    """What a downloaded program or image was verified against: `pinned`, `published` or `registry`."""
-    built_from: str = ""
-    """Of an image that was built from a repository: its address and commit, or the name and hash of the sources that
-    the user provided."""
+    """What a downloaded program or image was verified against: `pinned`, `published`, `registry` or `archive`."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +172,7 @@ class Bundle:
         for item in self.images(arch):
             try:
                 declared, program, actual = architecture.of_image(
-                    self.folder / "oci", oci.manifest(self.file(item))
+                    self.folder / "oci/blobs/sha256", oci.manifest(self.file(item))
                 )
             except tar.DamagedTar as error:
                 yield Problem(f"a layer of the image {item.name} is damaged: {error}", oci.CREATE_AGAIN)
@@ -234,6 +231,7 @@ def _require_text(*values: Any) -> None:
 
 
 def _item(data: dict[str, Any]) -> Item:
+    data.pop("built_from", None)  # only earlier versions built images from repositories
     unknown = set(data) - {field.name for field in fields(Item)}
     if unknown:
         raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from k8sdds import versions
 from k8sdds.model.background import STRESSOR
@@ -21,62 +20,26 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Repository:
-    """A Git repository with the sources of a program, pinned by a commit."""
-
-    url: str
-    tag: str
-    commit: str
-    """Commit that the tag must refer to. Its ID is a hash of all files."""
-    module: str
-    """Path of the Go module in it."""
-
-
-@dataclass(frozen=True)
 class Program:
     """A Go program. The go.mod and go.sum of its module pin all its dependencies."""
 
     name: str
     version: str
     folder: str
-    """Folder of its Go module, below deploy/bundle, or in its repository."""
+    """Folder of its Go module, below deploy/bundle."""
     package: str = "."
     variables: tuple[tuple[str, str], ...] = ()
     """Go variables that the linker sets: (name, value)."""
     c_on: tuple[str, ...] = ()
     """Architectures on which it is built with C code, linked statically."""
-    repository: Repository | None = None
-    """Repository that is cloned, for a program that the Go module proxy may not serve."""
-    source: str | None = None
-    """Name of the sources that the user may provide instead of a clone, if it is not the program's name."""
-    libraries: tuple[str, ...] | None = None
-    """Debian packages of C libraries that it is linked to dynamically, on all architectures."""
-    copied: bool | None = None
-    """Whether it is a file of the repository, at the path `package`, that is used unchanged, such as a script."""
-
-    @property
-    def source_name(self) -> str:
-        """The name of its sources for `bundle create --source`. Several programs may share sources."""
-        return self.source or self.name
 
 
 _CNI = "github.com/containernetworking/plugins"
-_KUBE_ROUTER = "github.com/cloudnativelabs/kube-router"
-_WEAVE = Repository(
-    "https://github.com/rajch/weave", f"v{versions.WEAVE}", versions.WEAVE_COMMIT, "github.com/rajch/weave"
-)
 
 
 def _cni_plugin(path: str) -> Program:
     variables = ((f"{_CNI}/pkg/utils/buildversion.BuildVersion", f"v{versions.CNI_PLUGINS}"),)
     return Program(path.rpartition("/")[2], versions.CNI_PLUGINS, "cni", f"{_CNI}/plugins/{path}", variables)
-
-
-def _weave(name: str, package: str, **details: Any) -> Program:
-    variables = () if details.get("copied") else (("main.version", versions.WEAVE),)
-    return Program(
-        name, versions.WEAVE, ".", package, variables, repository=_WEAVE, source="weavenet", **details
-    )
 
 
 _BASE = "k8s.io/component-base/version"
@@ -101,23 +64,6 @@ PROGRAMS = {
             "flanneld", versions.FLANNEL, "flanneld", "github.com/flannel-io/flannel",
             (("github.com/flannel-io/flannel/pkg/version.Version", f"v{versions.FLANNEL}"),), ("amd64",),
         ),
-        Program(
-            "kube-router", versions.KUBE_ROUTER, ".", "./cmd/kube-router",
-            ((f"{_KUBE_ROUTER}/v2/pkg/version.Version", f"v{versions.KUBE_ROUTER}"),),
-            repository=Repository(
-                f"https://{_KUBE_ROUTER}", f"v{versions.KUBE_ROUTER}", versions.KUBE_ROUTER_COMMIT,
-                f"{_KUBE_ROUTER}/v2",
-            ),
-        ),
-        _weave("weaver", "./prog/weaver", libraries=("libpcap-dev",)),
-        _weave("weave-npc", "./prog/weave-npc"),
-        _weave("kube-utils", "./prog/kube-utils"),
-        _weave("weaveutil", "./prog/weaveutil"),
-        _weave("weave", "weave", copied=True),
-        _weave("weave-init", "prog/weave-kube/init.sh", copied=True),
-        _weave("weave-launch", "prog/weave-kube/launch.sh", copied=True),
-        _weave("weave-npc-log", "prog/weave-npc/ulogd.conf", copied=True),
-        _weave("weave-npc-launch", "prog/weave-npc/launch.sh", copied=True),
         _cni_plugin("main/bridge"),
         _cni_plugin("main/loopback"),
         _cni_plugin("main/macvlan"),
@@ -181,7 +127,8 @@ class Image:
 
     name: str
     version: str
-    entrypoint: tuple[str, ...]
+    entrypoint: tuple[str, ...] = ()
+    """Empty for an image that is not built: it comes from its registry or from an archive."""
     programs: tuple[Install, ...] = ()
     base: bool = False
     """Whether the image includes the base layer."""
@@ -193,10 +140,16 @@ class Image:
     """Debian packages in addition to those of the base layer, in a layer of their own."""
     package_files: tuple[str, ...] = ()
     """Shell patterns of the files of these packages to include. By default, all files are included."""
-    links: tuple[tuple[str, str], ...] = ()
-    """Symbolic links: (path, target). `$triplet` in a target is the folder of the architecture's libraries."""
-    fifos: tuple[str, ...] = ()
-    """Named pipes."""
+
+    @property
+    def short_name(self) -> str:
+        """The last part of its name, without the version."""
+        return self.name.rpartition("/")[2].partition(":")[0]
+
+    @property
+    def is_built(self) -> bool:
+        """Whether k8sdds can build the image."""
+        return bool(self.entrypoint)
 
 
 def _kube(name: str, base: bool = False) -> Image:
@@ -220,16 +173,6 @@ ROUTES = Install("routes", f"{BIN}/k8sdds-routes")
 ATTACH = Install("attach", f"{BIN}/k8sdds-attach")
 METER = Install("meter", f"{BIN}/k8sdds-meter")
 UNPRIVILEGED = str(versions.UNPRIVILEGED_USER)
-WEAVE_HOME = "/home/weave"
-_WEAVE_IPTABLES = tuple(
-    (
-        f"/sbin/iptables{variant}{command}",
-        f"/usr/sbin/xtables-{'legacy' if variant == '-legacy' else 'nft'}-multi",
-    )
-    for variant in ("", "-nft", "-legacy")
-    for command in ("", "-save", "-restore")
-)
-"""Weave's start scripts select the variant of iptables by replacing links in /sbin."""
 IMAGES = (
     _kube("kube-apiserver"),
     _kube("kube-controller-manager"),
@@ -240,41 +183,9 @@ IMAGES = (
     _single(versions.PAUSE_IMAGE, "pause", "/pause"),
     _single(versions.METRICS_SERVER_IMAGE, "metrics-server", "/metrics-server"),
     _single(versions.FLANNEL_IMAGE, "flanneld", "/opt/bin/flanneld", base=True),
-    _single(versions.KUBE_ROUTER_IMAGE, "kube-router", f"{BIN}/kube-router", base=True),
-    # The paths of the published images, so that one manifest fits both.
-    Image(
-        versions.WEAVE_IMAGE,
-        versions.WEAVE,
-        (f"{WEAVE_HOME}/launch.sh",),
-        (
-            Install("weaver", f"{WEAVE_HOME}/weaver"),
-            Install("kube-utils", f"{WEAVE_HOME}/kube-utils"),
-            Install("weave", f"{WEAVE_HOME}/weave"),
-            Install("weave-init", f"{WEAVE_HOME}/init.sh"),
-            Install("weave-launch", f"{WEAVE_HOME}/launch.sh"),
-            Install("weaveutil", "/usr/bin/weaveutil"),
-        ),
-        base=True,
-        packages=("curl", "libpcap0.8"),
-        links=_WEAVE_IPTABLES,
-    ),
-    Image(
-        versions.WEAVE_NPC_IMAGE,
-        versions.WEAVE,
-        ("/usr/bin/launch.sh",),
-        (
-            Install("weave-npc", "/usr/bin/weave-npc"),
-            Install("weave-npc-launch", "/usr/bin/launch.sh"),
-            Install("weave-npc-log", "/etc/ulogd.conf"),
-        ),
-        base=True,
-        # weave-npc starts ulogd, and reads from the pipe which packets were denied.
-        packages=("ulogd2", "ulogd2-pcap"),
-        # Without perl, on which only the packages' scripts depend.
-        package_files=("usr/sbin/ulogd", "usr/lib/*/ulogd*", "usr/lib/*/libnetfilter_*"),
-        links=(*_WEAVE_IPTABLES, ("/usr/lib/ulogd", "/usr/lib/$triplet/ulogd")),
-        fifos=("/var/log/ulogd.pcap",),
-    ),
+    Image(versions.KUBE_ROUTER_IMAGE, versions.KUBE_ROUTER),
+    Image(versions.WEAVE_IMAGE, versions.WEAVE),
+    Image(versions.WEAVE_NPC_IMAGE, versions.WEAVE),
     Image(
         versions.TOOLS_IMAGE,
         versions.TOOLS,

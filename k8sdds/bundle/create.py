@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from k8sdds import versions
-from k8sdds.bundle import cache, contents, golang, items, native, oci, packages, parts, repositories
+from k8sdds.bundle import cache, contents, items, native, oci, packages, parts
+from k8sdds.bundle.archives import NO_ARCHIVES, Archives
 from k8sdds.bundle.bundle import FORMAT, INDEX, Bundle, Item
 from k8sdds.bundle.contents import HOST_ARCH, Report
 from k8sdds.system import debian_release
@@ -27,6 +28,7 @@ def cached_bundle(
     report: Report = lambda _: None,
     only_k8sdds: bool = False,
     required: Collection[str] = (),
+    archives: Archives = NO_ARCHIVES,
 ) -> Bundle:
     """Return the bundle in the cache, and create it if it is missing or its contents have changed.
 
@@ -34,19 +36,27 @@ def cached_bundle(
         arches: Architectures.
         report: Called with each step that takes long.
         only_k8sdds: Include only the images of k8sdds, which can be created without building Kubernetes.
-        required: Images that must be included even if their sources have to be cloned. Others of this kind are left
-            out.
+        required: Images that must be included. Others that k8sdds does not build are left out.
+        archives: Archives of images, which replace their registries.
 
     Raises:
+        InputError: An archive does not contain an image, or is damaged.
         NotCached: A part is not in the cache, in a block of `cache.frozen`.
         PrerequisiteError: A part of the bundle cannot be built or fetched.
     """
     check_architectures(arches)
     if not cache.is_frozen():
-        report = cache.planned(report, lambda report: cached_bundle(arches, report, only_k8sdds, required))
-    selected = parts.without_clones(parts.selected_images(only_k8sdds), required)
+        report = cache.planned(
+            report, lambda report: cached_bundle(arches, report, only_k8sdds, required, archives)
+        )
+    needed = {*required, *archives}
+    selected = [
+        image
+        for image in parts.selected_images(only_k8sdds, needed)
+        if image.is_built or image.name in needed
+    ]
     with contextlib.suppress(cache.NotCached):
-        built = parts.build(arches, report, selected, only_k8sdds)
+        built = parts.build(arches, report, selected, only_k8sdds, required, archives)
     with contextlib.suppress(cache.NotCached):
         hashes = [native.hashes(arch, report) for arch in arches]
     cache.require_all(_WRITING)
@@ -67,14 +77,6 @@ def cached_bundle(
     return bundle
 
 
-def cached_images() -> set[str]:
-    """Return the images of this machine's architecture that `cached_bundle` creates without cloning a repository."""
-    return {
-        image.name for image in contents.IMAGES
-        if all(golang.cached(program, HOST_ARCH) for program in parts.cloned_programs(image))
-    }  # fmt: skip
-
-
 def create(
     output: Path,
     arches: Sequence[str],
@@ -82,7 +84,7 @@ def create(
     suites: Sequence[str] = (),
     apt_sources: Path | None = None,
     required: Collection[str] = (),
-    sources: Mapping[str, Path] = repositories.NO_SOURCES,
+    archives: Archives = NO_ARCHIVES,
     verify: Callable[[Bundle], None] = lambda _: None,
 ) -> Bundle:
     """Create a bundle in a new folder. If this fails, no folder is left behind.
@@ -93,9 +95,9 @@ def create(
         report: Called with each step that takes long.
         suites: Code names of the distributions whose node packages the bundle includes.
         apt_sources: File with the apt sources of these packages. None uses this machine's sources.
-        required: Images without which the bundle is not created. Of the others, those are left out whose sources
-            cannot be cloned and built.
-        sources: Sources of programs that the user provides, as `repositories.parse` returns.
+        required: Images without which the bundle is not created. Of the others, those are left out that k8sdds does not
+            build and that are not available.
+        archives: Archives of images, which replace their registries.
         verify: Receives the bundle before it becomes visible; raises if it must not be created.
 
     Raises:
@@ -105,16 +107,7 @@ def create(
     check(output, arches, suites)
     _check_writable(output)
 
-    def clone(program: contents.Program) -> None:
-        is_built = all(golang.cached(program, arch, sources) for arch in arches)
-        if program.source_name not in sources and not is_built:
-            repositories.clone(program, report)
-
-    def build(program: contents.Program) -> None:
-        for arch in arches:
-            golang.build(program, arch, report, sources=sources)
-
-    # What fails within seconds comes first, because the build takes minutes: packages and clones.
+    # What fails within seconds comes first, because the build takes minutes.
     with tempfile.TemporaryDirectory() as fetched:
         debs = {}
         for suite, arch in ((suite, arch) for suite in suites for arch in arches):
@@ -123,12 +116,17 @@ def create(
             else:
                 debs[suite, arch] = Path(fetched, suite, arch)
                 packages.fetch(debs[suite, arch], suite, arch, apt_sources)
-        every = parts.selected_images(only_k8sdds=False)
-        cloned = parts.with_available_clones(every, clone, report, required, sources)
-        report = cache.planned(report, lambda report: parts.build(arches, report, cloned, sources=sources))
-        selected = parts.with_available_clones(cloned, build, report, required, sources)
-        built = parts.build(arches, report, selected, sources=sources)
-        _write(output, arches, built, selected, report, debs=debs, sources=sources, verify=verify)
+        images = parts.selected_images(required={*required, *archives})
+
+        def build(report: Report) -> parts.Parts:
+            return parts.build(arches, report, images, required=required, archives=archives)
+
+        report = cache.planned(report, build)
+        built = build(report)
+        available = [
+            image for image in images if image.is_built or all((image.name, arch) in built for arch in arches)
+        ]
+        _write(output, arches, built, available, report, debs=debs, verify=verify)
     cache.prune()
     bundle = Bundle.open(output)
     report(f"Kubernetes {bundle.kubernetes}: {bundle.origin}")
@@ -186,7 +184,6 @@ def _write(
     report: Report,
     only_k8sdds: bool = False,
     debs: Mapping[tuple[str, str], Path] | None = None,
-    sources: Mapping[str, Path] = repositories.NO_SOURCES,
     verify: Callable[[Bundle], None] = lambda _: None,
 ) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +193,7 @@ def _write(
         written: list[Item] = []
         for arch in arches:
             written += [] if only_k8sdds else items.binaries(unfinished, arch, built)
-            written += items.images(layout, arch, built, images, report, sources)
+            written += items.images(layout, arch, built, images, report)
         layout.finish()
         written += items.copy_packages(debs or {}, unfinished)
         data = {

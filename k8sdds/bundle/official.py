@@ -32,11 +32,11 @@ class Download:
 
 @dataclass(frozen=True)
 class Release:
-    """Official builds that replace programs built from Go modules."""
+    """Official builds that replace programs built from Go modules, or an image that k8sdds does not build."""
 
     name: str
     version: str
-    programs: tuple[str, ...]
+    programs: tuple[str, ...] = ()
     """Names of the programs in `contents.PROGRAMS` that it replaces."""
     downloads: tuple[Download, ...] = ()
     images: tuple[str, ...] = ()

@@ -53,7 +53,7 @@ ForExperiments = Annotated[
     epilog=examples(
         "k8sdds bundle create usb/bundle",
         "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
-        "k8sdds bundle create bundle --profile paper --source kube-router=src.tar.gz",
+        "k8sdds bundle create bundle --profile paper --image kube-router=image.tar",
     )
 )
 def create(
@@ -70,13 +70,13 @@ def create(
             " Default: this machine's.",
         ),
     ] = "",
-    source: Annotated[
+    image: Annotated[
         list[str] | None,
         typer.Option(
-            "--source",
-            metavar="NAME=PATH",
-            help="Folder or .tar.gz with the sources of programs that are cloned otherwise (kube-router, weavenet),"
-            " or of a Go module that they require (PROGRAM:MODULE for one program). Repeat the option for several.",
+            "--image",
+            metavar="NETWORK=FILE",
+            help="OCI or docker archive with the images of a network, instead of their registry. Repeat the option for"
+            " several networks or architectures.",
         ),
     ] = None,
     apt_sources: Annotated[
@@ -92,7 +92,6 @@ def create(
     Later bundles take seconds because they use the cache; see `k8sdds bundle cache`.
     """
     from k8sdds import bundle
-    from k8sdds.bundle import repositories
     from k8sdds.bundle.contents import HOST_ARCH
     from k8sdds.bundle.create import check
     from k8sdds.bundle.requirements import architectures_of
@@ -100,9 +99,10 @@ def create(
     from k8sdds.system import debian_release
 
     arches = split_list(arch)
-    sources = repositories.parse(source or [])
-    if profile is not None:
-        arches = architectures_of(profiles.load(profile), arches)
+    loaded = profiles.load(profile) if profile is not None else None
+    archives = bundled_networks.archives(loaded, image or ())
+    if loaded is not None:
+        arches = architectures_of(loaded, arches)
     required = _required(profile, experiment)
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
     arches = arches or [HOST_ARCH]
@@ -116,7 +116,7 @@ def create(
     with Steps() as steps:
         created = bundle.create(
             output, arches, steps, suites, apt_sources,
-            [image for network in required for image in network.images], sources,
+            [name for network in required for name in network.images], archives,
             lambda unfinished: bundled_networks.check(unfinished, required),
         )  # fmt: skip
     console().print(f"wrote {created.folder}: {len(created.items)} items")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from k8sdds import networks
 from k8sdds.bundle import Bundle, oci
@@ -11,7 +12,8 @@ from k8sdds.deploy import network_install
 from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.profile import Node, PodNetwork, Profile, Software
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.yaml_text import nearest
 
 ANY_CLUSTER = Profile(
     name="any", nodes=[Node(name="any", roles=["control-plane"])], software=Software(source="bundle")
@@ -50,6 +52,48 @@ def contents(bundle: Bundle, selected: Sequence[RenderedNetwork] = ()) -> list[B
     ]  # fmt: skip
 
 
+def archives(profile: Profile | None, options: Iterable[str] = ()) -> dict[str, list[Path]]:
+    """Return the archives of images that a profile and the option `--image` name, by reference of the image.
+
+    Args:
+        profile: The profile.
+        options: Each NETWORK=FILE, or IMAGE=FILE for one of several images of a network.
+
+    Raises:
+        InputError: A value is not valid, a network does not exist, or a file does not exist.
+    """
+    given = [
+        (name, file) for name, files in (profile.software.images if profile else {}).items() for file in files
+    ]
+    for option in options:
+        name, _, file = option.rpartition("=")
+        if not name or not file:
+            raise InputError(f"--image {option!r} is not valid", "use --image NETWORK=FILE.tar")
+        given.append((name, file))
+    found: dict[str, list[Path]] = {}
+    for name, file in given:
+        path = Path(file).expanduser()
+        if not path.is_file():
+            raise InputError(
+                f"the archive of {name}, {file}, is not a file", "give an archive of images: FILE.tar"
+            )
+        for image in _images_of(name):
+            found.setdefault(image, []).append(path)
+    return found
+
+
+def _images_of(name: str) -> tuple[str, ...]:
+    """Return the references of a network's images; a reference remains as it is."""
+    if "/" in name:
+        return (name,)
+    if name not in networks.pod_networks():
+        hint = nearest(name, list(networks.pod_networks()))
+        raise InputError(
+            f"there is no network {name!r} with images{hint}", "name a network, or an image: IMAGE=FILE.tar"
+        )
+    return _rendered(ANY_CLUSTER, name).images
+
+
 def missing(bundle: Bundle, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
     """Return why a bundle cannot install a network on machines of an architecture; empty if it can.
 
@@ -84,7 +128,7 @@ def check(bundle: Bundle, selected: Sequence[RenderedNetwork]) -> None:
     if reasons:
         raise PrerequisiteError(
             "\n".join(dict.fromkeys(reasons)),
-            "provide the sources of what is built (bundle create --source), or leave the network out of the profile",
+            "give archives of the images (bundle create --image), or leave the network out of the profile",
         )
 
 

@@ -43,7 +43,7 @@ class Software:
 
     @property
     def downloads(self) -> list[str]:
-        """Addresses and references, with digests, of the official builds in the bundle."""
+        """Addresses, references and archives, with digests, of what k8sdds did not build for the bundle."""
         return list(dict.fromkeys(item.source for item in self.bundle.items if item.source))
 
     def binaries(self, arch: str) -> tuple[Upload, ...]:
@@ -148,8 +148,9 @@ def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[
             raise InputError("\n".join(problem.what for problem in wrong), wrong[0].remedy)
     else:
         selected = bundle.cached_bundle(
-            tuple(required), note, profile.software.source != "bundle", network_install.render(profile).images
-        )
+            tuple(required), note, profile.software.source != "bundle", network_install.render(profile).images,
+            bundled_networks.archives(profile),
+        )  # fmt: skip
     if profile.software.source == "bundle" and selected.kubernetes != profile.kubernetes.version:
         raise InputError(
             f"the bundle has Kubernetes {selected.kubernetes}, the profile requires {profile.kubernetes.version}",
@@ -160,11 +161,11 @@ def for_profile(profile: Profile, architectures: Sequence[str], note: Callable[[
 
 
 def available_images(profile: Profile) -> set[str]:
-    """Return the images that the profile's bundle contains, or that can be created without cloning a repository."""
+    """Return the images that the profile's bundle contains, or that it can contain without a registry."""
     if profile.software.bundle is not None:
         items = Bundle.open(Path(profile.software.bundle).expanduser()).items
         return {item.name for item in items if item.kind == "image"}
-    return bundle.cached_images()
+    return bundle.cached_images() | bundled_networks.archives(profile).keys()
 
 
 def with_packages(software: Software, machines: Iterable[Facts], note: Callable[[str], None]) -> Software:

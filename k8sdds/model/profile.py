@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from k8sdds import versions
 from k8sdds.model.kubernetes import Kubernetes
@@ -247,6 +247,13 @@ class MetricsServer(Strict):
     )
 
 
+def _list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Archives = Annotated[list[str], BeforeValidator(_list), Field(min_length=1)]
+
+
 class Software(Strict):
     """Source of programs and images."""
 
@@ -258,10 +265,25 @@ class Software(Strict):
         default=None, description="folder or tar file of a bundle; default: built on this machine"
     )
 
+    images: dict[str, Archives] = Field(
+        default={},
+        description="archives of container images, by network or by reference of an image, instead of their registries:"
+        " a file of `docker save` or an OCI archive, or a list of files for several architectures",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
         return {"source": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _images_are_used(self) -> Software:
+        if self.images and (self.bundle is not None or self.source != "bundle"):
+            raise ValueError(
+                "images is set, but no bundle is created: set source: bundle without `bundle`, or use"
+                " `bundle create --image`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _bundle_is_used(self) -> Software:

@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.results.run_folder import RunFolder
-from tests import sources
+from tests import image_archives
 from tests.clusters import run
 from tests.deploy.test_ordinary_machines import NAME, assert_same, machines
 
@@ -51,7 +51,9 @@ def test_a_cluster_with_ipv6_measures_and_leaves_nothing(
     dual = len(families) > 1
     with machines(tmp_path, monkeypatch, families) as site:
         bundle, profile = tmp_path / "bundle", str(site.profile)
-        site.k8sdds("bundle", "create", str(bundle), "--suite", "none", *sources.kube_router())
+        site.k8sdds(
+            "bundle", "create", str(bundle), "--suite", "none", *image_archives.options("kube-router")
+        )
         with site.profile.open("a") as file:
             file.write(f"kubernetes: {{ip_families: [{', '.join(families)}]}}\n")
             file.write(f"software: {{source: bundle, bundle: {bundle}}}\n")

@@ -1,4 +1,4 @@
-"""Run the real daemon of kube-router, built from source, on a real cluster, and compare the nodes before and after."""
+"""Run the real daemon of kube-router, from an archive of its image, on a real cluster, and compare the nodes before and after."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.kubernetes import apply
 from k8sdds.networks import policies
-from tests import sources
+from tests import image_archives
 from tests.clusters import Deployed
 from tests.deploy import lab_objects
 from tests.deploy.switched import (
@@ -29,7 +29,9 @@ from tests.deploy.switched import (
 @pytest.fixture(scope="module")
 def switched(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switched]:
     """Switch the cluster from flannel-vxlan to kube-router, and at the end back. Nothing on a node may have changed."""
-    profile = profile_with_bundle(one_machine, tmp_path_factory.mktemp("kube-router"), sources.kube_router())
+    profile = profile_with_bundle(
+        one_machine, tmp_path_factory.mktemp("kube-router"), image_archives.options("kube-router")
+    )
     with switched_to(
         one_machine, profile, lambda: switch_by_command(one_machine, profile, "kube-router")
     ) as cluster:
@@ -45,7 +47,7 @@ def test_a_switch_is_rejected_before_any_change(one_machine: Deployed) -> None:
     assert done.returncode == 2 and "add --yes to confirm" in done.stderr, done.stderr
     done = one_machine.k8sdds(*switch, "--yes")
     assert done.returncode == 3, done.stderr
-    assert "prevents cloning" in done.stderr and f"cannot get {versions.KUBE_ROUTER_IMAGE}" in done.stderr
+    assert "prevents downloads" in done.stderr and f"cannot get {versions.KUBE_ROUTER_IMAGE}" in done.stderr
     assert (
         one_machine.kubectl("get", "daemonsets", "-n", versions.NETWORK_NAMESPACE, "-o", "yaml") == installed
     )

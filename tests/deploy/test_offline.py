@@ -15,7 +15,7 @@ from k8sdds import nodes
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
-from tests import sources
+from tests import image_archives
 from tests.clusters import K8SDDS
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")]
@@ -63,10 +63,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def create_bundle(folder: Path, profile: Path) -> None:
     """Create the bundle of a profile with the command, and verify it."""
-    options = [
-        f"--source={name}={path}"
-        for name, path in sources.archives(sources.KUBE_ROUTER | sources.WEAVENET).items()
-    ]
+    options = image_archives.options("kube-router", "weavenet")
     create = (
         str(K8SDDS),
         "bundle",

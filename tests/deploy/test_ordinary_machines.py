@@ -20,7 +20,7 @@ import pytest
 from k8sdds import nodes
 from k8sdds.deploy.local_nodes import INOTIFY_INSTANCES
 from k8sdds.model.ip_families import IpFamily
-from tests import sources
+from tests import image_archives
 from tests.clusters import run
 
 pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"), pytest.mark.long]
@@ -156,7 +156,7 @@ def test_destroy_restores_the_state_before_deploy(site: Site) -> None:
 def test_destroy_removes_everything_of_kube_router(site: Site, tmp_path: Path) -> None:
     """The daemon writes rules, ipsets, routes and files that no other program removes."""
     bundle = tmp_path / "bundle"
-    site.k8sdds("bundle", "create", str(bundle), "--suite", "none", *sources.kube_router())
+    site.k8sdds("bundle", "create", str(bundle), "--suite", "none", *image_archives.options("kube-router"))
     with site.profile.open("a") as file:
         file.write(f"network: kube-router\nsoftware: {{source: bundle, bundle: {bundle}}}\n")
     before = site.machine_states()

@@ -1,8 +1,7 @@
-"""Run the real daemons of WeaveNet, built from source, on a real cluster, by its datapath in userspace (sleeve).
+"""Run the real daemons of WeaveNet, from archives of their images, on a real cluster, by the datapath in userspace (sleeve).
 
-weaver sets the MTU of its bridge with a dummy link. Where the kernel has none, the test builds weaver with a veth pair in
-place of this link, in its own copy of the sources, and the preflight check for it is left out. The results are not those
-of unmodified Weave in this one call. The fast datapath is tested in the virtual machine (tests/lab/vm), unmodified.
+weaver sets the MTU of its bridge with a dummy link, which the kernel must have. The fast datapath is tested in the virtual
+machine (tests/lab/vm).
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from k8sdds import networks, versions
 from k8sdds.deploy import deployed_clusters, network_install, profiles
 from k8sdds.deploy.network_switch import switch as network_switch
 from k8sdds.networks.weave import WEAVENET
-from k8sdds.system import tar
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Feature, available
-from tests import sources
+from tests import image_archives
 from tests.clusters import Deployed
 from tests.deploy.switched import (
     Switched,
@@ -37,8 +35,6 @@ FEATURES = (
     Feature("dummy", ("dummy",), "the MTU of the bridge", "ip link add d0 type dummy"),
 )
 HAS = {feature.name: available(feature) for feature in FEATURES}
-DUMMY = "&netlink.Dummy{LinkAttrs: netlink.NewLinkAttrs()}"
-VETH = '&netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "vethwedp"}'
 STATUS = ("/home/weave/weave", "--local", "status", "connections")
 EXPERIMENT = """\
 name: multicast-sleeve
@@ -55,19 +51,6 @@ sweeps:
     subscribers: 2
     transport: multicast
 """
-
-
-def weave_sources(folder: Path) -> list[str]:
-    """Return the option that names Weave's sources, adapted to a kernel without dummy links."""
-    ((name, archive),) = sources.archives(sources.WEAVENET).items()
-    if HAS["dummy"]:
-        return [f"--source={name}={archive}"]
-    tar.unpack(archive, folder / "weave", skip_links=True)
-    (bridge,) = (folder / "weave").glob("*/net/bridge.go")
-    text = bridge.read_text()
-    assert text.count(DUMMY) == 1
-    bridge.write_text(text.replace(DUMMY, VETH))
-    return [f"--source={name}={bridge.parent.parent}"]
 
 
 def without_features(patch: pytest.MonkeyPatch, *names: str) -> None:
@@ -97,17 +80,16 @@ def switch(cluster: Deployed, profile: Path, engine: str | None, *unchecked: str
 @pytest.fixture(scope="module")
 def profile(one_machine: Deployed, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the profile of the cluster with a bundle that contains WeaveNet."""
+    if not HAS["dummy"]:
+        pytest.skip("this kernel has no dummy links, which weaver needs")
     folder = tmp_path_factory.mktemp("weavenet")
-    return profile_with_bundle(one_machine, folder, weave_sources(folder))
+    return profile_with_bundle(one_machine, folder, image_archives.options("weavenet"))
 
 
 @pytest.fixture(scope="module")
 def switched(one_machine: Deployed, profile: Path) -> Iterator[Switched]:
     """Switch the cluster from flannel-vxlan to WeaveNet, and at the end back. Nothing on a node may have changed."""
-    unchecked = () if HAS["dummy"] else ("dummy",)
-    with switched_to(
-        one_machine, profile, lambda: switch(one_machine, profile, "sleeve", *unchecked)
-    ) as cluster:
+    with switched_to(one_machine, profile, lambda: switch(one_machine, profile, "sleeve")) as cluster:
         yield cluster
 
 
@@ -147,7 +129,7 @@ def test_after_a_fallback_to_sleeve_the_previous_network_is_restored(
     """weaver itself falls back without an error."""
     monkeypatch.setattr(network_switch, "READY_S", 40)
     with pytest.raises(PrerequisiteError) as caught:
-        switch(one_machine, profile, None, "openvswitch", "dummy")
+        switch(one_machine, profile, None, "openvswitch")
     assert "missing link datapath" in caught.value.message
     assert "established sleeve" in caught.value.message
     with pytest.MonkeyPatch.context() as patch:

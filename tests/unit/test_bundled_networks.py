@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds import networks, versions
-from k8sdds.bundle import Bundle, oci, repositories
+from k8sdds.bundle import Bundle, oci
 from k8sdds.bundle.contents import HOST_ARCH, IMAGES
-from k8sdds.bundle.parts import with_available_clones
 from k8sdds.campaign import experiments
 from k8sdds.deploy import bundled_networks, network_install, profiles
 from k8sdds.model.profile import Profile
@@ -132,8 +131,3 @@ def test_a_program_that_an_image_lacks_is_missing(tmp_path: Path, program: str, 
     (entry,) = bundled_networks.contents(created, bundled_networks.required(lab))
     assert len(entry.missing) == missing
     assert all("needs charon" in reason for reason in entry.missing)
-
-
-def test_an_image_that_no_bundle_can_contain_is_an_error_before_the_build() -> None:
-    with pytest.raises(PrerequisiteError, match=r"bundles cannot contain registry\.example/x:1"):
-        with_available_clones([], print, print, ["registry.example/x:1"], repositories.NO_SOURCES)

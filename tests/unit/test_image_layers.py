@@ -7,8 +7,6 @@ import tarfile
 from pathlib import Path
 
 from k8sdds.bundle import oci
-from k8sdds.bundle.contents import IMAGES
-from k8sdds.bundle.items import _special_files
 from k8sdds.kubernetes import apply
 
 
@@ -34,16 +32,6 @@ def test_packages_of_one_image_are_in_a_layer_without_the_files_below(tmp_path: 
     )
     assert set(content(layout, layout.base_layer(own, {}, below))) == {"usr/bin/curl", "usr/bin/perl"}
     assert set(content(layout, layout.base_layer(own, {}, below, ("usr/bin/c*",)))) == {"usr/bin/curl"}
-
-
-def test_links_and_pipes_of_weave_npc(tmp_path: Path) -> None:
-    (image,) = (image for image in IMAGES if "weave-npc" in image.name)
-    layout = oci.Layout(tmp_path / "oci")
-    files = content(layout, layout.layer(_special_files(image, "arm64")))
-    assert files["var/log/ulogd.pcap"].isfifo()
-    assert files["usr/lib/ulogd"].linkname == "/usr/lib/aarch64-linux-gnu/ulogd"
-    assert files["sbin/iptables-legacy"].linkname == "/usr/sbin/xtables-legacy-multi"
-    assert files["sbin/iptables"].linkname == "/usr/sbin/xtables-nft-multi"
 
 
 def test_an_object_of_the_server_can_be_applied_again() -> None:

@@ -19,7 +19,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO
 
-FILES, REGISTRY = ("127.0.0.2", ("dl.k8s.io", "github.com")), ("127.0.0.3", ("registry.k8s.io", "ghcr.io"))
+FILES, REGISTRY = (
+    ("127.0.0.2", ("dl.k8s.io", "github.com")),
+    ("127.0.0.3", ("registry.k8s.io", "ghcr.io", "registry-1.docker.io")),
+)
 
 
 class Handler(SimpleHTTPRequestHandler):

@@ -32,7 +32,7 @@ from tests.clusters import run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
 HERE = Path(__file__).parent
-NAMES = ("dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io")
+NAMES = ("dl.k8s.io", "github.com", "registry.k8s.io", "ghcr.io", "registry-1.docker.io")
 OTHER_ARCH = "arm64" if HOST_ARCH == "amd64" else "amd64"
 RELEASES = {release.name: release for release in official.RELEASES}
 OWN_PARTS = ("bases/*", *(f"programs/{name}-*" for name in ("attach", "flannel", "meter", "probe", "routes")))
@@ -176,6 +176,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Internet
                 pins[url] = hashlib.sha256(internet.file(url).read_bytes()).hexdigest()
             for name in release.images:
                 pins[name] = internet.publish_image(name)
+        internet.publish_image(versions.KUBE_ROUTER_IMAGE)
         yield internet, pins
 
 
@@ -231,6 +232,8 @@ def test_everything_is_downloaded_and_verified(
             config = created.folder / "oci/blobs/sha256" / manifest["config"]["digest"][7:]
             assert json.loads(config.read_text())["architecture"] == HOST_ARCH
     assert images[versions.PERFTEST_IMAGE].source == ""
+    assert images[versions.KUBE_ROUTER_IMAGE].verified == "registry"
+    assert versions.WEAVE_IMAGE not in images and f"without {versions.WEAVE_IMAGE}: " in done.stderr
     # What was downloaded once needs no server.
     again = internet.enter(
         "unshare", "--net", sys.executable, HERE / "official_command.py", internet.folder / "pins.json",
@@ -239,6 +242,38 @@ def test_everything_is_downloaded_and_verified(
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "again/bundle.json").read_bytes() == (tmp_path / "bundle/bundle.json").read_bytes()
+
+
+def test_images_of_networks_come_from_archives(
+    internet: Internet, pins: dict[str, str], tmp_path: Path
+) -> None:
+    """For a network that the profile names, even if k8sdds could download its image; others are required."""
+    layout = oci.Layout(tmp_path / "oci")
+    digest = layout.image("x", HOST_ARCH, ["/name"], [layout.layer({"/name": b"mine"})])
+    packed = tmp_path / "image.tar"
+    oci.archive(layout.folder, [(versions.KUBE_ROUTER_IMAGE, HOST_ARCH, digest)], packed)
+    profile = tmp_path / "lab.yaml"
+    profile.write_text(
+        f"name: lab\nprovider: local\nnodes: [{{name: one, roles: [control-plane]}}]\nnetwork: kube-router\n"
+        f"software: {{source: bundle, images: {{kube-router: {packed}}}}}\n"
+    )
+    create = ("bundle", "create", tmp_path / "bundle", "--suite", "none", "--profile", profile)
+    done = internet.run(*create, pinned=pins)
+    assert done.returncode == 0, done.stderr
+    created = Bundle.open(tmp_path / "bundle")
+    images = {item.name: item for item in created.images(HOST_ARCH)}
+    item = images[versions.KUBE_ROUTER_IMAGE]
+    assert (item.sha256, item.verified) == (digest, "archive") and item.source.startswith("image.tar#sha256=")
+    assert created.verify() == []
+    create = ("bundle", "create", tmp_path / "other", "--suite", "none", "--image", f"weavenet={packed}")
+    done = internet.run(*create, pinned=pins)
+    assert done.returncode == 2 and f"no archive contains {versions.WEAVE_IMAGE}" in done.stderr, done.stderr
+    profile.write_text(profile.read_text().replace("kube-router", "weavenet").partition("software")[0])
+    with profile.open("a") as file:
+        file.write("software: bundle\n")
+    done = internet.run("bundle", "create", tmp_path / "other", "--profile", profile, pinned=pins)
+    assert done.returncode == 3 and f"cannot get {versions.WEAVE_IMAGE}: " in done.stderr, done.stderr
+    assert "building" not in done.stderr and not (tmp_path / "other").exists()
 
 
 def test_an_unpinned_file_is_compared_with_the_published_checksum(internet: Internet, tmp_path: Path) -> None:

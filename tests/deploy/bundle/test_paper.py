@@ -11,7 +11,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.bundle import Bundle, architecture, oci
 from k8sdds.system.paths import cache_folder
-from tests import sources
+from tests import image_archives
 from tests.conftest import Command
 
 NETWORKS = ("weavenet", "flannel-vxlan", "flannel-hostgw", "kube-router")
@@ -43,8 +43,7 @@ def machines(bundle: Bundle, image: str, arch: str) -> dict[str, str]:
 def test_the_bundle_of_the_study_has_all_its_networks_for_its_machines(
     k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archives = sources.archives(sources.KUBE_ROUTER | sources.WEAVENET)
-    options = [f"--source={name}={path}" for name, path in archives.items()]
+    options = image_archives.options("kube-router", "weavenet")
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(cache_folder()))
     try:
         done = k8sdds(

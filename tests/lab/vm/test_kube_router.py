@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from k8sdds import bundle, versions
-from k8sdds.bundle import golang, repositories
+from k8sdds.bundle import golang
 from k8sdds.bundle.contents import HOST_ARCH, PROGRAMS
 from k8sdds.networks.cluster_install import bridge_cni_config, container, find
 from k8sdds.networks.kube_router.cluster import CNI_NAME
 from k8sdds.system import yaml_text
 from k8sdds.system.paths import shared
-from tests import sources
+from tests import image_archives
 from tests.lab.vm import control_plane, image, machine
 
 REPOSITORY = Path(__file__).parents[3]
@@ -41,9 +41,8 @@ pytestmark = [
 
 def prepare(folder: Path) -> None:
     """Put the image of kube-router, with the CNI plugins that nodes have, into a folder."""
-    options = sources.archives(sources.KUBE_ROUTER)
-    values = repositories.parse([f"{name}={path}" for name, path in options.items()])
-    created = bundle.create(folder / "bundle", [HOST_ARCH], sources=values)
+    archives = image_archives.of("kube-router")
+    created = bundle.create(folder / "bundle", [HOST_ARCH], archives=archives)
     image.unpack(created, versions.KUBE_ROUTER_IMAGE, folder / "image")
     for name in ("bridge", "host-local"):
         shutil.copy(golang.build(PROGRAMS[name], HOST_ARCH, print), folder / "image/opt/cni/bin" / name)

@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from k8sdds import bundle, versions
-from k8sdds.bundle import repositories
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.networks import find
-from tests import kernel_objects, sources
+from tests import image_archives, kernel_objects
 from tests.lab.vm import image, machine
 
 REPOSITORY = Path(__file__).parents[3]
@@ -38,14 +37,13 @@ pytestmark = [
 @pytest.fixture(scope="module", params=NETWORKS)
 def observed(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """Return the result of tests/lab/vm/weave_guest.py."""
-    options = {name: str(path) for name, path in sources.archives(sources.WEAVENET).items()}
+    archives = image_archives.of("weavenet")
     # /tmp of the virtual machine is its own.
     build = REPOSITORY / "build"
     build.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="weave-", dir=build))
     try:
-        values = repositories.parse([f"{name}={path}" for name, path in options.items()])
-        created = bundle.create(folder / "bundle", [HOST_ARCH], sources=values)
+        created = bundle.create(folder / "bundle", [HOST_ARCH], archives=archives)
         image.unpack(created, versions.WEAVE_IMAGE, folder / "image")
         (folder / "image/opt/cni/bin/weave-net").symlink_to("/usr/bin/weaveutil")
         path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
