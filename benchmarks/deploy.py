@@ -35,10 +35,10 @@ from k8sdds import nodes
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import facts, network_install, plan, profiles, software
+from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import control_plane, kubernetes, runtime
 from k8sdds.kubernetes import apply
-from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
 

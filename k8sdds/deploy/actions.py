@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from k8sdds import versions
-from k8sdds.kubernetes import apply, kubectl
+from k8sdds.kubernetes import apply
 
+KUBECONFIG = "/etc/kubernetes/admin.conf"
+"""The administrator's kubeconfig on the control plane."""
+CACHE_FOLDER = "/run/k8sdds-kubectl"
+"""Where kubectl caches API discovery on a machine: in memory, instead of in root's home."""
 STATE = "/etc/k8sdds"
 """Folder on every machine of a cluster: the cluster's name, and what was on the machine before."""
 FIXED = f"{STATE}/fixed"
@@ -27,7 +31,7 @@ LOCK = "/run"
 PRELUDE = f"""\
 set -eu
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-export PATH LC_ALL=C KUBECONFIG={kubectl.KUBECONFIG} KUBECACHEDIR={kubectl.CACHE_FOLDER}
+export PATH LC_ALL=C KUBECONFIG={KUBECONFIG} KUBECACHEDIR={CACHE_FOLDER}
 # A script continues when the command that started it is killed: the next script waits for its end.
 exec 9<{LOCK}
 flock 9

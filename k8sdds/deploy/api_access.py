@@ -14,43 +14,79 @@ import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from k8sdds import nodes, versions
 from k8sdds.deploy import profiles, record
-from k8sdds.kubernetes.kubectl import KUBECONFIG
+from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.model.profile import Profile
 from k8sdds.model.trial import host_and_port
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.ssh import Connections, Host, Target
 
+if TYPE_CHECKING:
+    from k8sdds.kubernetes.client import KubernetesClient
+
 LOOPBACK = "127.0.0.1"
 _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
-def write_kubeconfig(profile: Profile, control_plane: Host) -> Path:
+def write_kubeconfig(profile: Profile, control_plane: Host) -> None:
     """Write the cluster's admin kubeconfig on this machine, with a server address that this machine can reach.
-
-    Returns:
-        The path of the file.
 
     Raises:
         PrerequisiteError: The control plane has no kubeconfig, or cannot be reached.
     """
-    path = record.folder(profile.name, create=True) / "kubeconfig"
-    done = control_plane.run(f"cat {KUBECONFIG}")
-    if done.code != 0:
-        raise PrerequisiteError(
-            f"{control_plane.name}: {KUBECONFIG} does not exist",
-            f"finish the cluster: k8sdds deploy {profile.name}",
-        )
-    text = done.out
+    text = _admin_kubeconfig(control_plane)
     if profile.provider == "local":
         text = _with_server(text, _local_forward(profile))
+    path = record.folder(profile.name, create=True) / "kubeconfig"
     if not path.exists() or path.read_text() != text:
         write_atomically(path, text, mode=0o600)
-    return path
+
+
+def is_control_plane(host: Host) -> bool:
+    """Return whether a machine is a control plane already.
+
+    Raises:
+        HostError: The machine cannot be reached.
+    """
+    # Only the output shows that the script ran: sudo fails with the same exit codes as `test`.
+    return host.run(f"[ -e {KUBECONFIG} ] || echo missing").out.strip() != "missing"
+
+
+def _admin_kubeconfig(control_plane: Host) -> str:
+    done = control_plane.run(f"cat {KUBECONFIG}")
+    if done.code:
+        raise PrerequisiteError(
+            f"{control_plane.name}: cannot read {KUBECONFIG}: {done.err.strip()}",
+            "finish the cluster: k8sdds deploy PROFILE",
+        )
+    return done.out
+
+
+@contextlib.contextmanager
+def administrator(control_plane: Host) -> Iterator[KubernetesClient]:
+    """Provide a client with the rights of the cluster's administrator.
+
+    It reaches the API server through the SSH connection, because the API server may listen only for its nodes; or
+    directly, if the SSH server of the machine does not forward connections.
+
+    Raises:
+        PrerequisiteError: The machine cannot be reached, or is not a control plane yet.
+    """
+    from k8sdds.kubernetes import kubeconfig
+    from k8sdds.kubernetes.client import KubernetesClient
+
+    text = _admin_kubeconfig(control_plane)
+    with control_plane.forward(*_server(text)) as port:
+        forwarded = _with_server(text, port)
+        is_direct = not _answers(forwarded) and _answers(text)
+        client = KubernetesClient(kubeconfig.from_text(text if is_direct else forwarded, control_plane.name))
+        client.kubectl = f"on {control_plane.name}, kubectl --kubeconfig {KUBECONFIG}"
+        yield client
 
 
 @contextlib.contextmanager
@@ -65,14 +101,14 @@ def reachable_kubeconfig(name: str) -> Iterator[Path]:
         PrerequisiteError: The API server cannot be reached.
     """
     profile, path = _profile_and_kubeconfig(name)
-    if profile.provider == "local" or _answers(path):
+    if profile.provider == "local" or _answers(path.read_text()):
         yield path
         return
     # The API server is behind a jump host or a firewall: forward a port over SSH.
     target = _control_plane(profile)
     with (
         Connections([target]) as connections,
-        connections.hosts[target.name].forward(*_server(path)) as local_port,
+        connections.hosts[target.name].forward(*_server(path.read_text())) as local_port,
     ):
         forwarded = path.with_name(f"kubeconfig.{local_port}")
         try:
@@ -93,9 +129,9 @@ def restore(name: str) -> str | None:
     """
     # Another error than the one that the caller reports would hide it.
     with contextlib.suppress(K8sddsError, OSError):
-        profile, kubeconfig = _profile_and_kubeconfig(name)
+        profile, path = _profile_and_kubeconfig(name)
         if profile.provider == "local":
-            return "https://{}:{}".format(*_server(kubeconfig))
+            return "https://{}:{}".format(*_server(path.read_text()))
     return None
 
 
@@ -113,9 +149,9 @@ def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
         PrerequisiteError: The API server cannot be reached.
     """
     profile, path = _profile_and_kubeconfig(name)
-    if profile.provider == "local" or _answers(path):
+    if profile.provider == "local" or _answers(path.read_text()):
         return path, ""
-    address, port = _server(path)
+    address, port = _server(path.read_text())
     target = _control_plane(profile)
     tunnel = [
         "ssh",
@@ -159,9 +195,9 @@ def _with_server(kubeconfig: str, port: int) -> str:
     return _SERVER.sub(rf"\g<1>https://{LOOPBACK}:{port}", kubeconfig)
 
 
-def _server(kubeconfig: Path) -> tuple[str, int]:
-    """Return address and port of the API server that a kubeconfig names."""
-    line = _SERVER.search(kubeconfig.read_text())
+def _server(kubeconfig: str) -> tuple[str, int]:
+    """Return address and port of the API server that the text of a kubeconfig names."""
+    line = _SERVER.search(kubeconfig)
     url = urlsplit(line[0].split(":", 1)[1].strip() if line else "")
     return url.hostname or "", url.port or versions.API_SERVER_PORT
 
@@ -176,13 +212,13 @@ def _local_forward(profile: Profile) -> int:
     return port
 
 
-def _answers(kubeconfig: Path) -> bool:
-    """Return whether the API server answers, with a certificate of the cluster's own authority."""
-    certificate = re.search(r"^\s*certificate-authority-data: (\S+)$", kubeconfig.read_text(), re.MULTILINE)
+def _answers(text: str) -> bool:
+    """Return whether the API server of a kubeconfig answers, with a certificate of the cluster's own authority."""
+    certificate = re.search(r"^\s*certificate-authority-data: (\S+)$", text, re.MULTILINE)
     if certificate is None:
         return False
     context = ssl.create_default_context(cadata=base64.b64decode(certificate[1]).decode())
-    address, port = _server(kubeconfig)
+    address, port = _server(text)
     try:
         with (
             socket.create_connection((address, port), timeout=3) as connection,

@@ -16,7 +16,6 @@ from k8sdds.deploy.network_switch.switch import (
     run_smoke_test,
     switch,
 )
-from k8sdds.kubernetes.kubectl import Kubectl
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.system.ssh import Connections, Host
 
@@ -123,4 +122,4 @@ def current_network(name: str) -> tuple[str, str | None]:
     control_plane = profile.control_plane.name
     targets = profiles.targets(profile, [control_plane])
     with Connections(targets) as connections:
-        return current(Kubectl(connections.hosts[control_plane]))
+        return current(connections.hosts[control_plane])

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from k8sdds import versions
+from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.deploy.facts import ETCD_DATA, Facts
 from k8sdds.deploy.facts.cluster_state import ClusterState, cluster_state
 from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.software import Software
-from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.ip_families import TITLES, IpFamily
 from k8sdds.model.profile import Node, Profile
 from k8sdds.model.trial import host_and_port

@@ -8,12 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from k8sdds.deploy import local_nodes, profiles, record, running_campaigns, tuning
-from k8sdds.deploy.actions import IMAGES_BEFORE, STATE, Action
+from k8sdds.deploy.actions import CACHE_FOLDER, IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.deploy import MachineSurvey, survey
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
 from k8sdds.deploy.phases.control_plane import CRI_SOCKET
 from k8sdds.deploy.runner import Observer, Runner
-from k8sdds.kubernetes.kubectl import CACHE_FOLDER
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from k8sdds.deploy import local_nodes
+from k8sdds.deploy import api_access, local_nodes
 from k8sdds.kubernetes import leases
-from k8sdds.kubernetes.kubectl import KUBECONFIG, Kubectl
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host
@@ -37,10 +36,10 @@ def refuse(host: Host, force: bool, note: Callable[[str], None], must_read: bool
         PrerequisiteError: A campaign holds a valid Lease, or the campaigns cannot be read but must be.
     """
     try:
-        # Only the output shows that the script ran: sudo fails with the same exit codes as `test`.
-        if host.run(f"[ -e {KUBECONFIG} ] || echo missing").out.strip() == "missing":
+        if not api_access.is_control_plane(host):
             return
-        objects = Kubectl(host).get(f"leases.{leases.GROUP} --all-namespaces -l {leases.SELECTOR}")
+        with api_access.administrator(host) as client:
+            listed = client.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)["items"]
     except K8sddsError as error:
         what = f"{UNREADABLE}: {error.message}"
         if must_read and not force:
@@ -50,7 +49,7 @@ def refuse(host: Host, force: bool, note: Callable[[str], None], must_read: bool
             raise PrerequisiteError(what, remedy) from error
         note(what)
         return
-    for campaign in leases.running(objects, datetime.now(UTC)):
+    for campaign in leases.running(listed, datetime.now(UTC)):
         what = f"a campaign is running on this cluster: {campaign.describe()}"
         if not force:
             remedy = f"wait until it ends, or change the cluster with --force: the campaign {CONSEQUENCE}"

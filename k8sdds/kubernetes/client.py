@@ -5,6 +5,7 @@ Objects are plain dicts, as in a manifest. The client counts every request that 
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import threading
@@ -45,6 +46,8 @@ REMEDY_NOT_AN_API_SERVER = (
 )
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 CORE = "/api/v1"
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 """Largest answer: a list of 5000 pods has some 50 MB."""
@@ -180,9 +183,15 @@ class KubernetesClient:
         """Merge fields into an object. Unlike other requests, it is not repeated if the API server is unavailable."""
         self._send("PATCH", path, body, MERGE_PATCH)
 
-    def delete(self, path: str, grace_s: int | None = None, **query: Any) -> None:
+    def patch(self, path: str, body: dict[str, Any], content_type: str = MERGE_PATCH, **query: Any) -> None:
+        """Change an object. The content type determines how `body` does: by default, it is merged into the object."""
+        self._request("PATCH", _url(path, query), body, content_type=content_type)
+
+    def delete(
+        self, path: str, grace_s: int | None = None, propagation: str = "Background", **query: Any
+    ) -> None:
         """Start to delete an object. An object that does not exist is not an error."""
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         options = body if grace_s is None else {**body, "gracePeriodSeconds": grace_s}
         try:
             self._request("DELETE", _url(path, query), options)
@@ -200,12 +209,17 @@ class KubernetesClient:
             ) from error
 
     def _request(
-        self, method: str, url: str, body: dict[str, Any] | None = None, attempts: list[int] | None = None
+        self,
+        method: str,
+        url: str,
+        body: dict[str, Any] | None = None,
+        attempts: list[int] | None = None,
+        content_type: str = "application/json",
     ) -> bytes:
         def send() -> bytes:
             if attempts is not None:
                 attempts.append(1)
-            return self._send(method, url, body)
+            return self._send(method, url, body, content_type)
 
         response = self.retry_outages(send, self.outage_timeout_s)
         self.outage_timeout_s = OUTAGE_TIMEOUT_S
@@ -256,7 +270,9 @@ class KubernetesClient:
     ) -> bytes:
         self.count({"GET": "get", "POST": "create", "DELETE": "delete", "PATCH": "patch"}[method])
         headers = {**self.headers(), "Accept": "application/json", "Content-Type": content_type}
-        response = self._client.call_api(method, self.server + url, headers, body, None, REQUEST_TIMEOUT_S)
+        # The library encodes JSON only; all JSON is YAML, too.
+        content = json.dumps(body) if content_type == SERVER_SIDE_APPLY else body
+        response = self._client.call_api(method, self.server + url, headers, content, None, REQUEST_TIMEOUT_S)
         data: bytes = response.read()
         if not 200 <= response.status < 300:
             remedy = {401: REMEDY_UNAUTHORIZED, 501: REMEDY_NOT_AN_API_SERVER}.get(response.status, "")

@@ -11,7 +11,7 @@ from kubernetes import client, config
 from kubernetes.config.config_exception import ConfigException
 
 from k8sdds.system import reading
-from k8sdds.system.errors import InputError
+from k8sdds.system.errors import InputError, PrerequisiteError
 
 MAX_BYTES = 1024 * 1024
 """Largest kubeconfig."""
@@ -57,6 +57,23 @@ def load(kubeconfig: Path | None, context: str | None) -> client.Configuration:
         raise InputError(f"{source} cannot be used: {error.message}", REMEDY) from error
     except (TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(f"{source} is not a kubeconfig", REMEDY) from error
+    return configuration
+
+
+def from_text(text: str, source: str) -> client.Configuration:
+    """Return the client configuration for the current context of a kubeconfig that kubeadm wrote.
+
+    Raises:
+        PrerequisiteError: the text of `source` is not such a kubeconfig.
+    """
+    configuration = client.Configuration()
+    try:
+        config.load_kube_config_from_dict(
+            yaml.safe_load(text), client_configuration=configuration, persist_config=False
+        )
+    except (ConfigException, ValueError, TypeError, yaml.YAMLError) as error:
+        what = reading.one_line(str(error), 500)
+        raise PrerequisiteError(f"{source}: its kubeconfig cannot be used: {what}") from error
     return configuration
 
 

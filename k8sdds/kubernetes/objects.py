@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from k8sdds.kubernetes.client import ApiError, KubernetesClient, api_root
+from k8sdds.kubernetes.client import SERVER_SIDE_APPLY, ApiError, KubernetesClient, api_root
 from k8sdds.system.errors import PrerequisiteError
 
 
@@ -40,6 +40,61 @@ def create(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
                     f"cannot create {obj['kind']} {obj['metadata']['name']}: {error.message}",
                     "check this user's rights, and the namespace's quotas and admission policies",
                 ) from error
+
+
+def apply(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
+    """Create or change objects (server-side apply). k8sdds then owns all their fields.
+
+    Raises:
+        PrerequisiteError: the API server rejects an object.
+    """
+    options = {"fieldManager": "k8sdds", "force": "true", "fieldValidation": "Strict"}
+    for obj in objects:
+        client.patch(_path(client, obj), obj, SERVER_SIDE_APPLY, **options)
+
+
+def find_all(
+    client: KubernetesClient, kinds: Sequence[tuple[str, str]], selector: str
+) -> list[dict[str, Any]]:
+    """Return the objects of these kinds (apiVersion, kind) with matching labels, in all namespaces."""
+    found = []
+    for version, kind in kinds:
+        listed = client.get(f"{api_root(version)}/{client.resource(version, kind)}", labelSelector=selector)
+        # The items of a list do not have these keys.
+        found += [{**item, "apiVersion": version, "kind": kind} for item in listed["items"]]
+    return found
+
+
+def delete(
+    client: KubernetesClient, objects: Sequence[dict[str, Any]], propagation: str = "Background"
+) -> None:
+    """Start to delete objects, which may have been deleted already."""
+    for obj in objects:
+        client.delete(_path(client, obj), propagation=propagation)
+
+
+def await_deletion(client: KubernetesClient, objects: Sequence[dict[str, Any]], timeout_s: float) -> None:
+    """Wait until none of these objects exists. Another object may have got the name of one of them.
+
+    Raises:
+        PrerequisiteError: an object still exists after `timeout_s`.
+    """
+    end = time.monotonic() + timeout_s
+    for obj in objects:
+        path, uid = _path(client, obj), obj["metadata"]["uid"]
+        while (now := client.find(path)) is not None and now["metadata"]["uid"] == uid:
+            if time.monotonic() > end:
+                metadata = obj["metadata"]
+                name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+                raise PrerequisiteError(
+                    f"{obj['kind']} {name} was not deleted within {timeout_s:g} s",
+                    "see: kubectl describe; a finalizer, or a node that is down, may prevent it",
+                )
+            time.sleep(0.2)
+
+
+def _path(client: KubernetesClient, obj: dict[str, Any]) -> str:
+    return f"{collection_path(client, obj)}/{obj['metadata']['name']}"
 
 
 def wait_for_replicas(client: KubernetesClient, obj: dict[str, Any], timeout_s: float) -> tuple[int, int]:

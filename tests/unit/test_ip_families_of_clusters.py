@@ -12,9 +12,9 @@ from k8sdds.bundle import Bundle
 from k8sdds.deploy import facts, preflight, smoke_test
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_switch import footprint, node_state, readiness
+from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, node_of
 from k8sdds.deploy.phases import control_plane, proxy
 from k8sdds.deploy.phases.runtime import Runtime
-from k8sdds.kubernetes.kubectl import ClusterNode, _node
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.networks.cluster_install import PathEvidence, container, find
 from k8sdds.nodes import NodeSpec, switch
@@ -213,7 +213,7 @@ def node(name: str, number: int) -> dict[str, object]:
 
 
 def test_a_network_is_ready_when_it_routes_all_families() -> None:
-    nodes: list[ClusterNode] = [_node(node("one", 1)), _node(node("two", 2))]
+    nodes: list[ClusterNode] = [node_of(node("one", 1)), node_of(node("two", 2))]
     assert nodes[1].addresses == ("10.0.0.2", "fd00::2")
     ready = readiness.ReadyCondition(links=("flannel*.1",), routes_to_peers=True, sessions_to_peers=179)
     text = 'links\t[{"ifname":"flannel-v6.1"}]\nsession\t[fd00::1]:4000 [fd00::2]:179\nroutes\t'

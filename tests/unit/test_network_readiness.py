@@ -13,8 +13,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.deploy.network_install import cluster_install
 from k8sdds.deploy.network_switch import node_state, readiness
-from k8sdds.deploy.network_switch.installed import agent_to_restore
-from k8sdds.kubernetes.kubectl import ClusterNode
+from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, agent_to_restore
 from k8sdds.networks.cluster_install import ReadyCondition
 
 NODES = [

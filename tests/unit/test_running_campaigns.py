@@ -1,13 +1,12 @@
 """Commands that change a cluster refuse while a campaign holds a Lease there.
 
-The hosts answer as control planes do: `kubectl get -o json` prints a List, and its errors are those of kubectl 1.36.
+The hosts answer as control planes and their API servers do.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,14 +15,21 @@ from typing import Any, cast
 import pytest
 
 from k8sdds.cli import options as cli_options
+from k8sdds.deploy import (
+    api_access,
+    deployed_clusters,
+    destroy,
+    facts,
+    local_nodes,
+    profiles,
+    running_campaigns,
+)
 from k8sdds.deploy import deploy as deploy_flow
-from k8sdds.deploy import deployed_clusters, destroy, facts, local_nodes, profiles, running_campaigns
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.deploy import MachineSurvey
 from k8sdds.deploy.network_switch import switch as network_switch
 from k8sdds.deploy.network_switch.switch import SwitchResult
 from k8sdds.kubernetes import apply, leases
-from k8sdds.kubernetes.kubectl import Kubectl
 from k8sdds.model.profile import Profile
 from k8sdds.nodes import LocalNode
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
@@ -31,9 +37,7 @@ from k8sdds.system.ssh import Host, HostError, ScriptResult
 from tests.unit.test_network_manifests import installed, profile
 
 REFUSED = "a campaign is running on this cluster: 20261123T120000Z-quickstart in namespace k8sdds-quickstart"
-REFUSES_CONNECTIONS = (
-    "The connection to the server 10.88.0.11:6443 was refused - did you specify the right host or port?"
-)
+REFUSES_CONNECTIONS = "https://127.0.0.1:6443 does not answer: Connection refused"
 
 
 def held_lease() -> dict[str, Any]:
@@ -45,11 +49,11 @@ def held_lease() -> dict[str, Any]:
 
 @dataclass
 class ControlPlane:
-    """A control plane whose API server has these objects, by the first word of a query."""
+    """A control plane, and the client of its API server, which has these objects, by their resource."""
 
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     error: str = ""
-    """What kubectl prints if the API server cannot be read."""
+    """Why the API server cannot be read."""
     has_cluster: bool = True
     reachable: bool = True
     name: str = "master"
@@ -61,16 +65,17 @@ class ControlPlane:
             return ScriptResult(0, "" if self.has_cluster else "missing\n", "")
         return ScriptResult(0, "", "")
 
-    def send(self, content: bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
-        query = script.partition("kubectl get ")[2].split()[0]
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
         if self.error:
-            return ScriptResult(1, "", self.error)
-        listed = {"apiVersion": "v1", "kind": "List", "items": self.objects.get(query.partition(",")[0], [])}
-        return ScriptResult(0, json.dumps(listed), "")
+            raise PrerequisiteError(self.error)
+        return {"items": self.objects.get(path.rpartition("/")[2], [])}
+
+    def resource(self, api_version: str, kind: str) -> str:
+        return f"{kind.lower()}s"
 
     @property
     def leases(self) -> list[dict[str, Any]]:
-        return self.objects.setdefault(f"leases.{leases.GROUP}", [])
+        return self.objects.setdefault("leases", [])
 
 
 @dataclass
@@ -122,9 +127,15 @@ def change(*_: object, **__: object) -> None:
     raise Changed
 
 
+@contextlib.contextmanager
+def administrator(host: ControlPlane) -> Iterator[ControlPlane]:
+    yield host
+
+
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(api_access, "administrator", administrator)
 
 
 @pytest.fixture
@@ -167,7 +178,7 @@ def test_unreadable_campaigns_are_reported_and_prevent_what_must_read_them(
 ) -> None:
     for notes in (refuse(host), refuse(host, force=True), refuse(host, force=True, must_read=True)):
         (note,) = notes
-        assert note.startswith("cannot read which campaigns run on this cluster: master: ") and why in note
+        assert note.startswith("cannot read which campaigns run on this cluster: ") and why in note
     with pytest.raises(PrerequisiteError, match="cannot read which campaigns") as refused:
         refuse(host, must_read=True)
     assert "--force" in refused.value.remedy
@@ -369,7 +380,9 @@ def old_pod() -> dict[str, Any]:
 @pytest.fixture
 def switches(host: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Give the cluster flannel-vxlan, and return the networks to which it is switched."""
-    host.objects |= {"daemonsets": installed_objects("flannel-vxlan"), "nodes": NODES}
+    for item in installed_objects("flannel-vxlan"):
+        host.objects.setdefault(f"{item['kind'].lower()}s", []).append(item)
+    host.objects["nodes"] = NODES
     made: list[str] = []
 
     def switch(profile: Profile, network: Any, *_: object) -> SwitchResult:
@@ -426,34 +439,31 @@ def test_a_switch_checks_again_after_its_question(host: ControlPlane, switches: 
 def test_a_switch_needs_to_read_the_campaigns(
     host: ControlPlane, switches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = ControlPlane.send
+    answers = ControlPlane.get
 
-    def send(self: ControlPlane, content: bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
-        if "get leases" in script:
-            return ScriptResult(
-                1, "", "Error from server (Timeout): the server was unable to return a response"
-            )
-        return answers(self, content, script, timeout_s=timeout_s)
+    def get(self: ControlPlane, path: str, **query: Any) -> dict[str, Any]:
+        if path.endswith("/leases"):
+            raise PrerequisiteError("the server was unable to return a response")
+        return answers(self, path, **query)
 
-    monkeypatch.setattr(ControlPlane, "send", send)
+    monkeypatch.setattr(ControlPlane, "get", get)
     interface = Interface()
-    with pytest.raises(K8sddsError, match=r"cannot read which campaigns run .*Error from server \(Timeout\)"):
+    with pytest.raises(K8sddsError, match=r"cannot read which campaigns run .*the server was unable"):
         switch_to("flannel-hostgw", interface)
     switch_to("flannel-hostgw", interface, force=True)
-    assert switches == ["flannel-hostgw"] and "Error from server" in interface.notes[0]
+    assert switches == ["flannel-hostgw"] and "the server was unable" in interface.notes[0]
 
 
 # -- the installed network --------------------------------------------------------------------------------
 
 
 def test_the_installed_network_is_one_whose_agent_runs(host: ControlPlane) -> None:
-    kubectl = Kubectl(cast(Host, host))
     agents = [item for item in installed_objects("flannel-vxlan") if item["kind"] == "DaemonSet"]
     host.objects["daemonsets"] = agents
-    assert network_switch.current(kubectl) == ("flannel-vxlan", None)
+    assert network_switch.current(cast(Host, host)) == ("flannel-vxlan", None)
     agents[0]["status"] = {"numberReady": 0}
     with pytest.raises(PrerequisiteError, match="no agent of the network flannel-vxlan is ready"):
-        network_switch.current(kubectl)
+        network_switch.current(cast(Host, host))
     host.objects["daemonsets"] = []
     with pytest.raises(PrerequisiteError, match="no network that k8sdds installed"):
-        network_switch.current(kubectl)
+        network_switch.current(cast(Host, host))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from k8sdds import versions
-from k8sdds.deploy.actions import HASHES
-from k8sdds.kubernetes.kubectl import CACHE_FOLDER
+from k8sdds.deploy.actions import CACHE_FOLDER, HASHES
 
 MARKER = "/etc/k8sdds/cluster"
 """File with the name of the cluster that a machine belongs to."""

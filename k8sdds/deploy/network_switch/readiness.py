@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+from k8sdds.deploy.network_switch.cluster_objects import ClusterNode
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes.apply import Object
-from k8sdds.kubernetes.kubectl import ClusterNode
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import AgentConnections, ReadyCondition
 from k8sdds.versions import CAMPAIGN_LABEL, KUBE_SYSTEM_NAMESPACE

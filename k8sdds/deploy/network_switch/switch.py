@@ -6,23 +6,27 @@ The switch reads the current state from the machines, so running it again comple
 from __future__ import annotations
 
 import copy
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from k8sdds import versions
-from k8sdds.deploy import actions, network_install, profiles, smoke_test
-from k8sdds.deploy.network_switch import footprint, node_state, readiness
+from k8sdds.deploy import actions, api_access, network_install, profiles, smoke_test
+from k8sdds.deploy.network_switch import cluster_objects, footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cleanup import remove_leftovers
+from k8sdds.deploy.network_switch.cluster_objects import (
+    ClusterNode,
+    network_names,
+    stamps,
+    without_namespaces,
+)
 from k8sdds.deploy.network_switch.footprint import NetworkLeftover
 from k8sdds.deploy.network_switch.images import fetch_images
-from k8sdds.deploy.network_switch.installed import agent_to_restore, hashes, network_names, without_namespaces
 from k8sdds.deploy.network_switch.node_state import NodeState
-from k8sdds.kubernetes import apply
+from k8sdds.kubernetes import apply, exec_stream, objects
 from k8sdds.kubernetes.apply import Object
-from k8sdds.kubernetes.kubectl import KINDS, ClusterNode, Kubectl
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
@@ -55,13 +59,14 @@ class SwitchResult:
     took_s: float
 
 
-def current(kubectl: Kubectl) -> tuple[str, str | None]:
+def current(control_plane: Host) -> tuple[str, str | None]:
     """Return the installed network and its engine, which is None for the plugin's own.
 
     Raises:
         PrerequisiteError: No network is installed, several after an interrupted switch, or no agent of it is ready.
     """
-    installed = kubectl.networks()
+    with api_access.administrator(control_plane) as client:
+        installed = cluster_objects.agents_by_network(client)
     names = sorted(installed)
     if len(names) != 1:
         problem = f"several networks: {', '.join(names)}" if names else "no network that k8sdds installed"
@@ -88,7 +93,8 @@ def switch(
         PrerequisiteError: A machine or the cluster failed, or leftovers of the old network remain. Calling this
             again continues the switch.
     """
-    return _Switch(profile, network, connections, progress).run()
+    with api_access.administrator(connections.hosts[profile.control_plane.name]) as client:
+        return _Switch(profile, network, connections, client, progress).run()
 
 
 def preview(profile: Profile, network: PodNetwork, connections: Connections) -> SwitchResult:
@@ -98,7 +104,8 @@ def preview(profile: Profile, network: PodNetwork, connections: Connections) -> 
         InputError: The network does not fit the profile.
         PrerequisiteError: A machine or the cluster does not answer.
     """
-    return _Switch(profile, network, connections, lambda line: None).preview()
+    with api_access.administrator(connections.hosts[profile.control_plane.name]) as client:
+        return _Switch(profile, network, connections, client, lambda line: None).preview()
 
 
 def run_smoke_test(profile: Profile, connections: Connections) -> None:
@@ -122,7 +129,12 @@ def run_smoke_test(profile: Profile, connections: Connections) -> None:
 
 class _Switch:
     def __init__(
-        self, profile: Profile, network: PodNetwork, connections: Connections, progress: Progress
+        self,
+        profile: Profile,
+        network: PodNetwork,
+        connections: Connections,
+        client: KubernetesClient,
+        progress: Progress,
     ) -> None:
         self.profile = network_install.with_network(profile, network)
         self.install = network_install.render(self.profile, profiles.password(self.profile))
@@ -130,14 +142,14 @@ class _Switch:
         self.objects = apply.stamped(self.install.manifests, network.name)
         self.connections = connections
         self.progress = progress
-        self.kubectl = Kubectl(connections.hosts[profile.control_plane.name])
+        self.client = client
         self.nodes: list[ClusterNode] = []
 
     def run(self) -> SwitchResult:
         start = time.monotonic()
         self.nodes = self._profile_nodes()
         removed: dict[str, list[str]] = {node.name: [] for node in self.nodes}
-        installed = self._installed_objects()
+        installed = cluster_objects.installed(self.client)
         foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
         if changed:
@@ -164,7 +176,7 @@ class _Switch:
         """Return what `run` would change."""
         start = time.monotonic()
         self.nodes = self._profile_nodes()
-        installed = self._installed_objects()
+        installed = cluster_objects.installed(self.client)
         foreign = self._foreign_leftovers() if self._is_complete(installed) else None
         changed = foreign is None or any(foreign.values())
         removed = self._leftovers(self._probe()) if changed else {}
@@ -182,7 +194,7 @@ class _Switch:
     # -- current state ---------------------------------------------------------------------------------------
 
     def _profile_nodes(self) -> list[ClusterNode]:
-        nodes = self.kubectl.nodes()
+        nodes = cluster_objects.nodes(self.client)
         unknown = [node.name for node in nodes if node.name not in self.connections.hosts]
         if unknown:
             raise InputError(
@@ -193,10 +205,7 @@ class _Switch:
 
     def _is_complete(self, installed: Sequence[Object]) -> bool:
         """Return whether these objects are exactly the desired ones, and none of another network."""
-        return hashes(installed) == hashes(without_namespaces(self.objects))
-
-    def _installed_objects(self) -> list[Object]:
-        return self.kubectl.get(f"daemonsets,{','.join(KINDS)} --all-namespaces -l {versions.NETWORK_LABEL}")
+        return stamps(installed) == stamps(without_namespaces(self.objects))
 
     def _probe(self) -> dict[str, NodeState]:
         script = footprint.probe_script()
@@ -256,7 +265,7 @@ class _Switch:
                 )
         for name in names:
             self.progress(f"removing {name}")
-            self.kubectl.stop_agents(name, REMOVE_S)
+            cluster_objects.stop_agents(self.client, name, REMOVE_S)
         removed = self._leftovers(before)
         addresses, pods = self._addresses(), self.profile.kubernetes.pod_cidrs
         # Without agents, what the API server has and what the nodes have are independent.
@@ -283,10 +292,10 @@ class _Switch:
             before: The objects of the previous network.
         """
         try:
-            self.kubectl.apply(self.objects)
+            objects.apply(self.client, self.objects)
             self._wait_until_ready()
         except PrerequisiteError as error:
-            agent = agent_to_restore(before, self.objects)
+            agent = cluster_objects.agent_to_restore(before, self.objects)
             if agent is None:
                 raise
             try:
@@ -298,55 +307,54 @@ class _Switch:
                 ) from second
             raise
 
-    def _restore(self, agent: Object, objects: Sequence[Object]) -> None:
+    def _restore(self, agent: Object, before: Sequence[Object]) -> None:
         """Replace the network that is not ready by an earlier one, with the same objects as before.
 
         Args:
             agent: The DaemonSet of the earlier network.
-            objects: All its objects.
+            before: All its objects.
         """
         name = agent["metadata"]["labels"][versions.NETWORK_LABEL]
         options = " with its earlier options" if name == self.install.name else ""
         self.progress(f"{self.install.name} is not ready; restoring {name}{options}")
-        self._remove_all_networks(self._installed_objects())
+        self._remove_all_networks(cluster_objects.installed(self.client))
         earlier = copy.copy(self)
-        earlier.objects = [apply.restorable(manifest) for manifest in objects]
+        earlier.objects = [apply.restorable(manifest) for manifest in before]
         engine = agent["metadata"].get("annotations", {}).get(versions.ENGINE_ANNOTATION)
         earlier.spec = network_install.cluster_install(name, engine)
         workload = f"daemonset/{versions.NETWORK_NAMESPACE}/{earlier.spec.daemonset}"
         earlier.install = replace(
             self.install, name=name, manifests=tuple(earlier.objects), daemonsets=(workload,)
         )
-        earlier.kubectl.apply(earlier.objects)
+        objects.apply(self.client, earlier.objects)
         earlier._wait_until_ready()
         earlier._recreate_pods()
 
     def _delete_objects(self, names: Sequence[str]) -> None:
         """Delete what networks without agents have in the API server: objects, and changes of Node objects."""
         for name in names:
-            self.kubectl.delete_objects(name, REMOVE_S)
+            cluster_objects.delete_others(self.client, name, REMOVE_S)
         prefixes = [prefix for each in footprint.footprints() for prefix in each.node_annotations]
-        self.kubectl.clean_nodes(self.kubectl.nodes(), prefixes)
+        cluster_objects.clean_nodes(self.client, prefixes)
 
     # -- new network -----------------------------------------------------------------------------------------
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + READY_S
-        for daemonset in self.install.daemonsets:
-            kind, namespace, name = daemonset.split("/")
-            command = f"rollout status {kind}/{name} -n {namespace} --timeout={READY_S}s"
-            if self.kubectl.run(command, timeout_s=READY_S + 10).code:
+        agents = [manifest for manifest in self.objects if manifest["kind"] == "DaemonSet"]
+        for agent in agents:
+            ready, wanted = objects.wait_for_replicas(self.client, agent, READY_S)
+            if ready != wanted:
                 raise self._not_ready(["its agents do not start", *self._missing_connections()])
-        while missing := self._missing() or self._missing_connections():
+        while missing := self._missing() or self._missing_connections() or self._not_ready_nodes():
             if time.monotonic() > deadline:
                 # The connections may show why something else is missing.
                 raise self._not_ready(list(dict.fromkeys([*missing, *self._missing_connections()])))
             time.sleep(0.3)
-        remaining_s = max(10, round(deadline - time.monotonic()))
-        command = f"wait node --all --for=condition=Ready --timeout={remaining_s}s"
-        done = self.kubectl.run(command, timeout_s=remaining_s + 10)
-        if done.code:
-            raise self._not_ready(done.err.strip().splitlines())
+
+    def _not_ready_nodes(self) -> list[str]:
+        nodes = cluster_objects.nodes(self.client)
+        return [f"{node.name} is not ready" for node in nodes if not node.is_ready]
 
     def _missing(self) -> list[str]:
         """Return a message for each part of the network that a node does not have yet."""
@@ -361,20 +369,24 @@ class _Switch:
     def _missing_connections(self) -> list[str]:
         """Return a message for each agent that is not connected to all its peers."""
         expected = self.spec.ready.connections
+        if expected is None:
+            return []
         lines: list[str] = []
-        for pod in self.kubectl.agents(self.spec.daemonset) if expected else ():
-            assert expected is not None
-            options = f"{pod['metadata']['name']} -c {expected.container}"
-            command = f"exec -n {versions.NETWORK_NAMESPACE} {options} -- {shlex.join(expected.command)}"
-            done = self.kubectl.run(command)
-            output = done.err if done.code else done.out
+        for pod in cluster_objects.agent_pods(self.client, self.spec.daemonset):
+            try:
+                done = exec_stream.run_command(
+                    self.client, versions.NETWORK_NAMESPACE, pod["metadata"]["name"], expected.command,
+                    container=expected.container,
+                )  # fmt: skip
+                output = (done.stderr if done.code else done.stdout).decode(errors="replace")
+            except PrerequisiteError as error:  # its container does not run yet
+                output = error.message
             messages = readiness.missing_connections(expected, output, len(self.nodes) - 1)
             lines += [f"{pod['spec'].get('nodeName')}: {message}" for message in messages]
         return lines
 
     def _not_ready(self, missing: Sequence[str]) -> PrerequisiteError:
-        daemonset = self.spec.daemonset
-        reasons = self.kubectl.reasons(daemonset) or self.kubectl.logs(daemonset)
+        reasons = cluster_objects.reasons(self.client, self.spec.daemonset)
         return PrerequisiteError(
             "\n".join([f"{self.install.name} is not ready:", *missing, *reasons]),
             f"see `k8sdds docs troubleshooting` and `k8sdds logs {self.profile.name}`;"
@@ -385,22 +397,18 @@ class _Switch:
 
     def _recreate_pods(self) -> tuple[str, ...]:
         """Recreate every pod that joined the pod network before this network was installed."""
-        old = self._pods_of_old_network(self._installed_objects())
+        old = self._pods_of_old_network(cluster_objects.installed(self.client))
         system = [pod for pod in old if readiness.is_system_pod(pod)]
         if old:
             self.progress(f"recreating {len(old)} pods")
-            # Their replacements do not have to wait until they have terminated.
-            self._delete_pods(system, "--wait=false")
-            self._delete_pods([pod for pod in old if pod not in system], f"--timeout={PODS_S}s")
-            # Pods of a campaign belong to the campaign, which stops or creates them itself.
-            bare = [
-                readiness.recreation_manifest(pod)
-                for pod in old
-                if not (readiness.has_controller(pod) or readiness.is_campaign_pod(pod))
-            ]
-            if bare:
-                content = apply.list_document(bare).encode()
-                self.kubectl.output("cannot recreate pods", "create -f -", content)
+            objects.delete(self.client, old)
+            # The replacements of others do not have to wait until these have terminated.
+            objects.await_deletion(self.client, [pod for pod in old if pod not in system], PODS_S)
+            for pod in old:
+                # Pods of a campaign belong to the campaign, which stops or creates them itself.
+                if not (readiness.has_controller(pod) or readiness.is_campaign_pod(pod)):
+                    manifest = readiness.recreation_manifest(pod)
+                    self.client.create(objects.collection_path(self.client, manifest), manifest)
         deadline = time.monotonic() + PODS_S
         while waiting := self._waiting_pods(system):
             if time.monotonic() > deadline:
@@ -418,18 +426,14 @@ class _Switch:
         has the time of the installation.
         """
         installed_at = min(manifest["metadata"]["creationTimestamp"] for manifest in installed)
-        return readiness.pods_of_old_network(self.kubectl.get("pods --all-namespaces"), installed_at)
+        return readiness.pods_of_old_network(self._pods(), installed_at)
 
-    def _delete_pods(self, pods: Sequence[Object], option: str) -> None:
-        if pods:
-            content = apply.list_document([_reference(pod) for pod in pods]).encode()
-            command = f"delete -f - --ignore-not-found {option}"
-            self.kubectl.output("pods do not terminate", command, content, PODS_S + 10)
+    def _pods(self) -> list[Object]:
+        return objects.find_all(self.client, (("v1", "Pod"),), "")
 
     def _waiting_pods(self, deleted: Sequence[Object]) -> list[str]:
         """Return a message for each pod that has no address yet, and for each that is not yet replaced."""
-        pods = self.kubectl.get("pods --all-namespaces")
-        pods = [pod for pod in pods if not readiness.is_campaign_pod(pod)]
+        pods = [pod for pod in self._pods() if not readiness.is_campaign_pod(pod)]
         return [
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidrs),
             *readiness.missing_replacements(deleted, pods),
@@ -438,8 +442,3 @@ class _Switch:
 
 def _names(pods: Sequence[Object]) -> tuple[str, ...]:
     return tuple(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods)
-
-
-def _reference(pod: Object) -> Object:
-    metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.deploy.actions import STATE, Action, Effect, file_script
+from k8sdds.deploy.actions import KUBECONFIG, STATE, Action, Effect, file_script
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.phases import proxy as proxy_phase
 from k8sdds.deploy.phases.phase import ControlPlanePhase
 from k8sdds.deploy.phases.runtime import CONTAINERD_SOCKET
-from k8sdds.kubernetes.kubectl import KUBECONFIG
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.profile import Node
 

@@ -22,7 +22,7 @@ from k8sdds.claims import files as claims
 from k8sdds.claims import study
 from k8sdds.deploy import profiles
 from k8sdds.importing import kubectl_top as published_top
-from k8sdds.kubernetes import exec_stream, kubeconfig, kubectl
+from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config
 from k8sdds.middleware.connext import output as connext_output
@@ -37,7 +37,6 @@ from k8sdds.results import histograms, tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import perf, reading, xml_text
-from k8sdds.system.ssh import ScriptResult
 from k8sdds.testbeds import machine_cpu, packet_handling, read_meters, selection
 from k8sdds.testbeds.cluster import profiled_pods
 from tests import run_folders
@@ -265,18 +264,6 @@ def _damaged_credential(seed: bytes, chance: random.Random) -> bytes:
     return name + b"\n" + damaged
 
 
-class _Host:
-    """A control plane whose kubectl prints a given document."""
-
-    name = "node1"
-
-    def __init__(self, printed: bytes) -> None:
-        self._printed = printed
-
-    def send(self, content: bytes, script: str, timeout_s: float) -> ScriptResult:
-        return ScriptResult(0, self._printed.decode("utf-8", "replace"), "")
-
-
 def _answer(data: bytes, _: Path) -> None:
     from k8sdds.kubernetes import client
 
@@ -286,8 +273,6 @@ def _answer(data: bytes, _: Path) -> None:
     client._error_message(500, data)
     exec_stream._exit_code(data)
     exec_stream._status_message(data)
-    control_plane = kubectl.Kubectl(_Host(data))  # type: ignore[arg-type]
-    control_plane.nodes()
 
 
 def _metrics(data: bytes, _: Path) -> None:
