@@ -37,7 +37,7 @@ from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import facts, network_install, plan, profiles, software
 from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import control_plane, kubernetes, runtime
+from k8sdds.deploy.phases import control_plane, kubernetes, machine
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
@@ -135,13 +135,13 @@ class ByHand:
         lines = [f"install -D {item.shared} {item.target}\n" for item in self.software.binaries(HOST_ARCH)]
         lines += [f"ln -sf {target} {link}\n" for link, target in self.software.links(HOST_ARCH).items()]
         for path, text in (
-            (runtime.CONFIG_FILE, runtime.containerd_config(self.wanted, here)),
+            (machine.CONFIG_FILE, machine.containerd_config(self.wanted, here)),
             (kubernetes.UNIT_FILE, kubernetes.UNIT),
             (kubernetes.DROP_IN_FILE, kubernetes.DROP_IN),
         ):
             lines.append(f"mkdir -p {PurePosixPath(path).parent}\n{written(path, text)}")
         images = self.software.images(HOST_ARCH, here.is_control_plane, self.wanted.network.images)
-        settings = " ".join(f"{key}={value}" for key, value in runtime.SYSCTLS.items())
+        settings = " ".join(f"{key}={value}" for key, value in machine.SYSCTLS.items())
         return "".join(lines) + (
             f"sysctl -qw {settings}\nsystemctl daemon-reload\nsystemctl enable kubelet 2>/dev/null\n"
             "systemctl restart containerd\nuntil ctr version >/dev/null 2>&1; do sleep 0.1; done\n"

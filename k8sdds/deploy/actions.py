@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from k8sdds import versions
-from k8sdds.kubernetes import apply
 
 KUBECONFIG = "/etc/kubernetes/admin.conf"
 """The administrator's kubeconfig on the control plane."""
@@ -94,59 +90,6 @@ class PrivateFile:
 
 
 @dataclass(frozen=True)
-class AppliedObject:
-    """A Kubernetes object of k8sdds that exists after an action."""
-
-    sha256: str
-    network: str = ""
-    """The network that the object belongs to."""
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Facts that hold after an action. Tests compare them with the facts of real machines."""
-
-    marker: str = ""
-    """Name of the cluster that the machine belongs to."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Path to SHA-256."""
-    symlinks: Mapping[str, str] = field(default_factory=dict)
-    """Path of a symbolic link to its target."""
-    deleted_files: tuple[str, ...] = ()
-    sysctls: Mapping[str, str] = field(default_factory=dict)
-    images: Mapping[str, str] = field(default_factory=dict)
-    """Reference to SHA-256 of the manifest."""
-    programs: Mapping[str, str] = field(default_factory=dict)
-    """Name to version."""
-    active_units: tuple[str, ...] = ()
-    """systemd units that run."""
-    flags: tuple[str, ...] = ()
-    """Steps of kubeadm that are complete: `initialised`, `joined`."""
-    paths: tuple[str, ...] = ()
-    """Files and folders of Kubernetes that exist."""
-    api_server: bool = False
-    """Whether the API server answers."""
-    kube_proxy: str = ""
-    """Mode in which kube-proxy runs."""
-    ready_nodes: tuple[str, ...] = ()
-    """Nodes that the API server reports as ready."""
-    node_labels: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    """Node to labels. The value of a label that the node does not have is None."""
-    own_labels: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Node to the names of labels that deploy set."""
-    own_taints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Node to the taints that deploy set: KEY:EFFECT to KEY=VALUE:EFFECT."""
-    objects: Mapping[str, AppliedObject] = field(default_factory=dict)
-    """Identity to object."""
-    deleted_objects: tuple[str, ...] = ()
-    """Identities."""
-    ready_workloads: tuple[str, ...] = ()
-    """Identities of workloads whose pods are all ready."""
-    proven: str = ""
-    """What the smoke test proved."""
-
-
-@dataclass(frozen=True)
 class Action:
     """One change of one machine. `sh` runs the script as root, after PRELUDE."""
 
@@ -163,7 +106,6 @@ class Action:
     timeout_s: float = 120
     remedy: str = ""
     """Instruction for when the action fails, in addition to its output."""
-    effect: Effect = Effect()
 
 
 def file_script(path: str, text: str, mode: str = "0644") -> str:
@@ -174,16 +116,6 @@ def file_script(path: str, text: str, mode: str = "0644") -> str:
     return f"put {shlex.quote(path)} {mode} <<'{delimiter}'\n{text}{delimiter}\n"
 
 
-def file_hashes(files: Mapping[str, str]) -> dict[str, str]:
-    """Return the SHA-256 of each text by its path."""
-    return {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
-
-
-def applied(objects: Iterable[apply.Object]) -> dict[str, AppliedObject]:
-    """Return the effect of applying stamped objects, by their identities."""
-    return {
-        apply.identity(manifest): AppliedObject(
-            apply.stamp(manifest), manifest["metadata"]["labels"].get(versions.NETWORK_LABEL, "")
-        )
-        for manifest in objects
-    }
+def sha256(text: str) -> str:
+    """Return the SHA-256 of the content of a file."""
+    return hashlib.sha256(text.encode()).hexdigest()

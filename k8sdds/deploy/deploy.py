@@ -31,7 +31,8 @@ from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import Facts, probe
 from k8sdds.deploy.network_install import RenderedNetwork
-from k8sdds.deploy.phases import PHASES, proxy, registry
+from k8sdds.deploy.network_switch.switch import switch
+from k8sdds.deploy.phases import network, proxy, registry
 from k8sdds.deploy.plan import FILES, SYSCTLS, plan
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.deploy.software import Software
@@ -340,11 +341,16 @@ def apply_plan(
     Raises:
         K8sddsError: The first error of an action.
     """
-    # Phases of the same title apply actions in the same way.
-    phases = {phase.title: phase for phase in PHASES}
     runner = Runner(connections, record.logs(profile.name), observer, state.software)
+
+    def apply(action: Action) -> None:
+        if network.is_switch(action):
+            switch(profile, profile.network, connections)
+        else:
+            runner.run(action)
+
     try:
-        runner.apply(actions, lambda action: phases[action.phase].apply(action, state, runner))
+        runner.apply(actions, apply)
     except K8sddsError:
         with contextlib.suppress(K8sddsError):
             write_kubeconfig(profile, state.software, connections)

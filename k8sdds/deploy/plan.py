@@ -6,35 +6,59 @@ from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
 
-from k8sdds.deploy.actions import Action, Effect
+from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import PHASES, control_plane, kubernetes, proxy, registry, runtime
+from k8sdds.deploy.phases import control_plane, kubernetes, machine, proxy, registry
+from k8sdds.deploy.phases.control_plane import kube_proxy
+from k8sdds.deploy.phases.join import join, wait_for_nodes
+from k8sdds.deploy.phases.metadata import label, taint
+from k8sdds.deploy.phases.network import network
+from k8sdds.deploy.phases.services import (
+    discovery_service,
+    exchange_datagrams,
+    metrics_server,
+    wait_for_metrics_server,
+)
 
-FILES = proxy.FILES + runtime.FILES + registry.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
+PHASES = (
+    machine.claim,
+    machine.tune,
+    proxy.proxy,
+    machine.runtime,
+    registry.registry,
+    kubernetes.kubernetes,
+    control_plane.control_plane,
+    kube_proxy,
+    network,
+    metrics_server,
+    kubernetes.images,
+    join,
+    wait_for_nodes,
+    label,
+    taint,
+    discovery_service,
+)
+"""Nodes are changed in parallel. An action that depends on another node names the step that it needs."""
+CHECKS = (exchange_datagrams, wait_for_metrics_server)
+"""What is verified at the end. It depends on the changes."""
+FILES = proxy.FILES + machine.FILES + registry.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
 """Files whose hashes must be among the facts."""
-SYSCTLS = (*runtime.SYSCTLS, *runtime.IPV6_SYSCTLS)
+SYSCTLS = (*machine.SYSCTLS, *machine.IPV6_SYSCTLS)
 """Sysctls whose values must be among the facts."""
 
 
 def plan(state: DesiredState, limit: Collection[str] = ()) -> list[Action]:
-    """Return the actions that bring all machines to the desired state.
-
-    Args:
-        state: The desired state, and the facts.
-        limit: Nodes to plan for. Empty for all nodes.
-    """
-    actions: list[Action] = []
-    for phase in PHASES:
-        for node in state.profile.nodes:
-            if (not limit or node.name in limit) and phase.should_run(state, node, tuple(actions)):
-                actions += phase.plan(state, node)
+    """Return the actions that bring the nodes in `limit`, by default all, to the desired state."""
+    nodes = [node for node in state.profile.nodes if not limit or node.name in limit]
+    actions = [action for phase in PHASES for node in nodes for action in phase(state, node)]
+    for check in CHECKS:
+        actions += [action for node in nodes for action in check(state, node, tuple(actions))]
     return actions
 
 
 def to_json(action: Action) -> dict[str, Any]:
     """Return an action as JSON data without secrets."""
-    data = asdict(replace(action, private=(), effect=Effect()))
-    del data["effect"]
+    data = asdict(replace(action, private=()))
     data["uploads"] = [
         {
             "target": upload.target,

@@ -10,9 +10,9 @@ from k8sdds import networks, versions
 from k8sdds.deploy import network_install
 from k8sdds.deploy.desired_state import missing_address
 from k8sdds.deploy.facts import DEFAULT_ROUTES, ETCD_DATA, Facts
-from k8sdds.deploy.phases.kube_proxy import NODE_FEATURES
 from k8sdds.model import ip_families
 from k8sdds.model.profile import Node, Profile
+from k8sdds.model.services import ProxyMode
 from k8sdds.networks.cluster_install import NodeFeature
 from k8sdds.system.errors import Problem
 
@@ -28,6 +28,14 @@ CONTAINERD2_FROM_MINOR = 37
 """First Kubernetes that requires containerd 2.0."""
 BOOT_PARAMETERS = "cgroup_enable=cpuset cgroup_memory=1 cgroup_enable=memory"
 """Kernel parameters that enable the memory cgroup on a Raspberry Pi."""
+KUBE_PROXY_FEATURES: dict[ProxyMode, tuple[NodeFeature, ...]] = {
+    "iptables": (),
+    "nftables": (NodeFeature("nftables", "use a kernel with nf_tables, or kubernetes.kube_proxy: iptables"),),
+    "ipvs": (
+        NodeFeature("ipvs", "use a kernel with the modules ip_vs*, or kubernetes.kube_proxy: iptables"),
+    ),
+}
+"""Kernel features that every node needs for kube-proxy, by its mode."""
 
 
 def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
@@ -165,7 +173,7 @@ def _missing(features: Iterable[NodeFeature], facts: Facts, program: str) -> Ite
 def _kube_proxy(profile: Profile, node: Node, facts: Facts) -> Iterator[Problem]:
     """Check that the kernel supports the mode, and that it can be changed on an existing cluster."""
     desired, existing = profile.kubernetes.kube_proxy, facts.values.get("kube_proxy", "")
-    yield from _missing(NODE_FEATURES[desired], facts, f"kube-proxy in mode {desired}")
+    yield from _missing(KUBE_PROXY_FEATURES[desired], facts, f"kube-proxy in mode {desired}")
     changes = existing not in ("", desired) and _is_existing_control_plane(profile, node, facts)
     if changes and "ipvs" in (existing, desired):
         yield Problem(

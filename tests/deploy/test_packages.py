@@ -19,7 +19,7 @@ from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import destroy, profiles
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.phases import kubernetes
-from k8sdds.deploy.phases.claim import Claim
+from k8sdds.deploy.phases.phase import CLAIM, KUBERNETES
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
@@ -142,7 +142,7 @@ def planned(profile: Profile, connections: Connections) -> list[Action]:
     survey = flow.survey(profile, connections)
     survey.raise_problems(profile)
     actions = flow.plan_within(flow.desired_state(profile, survey.facts, None, lambda line: None))
-    return [action for action in actions if action.phase in (Claim.title, kubernetes.Kubernetes.title)]
+    return [action for action in actions if action.phase in (CLAIM, KUBERNETES)]
 
 
 def inside(*args: str) -> str:

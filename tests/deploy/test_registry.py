@@ -22,13 +22,13 @@ from k8sdds import nodes
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import network_install, profiles
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.phase import Phase
-from k8sdds.deploy.phases.proxy import Proxy
-from k8sdds.deploy.phases.registry import HOSTS_FILE, Registry
-from k8sdds.deploy.phases.runtime import REGISTRIES, Runtime
+from k8sdds.deploy.phases.machine import REGISTRIES, runtime
+from k8sdds.deploy.phases.phase import Plan
+from k8sdds.deploy.phases.proxy import proxy
+from k8sdds.deploy.phases.registry import HOSTS_FILE
+from k8sdds.deploy.phases.registry import registry as mirrors
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.system.ssh import Connections
-from tests.effects import contradictions
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("docker-registry"),
@@ -159,7 +159,7 @@ class Machine:
         self._folder = folder
         self.logs = folder / "logs"
 
-    def apply(self, keys: str, *phases: Phase) -> list[str]:
+    def apply(self, keys: str, *phases: Plan) -> list[str]:
         """Apply the actions that phases plan for a profile with these keys, and return their titles."""
         path = self._folder / "pi.yaml"
         path.write_text(self._text + keys)
@@ -170,13 +170,10 @@ class Machine:
                 facts = flow.survey(profile, connections).facts
                 network, login = network_install.render(profile), profiles.registry_login(profile)
                 state = DesiredState(profile, facts, None, network, login)  # type: ignore[arg-type]
-                if not phase.should_run(state, profile.nodes[0], ()):
-                    continue
-                actions = phase.plan(state, profile.nodes[0])
+                actions = phase(state, profile.nodes[0])
                 runner = Runner(connections, self.logs, None)  # type: ignore[arg-type]
                 for action in actions:
                     runner.run(action)
-                assert not contradictions(flow.survey(profile, connections).facts, "pi1", actions)
                 titles += [action.title for action in actions]
         return titles
 
@@ -197,16 +194,16 @@ def test_images_are_pulled_through_a_mirror_with_certificate_and_login(
     )
     login.write_text("puller:wrong")
     with pytest.raises(ActionFailed, match=r"registry\.lab:5000 rejects the login"):
-        machine.apply(keys, Runtime(), Registry())
+        machine.apply(keys, runtime, mirrors)
     with pytest.raises(ActionFailed, match=r"certificate of the registry registry\.lab:5000 is not trusted"):
-        machine.apply("registry: {mirrors: ['https://registry.lab:5000']}\n", Registry())
+        machine.apply("registry: {mirrors: ['https://registry.lab:5000']}\n", mirrors)
     with pytest.raises(ActionFailed, match=r"registry\.lab:5001 cannot be used"):
-        machine.apply("registry: {mirrors: ['https://registry.lab:5001']}\n", Registry())
+        machine.apply("registry: {mirrors: ['https://registry.lab:5001']}\n", mirrors)
     assert not on_node("sh", "-c", f"ls {HOSTS_FILE} /run/k8sdds-deploy /run/tmp.* 2>/dev/null || :")
 
     login.write_text(LOGIN)
-    assert machine.apply(keys, Runtime(), Registry()) == ["pull images through https://registry.lab:5000"]
-    assert machine.apply(keys, Runtime(), Registry()) == []
+    assert machine.apply(keys, runtime, mirrors) == ["pull images through https://registry.lab:5000"]
+    assert machine.apply(keys, runtime, mirrors) == []
     # The registry of the image does not exist: the mirror has it.
     pull = ("ctr", "images", "pull", "--hosts-dir", REGISTRIES, f"registry.example/{IMAGE}")
     assert "done" in on_node(*pull)
@@ -215,18 +212,18 @@ def test_images_are_pulled_through_a_mirror_with_certificate_and_login(
     logged = "".join(path.read_text() for path in machine.logs.iterdir())
     assert "correct-horse" not in logged and "wrong" not in logged and "Basic" not in logged
 
-    assert machine.apply("", Registry()) == ["use no mirror"]
+    assert machine.apply("", mirrors) == ["use no mirror"]
     assert not on_node("sh", "-c", f"ls {HOSTS_FILE} 2>/dev/null || :")
 
 
 def test_containerd_uses_the_proxy(node: nodes.LocalNode, tmp_path: Path) -> None:
     machine = Machine(node, tmp_path)
     keys = "proxy: {https: 'http://127.0.0.1:9', no_proxy: [registry.lab]}\n"
-    assert machine.apply(keys, Proxy()) == ["use the proxy http://127.0.0.1:9"]
-    assert machine.apply(keys, Proxy()) == []
+    assert machine.apply(keys, proxy) == ["use the proxy http://127.0.0.1:9"]
+    assert machine.apply(keys, proxy) == []
     environment = on_node("sh", "-c", "tr '\\0' '\\n' </proc/$(pidof -s containerd)/environ")
     assert "HTTPS_PROXY=http://127.0.0.1:9" in environment
     assert ",10.244.0.0/16,10.96.0.0/12,10." in environment and ",registry.lab" in environment
     assert "127.0.0.1:9" in on_node("apt-config", "dump", "Acquire::https::Proxy")
-    assert machine.apply("", Proxy()) == ["use no proxy"]
+    assert machine.apply("", proxy) == ["use no proxy"]
     assert "PROXY" not in on_node("sh", "-c", "tr '\\0' '\\n' </proc/$(pidof -s containerd)/environ")

@@ -20,7 +20,7 @@ from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA, Facts
 from k8sdds.deploy.facts.cluster_state import cluster_state
 from k8sdds.deploy.phases import control_plane
-from k8sdds.deploy.phases.runtime import Runtime
+from k8sdds.deploy.phases.machine import runtime
 from k8sdds.deploy.plan import plan, to_json
 from k8sdds.deploy.runner import redact
 from k8sdds.deploy.software import PACKAGES, Software, for_profile, with_packages
@@ -360,7 +360,7 @@ def test_images_of_the_networks_that_the_profile_names_are_imported(bundle: Bund
 
 def test_coredns_is_probed_every_second(bundle: Bundle) -> None:
     state = desired(bundle)
-    (create,) = control_plane.ControlPlane().plan(state, state.profile.control_plane)
+    (create,) = control_plane.control_plane(state, state.profile.control_plane)
     folder = documents(state)[0]["patches"]["directory"]
     (patch,) = [line for line in create.script.splitlines() if "readinessProbe" in line]
     assert f"put {folder}/corednsdeployment.json " in create.script
@@ -377,7 +377,7 @@ def test_containerd_configuration_follows_the_capabilities(bundle: Bundle) -> No
 
     def config(capabilities: str) -> str:
         machine = facts.parse(changed(capabilities=capabilities, containerd="1.7.24"))
-        actions = Runtime().plan(replace(state, facts={"pi1": machine}), state.profile.node("pi1"))
+        actions = runtime(replace(state, facts={"pi1": machine}), state.profile.node("pi1"))
         return next(action.script for action in actions if action.title == "configure containerd")
 
     assert "restrict_oom_score_adj = true" in config("000001fffeffffff")
@@ -423,12 +423,12 @@ def test_labels_that_the_profile_drops_are_removed_and_other_labels_stay(bundle:
     assert labels("{rack: one}") == []
     # A renamed label: the new one is set and the old one removed; the annotation follows.
     (action,) = labels("{row: one}")
-    assert action.effect.node_labels == {"master": {"row": "one", "rack": None}}
-    assert action.effect.own_labels == {"master": {"row"}}
-    assert '"annotations": {"k8sdds.io/labels": "row"}' in action.script
+    assert (
+        '{"labels": {"row": "one", "rack": null}, "annotations": {"k8sdds.io/labels": "row"}}'
+        in action.script
+    )
     (dropped,) = labels("{}")
-    assert dropped.effect.node_labels == {"master": {"rack": None}}
-    assert '"annotations": {"k8sdds.io/labels": null}' in dropped.script
+    assert '{"labels": {"rack": null}, "annotations": {"k8sdds.io/labels": null}}' in dropped.script
     # A label that the user has set to the same value stays the user's, even if the profile drops it later.
     assert labels("{rack: one, zone: a}") == []
     done = after(machines, "master", [action])
@@ -541,7 +541,7 @@ def test_cluster_state_from_facts_of_the_control_plane() -> None:
 def install_containerd(profile: Profile, machines: Mapping[str, Facts], software: Software) -> Action:
     """Return the action that installs containerd on pi1."""
     state = DesiredState(profile, machines, software, network_install.render(profile))
-    actions = Runtime().plan(state, profile.node("pi1"))
+    actions = runtime(state, profile.node("pi1"))
     return next(action for action in actions if action.title == "install containerd")
 
 

@@ -14,7 +14,7 @@ from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_switch import footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, node_of
 from k8sdds.deploy.phases import control_plane, proxy
-from k8sdds.deploy.phases.runtime import Runtime
+from k8sdds.deploy.phases.machine import runtime
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.networks.cluster_install import PathEvidence, container, find
 from k8sdds.nodes import NodeSpec, switch
@@ -90,10 +90,10 @@ def test_kubeadm_gets_ranges_and_addresses_of_all_families(
     assert arguments == [{"name": "node-ip", "value": addresses.format(2)}]
     assert state.api_server == (f"[{own[0]}]:6443" if ":" in own[0] else f"{own[0]}:6443")
     assert {*pods_.split(","), *services.split(","), *own} <= set(proxy.no_proxy(state))
-    (kernel, *_) = Runtime().plan(state, state.profile.node("pi1"))
+    (kernel, *_) = runtime(state, state.profile.node("pi1"))
     assert "sysctl -qw net.ipv6.conf.all.forwarding=1\n" in kernel.script
     plain = desired(bundle, TWO_NODES, machines)
-    assert "ipv6" not in Runtime().plan(plain, plain.profile.node("pi1"))[0].script
+    assert "ipv6" not in runtime(plain, plain.profile.node("pi1"))[0].script
 
 
 def test_preflight_needs_an_address_of_each_family() -> None:

@@ -12,7 +12,7 @@ from k8sdds.deploy import profiles
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.facts.cluster_state import cluster_state
-from k8sdds.deploy.phases import discovery_service
+from k8sdds.deploy.phases.services import discovery_objects
 from k8sdds.deploy.plan import plan
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
@@ -72,7 +72,7 @@ def test_interrupted_change_is_completed(bundle: Bundle) -> None:  # noqa: F811
 def test_discovery_service_tolerates_the_taints_of_the_profile(bundle: Bundle) -> None:  # noqa: F811
     expected = [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]
     for wanted, tolerated in ((f"['{TAINT}']", expected), ("[]", None)):
-        objects = discovery_service.objects(desired(bundle, text(wanted) + "discovery_service: true\n"))
+        objects = discovery_objects(desired(bundle, text(wanted) + "discovery_service: true\n"))
         (servers,) = [manifest for manifest in objects if manifest["kind"] == "StatefulSet"]
         assert servers["spec"]["template"]["spec"].get("tolerations") == tolerated
 

@@ -1,4 +1,4 @@
-"""Create the control plane with kubeadm init."""
+"""Create the control plane with kubeadm init, and change the mode of its kube-proxy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 from k8sdds import versions
-from k8sdds.deploy.actions import KUBECONFIG, STATE, Action, Effect, file_script
+from k8sdds.deploy.actions import STATE, Action, file_script
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts import ETCD_DATA
 from k8sdds.deploy.network_switch import footprint
-from k8sdds.deploy.phases import proxy as proxy_phase
-from k8sdds.deploy.phases.phase import ControlPlanePhase
-from k8sdds.deploy.phases.runtime import CONTAINERD_SOCKET
+from k8sdds.deploy.phases import proxy
+from k8sdds.deploy.phases.machine import CONTAINERD_SOCKET
+from k8sdds.deploy.phases.phase import CONTROL_PLANE, KUBE_PROXY, on_control_plane
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.profile import Node
 
@@ -58,46 +57,46 @@ fi
 """
 
 
-class ControlPlane(ControlPlanePhase):
+@on_control_plane
+def control_plane(state: DesiredState, node: Node) -> list[Action]:
     """Run kubeadm init, or start a control plane that was stopped."""
+    if state.is_joined(node.name):
+        if state.cluster.up:
+            return []
+        script = "systemctl start containerd kubelet\n" + AWAIT_API_SERVER
+        return [Action(node.name, CONTROL_PLANE, "start the existing control plane", script, timeout_s=150)]
+    script = (
+        f"rm -f {STATE}/initialised\n"
+        + RESET
+        + file_script(CONFIG_FILE, configuration(state), "0600")
+        + file_script(f"{PATCHES}/corednsdeployment.json", json.dumps(COREDNS_PATCH) + "\n")
+        + f"{proxy.environment(state)}kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
+        + AWAIT_API_SERVER
+        + f": >{STATE}/initialised\n"
+    )
+    title = f"create the control plane (kubeadm init, {state.profile.kubernetes.version})"
+    return [Action(node.name, CONTROL_PLANE, title, script, timeout_s=600, remedy=KUBELET_LOGS)]
 
-    title = "control plane"
 
-    def plan(self, state: DesiredState, node: Node) -> list[Action]:
-        """Plan to create or to start the control plane."""
-        if state.is_joined(node.name):
-            if state.cluster.up:
-                return []
-            script = "systemctl start containerd kubelet\n" + AWAIT_API_SERVER
-            return [
-                Action(
-                    node.name, self.title, "start the existing control plane", script, timeout_s=150,
-                    effect=Effect(api_server=True),
-                )
-            ]  # fmt: skip
-        script = (
-            f"rm -f {STATE}/initialised\n"
-            + RESET
-            + file_script(CONFIG_FILE, configuration(state), "0600")
-            + file_script(f"{PATCHES}/corednsdeployment.json", json.dumps(COREDNS_PATCH) + "\n")
-            + f"{proxy_phase.environment(state)}kubeadm init --config {CONFIG_FILE} --skip-token-print\n"
-            + AWAIT_API_SERVER
-            + f": >{STATE}/initialised\n"
-        )
-        version = state.profile.kubernetes.version
-        effect = Effect(
-            flags=("initialised",),
-            paths=(KUBECONFIG, ETCD_DATA),
-            api_server=True,
-            ready_nodes=(node.name,),
-            kube_proxy=state.profile.kubernetes.kube_proxy,
-        )
-        return [
-            Action(
-                node.name, self.title, f"create the control plane (kubeadm init, {version})", script,
-                timeout_s=600, remedy=KUBELET_LOGS, effect=effect,
-            )
-        ]  # fmt: skip
+@on_control_plane
+def kube_proxy(state: DesiredState, node: Node) -> list[Action]:
+    """Change the mode of kube-proxy on a cluster that runs; kubeadm init installs it on a new one.
+
+    A kube-proxy that starts deletes the rules of the other mode, iptables or nftables.
+    """
+    desired = state.profile.kubernetes.kube_proxy
+    if not state.is_joined(node.name) or state.facts[node.name].values.get("kube_proxy") == desired:
+        return []
+    daemons, new_config = "--namespace kube-system daemonset/kube-proxy", f"{CONFIG_FILE}.new"
+    script = (
+        file_script(new_config, configuration(state), "0600")
+        + f"kubeadm init phase addon kube-proxy --config {new_config} >/dev/null\n"
+        + f"kubectl rollout restart {daemons} >/dev/null\n"
+        + f"kubectl rollout status {daemons} --timeout 240s >/dev/null\n"
+        # The file holds the mode that runs, so it comes last: an interrupted change is repeated.
+        + f"mv {new_config} {CONFIG_FILE}\n"
+    )
+    return [Action(node.name, KUBE_PROXY, f"use the mode {desired}", script, timeout_s=300)]
 
 
 def has_argument_lists(kubernetes: Kubernetes) -> bool:
@@ -145,7 +144,7 @@ def configuration(state: DesiredState) -> str:
     facts = state.facts.values()
     if has_argument_lists(kubernetes) and any(machine.values.get("cgroup") == "1" for machine in facts):
         kubelet["failCgroupV1"] = False
-    proxy: dict[str, Any] = {
+    kube_proxy: dict[str, Any] = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": kubernetes.kube_proxy,
@@ -156,8 +155,10 @@ def configuration(state: DesiredState) -> str:
         kubelet["evictionHard"] = EVICTION
     if is_local or any(machine.values.get("conntrack") == "fixed" for machine in facts):
         # kube-proxy would exit because nf_conntrack_max is read-only outside the first network namespace.
-        proxy["conntrack"] = {"maxPerCore": 0}
-    return "---\n".join(json.dumps(document, indent=1) + "\n" for document in (init, cluster, kubelet, proxy))
+        kube_proxy["conntrack"] = {"maxPerCore": 0}
+    return "---\n".join(
+        json.dumps(document, indent=1) + "\n" for document in (init, cluster, kubelet, kube_proxy)
+    )
 
 
 def node_registration(state: DesiredState, node: Node) -> dict[str, Any]:

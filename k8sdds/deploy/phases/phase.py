@@ -1,52 +1,70 @@
-"""Define a phase of a deploy, and how phases apply Kubernetes objects."""
+"""Name the phases of a deploy, and plan what several of them do: write files, and apply Kubernetes objects."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from k8sdds.deploy.actions import PRIVATE, Action, Effect, PrivateFile, Step, applied
+from k8sdds.deploy.actions import PRIVATE, Action, PrivateFile, Step, file_script, sha256
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.runner import Runner
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Node
 
+# Titles of the phases, by which actions name the steps that they need.
+CLAIM = "claim"
+TUNING = "tuning"
+PROXY = "proxy"
+RUNTIME = "runtime"
+REGISTRY = "registry"
+KUBERNETES = "kubernetes packages"
+CONTROL_PLANE = "control plane"
+KUBE_PROXY = "kube-proxy"
+NETWORK = "network"
+METRICS_SERVER = "metrics server"
+IMAGES = "images"
+JOIN = "join"
+LABELS = "labels"
+TAINTS = "taints"
+DISCOVERY_SERVICE = "discovery service"
+SMOKE_TEST = "smoke test"
 
-class Phase:
-    """One phase of a deploy. It plans no action on a node that is already in the desired state."""
-
-    title: ClassVar[str]
-
-    def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
-        """Return whether the phase applies to a node.
-
-        Args:
-            state: The desired state, and the facts.
-            node: The node.
-            earlier: All actions that earlier phases planned.
-        """
-        return True
-
-    def plan(self, state: DesiredState, node: Node) -> list[Action]:
-        """Return the actions on a node, in order."""
-        raise NotImplementedError
-
-    def apply(self, action: Action, state: DesiredState, runner: Runner) -> None:
-        """Apply one of the phase's actions. Raises a K8sddsError if it fails."""
-        runner.run(action)
+Plan = Callable[[DesiredState, Node], list[Action]]
+"""Returns the actions of a phase on a node, in order; none if the node is in the desired state already."""
 
 
-class ControlPlanePhase(Phase):
-    """A phase that runs on the control plane only."""
+def on_control_plane(plan: Plan) -> Plan:
+    """Let a phase plan nothing on workers."""
 
-    def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
-        """Return whether the node is the control plane."""
-        return node.is_control_plane
+    @functools.wraps(plan)
+    def plan_on_control_plane(state: DesiredState, node: Node) -> list[Action]:
+        return plan(state, node) if node.is_control_plane else []
+
+    return plan_on_control_plane
 
 
-def steps(nodes: Sequence[Node], *phases: type[Phase]) -> tuple[Step, ...]:
+def steps(nodes: Sequence[Node], *phases: str) -> tuple[Step, ...]:
     """Return the steps of these phases on these nodes."""
-    return tuple((node.name, phase.title) for node in nodes for phase in phases)
+    return tuple((node.name, phase) for node in nodes for phase in phases)
+
+
+def stale(state: DesiredState, node: Node, desired: Mapping[str, str]) -> dict[str, str]:
+    """Return the desired files, path to content, that a node does not have with this content."""
+    return {
+        path: text for path, text in desired.items() if state.file_sha256(node.name, path) != sha256(text)
+    }
+
+
+def unwanted(
+    state: DesiredState, node: Node, files: Sequence[str], desired: Collection[str] = ()
+) -> list[str]:
+    """Return the files of an earlier profile that a node still has."""
+    return [path for path in files if path not in desired and state.file_sha256(node.name, path)]
+
+
+def files_script(files: Mapping[str, str], unwanted: Sequence[str] = ()) -> str:
+    """Return a script that writes and deletes files."""
+    written = "".join(file_script(path, text) for path, text in files.items())
+    return written + "".join(f"rm -f {path}\n" for path in unwanted)
 
 
 def apply_objects(
@@ -54,11 +72,12 @@ def apply_objects(
     phase: str,
     title: str,
     objects: Sequence[apply.Object],
+    *,
     secret: Sequence[str] = (),
     needs: tuple[Step, ...] = (),
     wait_for: Sequence[str] = (),
 ) -> list[Action]:
-    """Plan to apply stamped objects if one of them is missing or differs; else return no action.
+    """Plan to apply stamped objects if one of them is missing or differs.
 
     Args:
         state: The desired state, and the facts.
@@ -69,8 +88,7 @@ def apply_objects(
         needs: Steps on other nodes that must be complete before.
         wait_for: Workloads to wait for, named `statefulset/NAMESPACE/NAME`.
     """
-    current = state.cluster.objects
-    if all(current.get(apply.identity(manifest)) == apply.stamp(manifest) for manifest in objects):
+    if is_applied(state, objects):
         return []
     secrets = [manifest for manifest in objects if apply.identity(manifest).lower() in secret]
     script = apply.apply_script([manifest for manifest in objects if manifest not in secrets])
@@ -81,37 +99,23 @@ def apply_objects(
         # After the public objects, which include the namespace of the secret objects.
         script += f"{apply.APPLY} -f {path} >/dev/null\n"
     script += apply.wait_script(wait_for)
-    return [
-        Action(
-            state.control_plane, phase, title, script, private=private, needs=needs, timeout_s=300,
-            effect=Effect(objects=applied(objects), ready_workloads=workloads(objects) if wait_for else ()),
-        )
-    ]  # fmt: skip
+    return [Action(state.control_plane, phase, title, script, private=private, needs=needs, timeout_s=300)]
+
+
+def is_applied(state: DesiredState, objects: Sequence[apply.Object]) -> bool:
+    """Return whether the cluster has these stamped objects with the same content."""
+    current = state.cluster.objects
+    return all(current.get(apply.identity(manifest)) == apply.stamp(manifest) for manifest in objects)
 
 
 def delete_objects(
     state: DesiredState, phase: str, title: str, objects: Sequence[apply.Object]
 ) -> list[Action]:
-    """Plan to delete objects; return no action if there are none.
-
-    Args:
-        state: The desired state, and the facts.
-        phase: Title of the phase.
-        title: Title of the action.
-        objects: The objects, which may be missing in the cluster.
-    """
-    if not objects:
-        return []
+    """Plan to delete the objects that the cluster has."""
+    existing = [manifest for manifest in objects if apply.identity(manifest) in state.cluster.objects]
     script = "".join(
         f"kubectl delete {manifest['kind'].lower()} {manifest['metadata']['name']}"
         f" --namespace {manifest['metadata'].get('namespace', 'default')} --ignore-not-found >/dev/null\n"
-        for manifest in objects
+        for manifest in existing
     )
-    effect = Effect(deleted_objects=tuple(apply.identity(manifest) for manifest in objects))
-    return [Action(state.control_plane, phase, title, script, effect=effect)]
-
-
-def workloads(objects: Sequence[apply.Object]) -> tuple[str, ...]:
-    """Return the identities of the workloads among objects."""
-    kinds = ("DaemonSet", "Deployment", "StatefulSet")
-    return tuple(apply.identity(manifest) for manifest in objects if manifest["kind"] in kinds)
+    return [Action(state.control_plane, phase, title, script)] if existing else []

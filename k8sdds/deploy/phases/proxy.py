@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from k8sdds.deploy.actions import Action, Effect, file_hashes, file_script
+from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.phase import Phase
+from k8sdds.deploy.phases.phase import PROXY, files_script, stale, unwanted
 from k8sdds.model.profile import Node
 
 APT_FILE = "/etc/apt/apt.conf.d/90k8sdds-proxy"
@@ -16,30 +16,21 @@ LOCAL = ("localhost", "127.0.0.1", ".svc", ".cluster.local")
 """Names and addresses that no proxy can reach."""
 
 
-class Proxy(Phase):
+def proxy(state: DesiredState, node: Node) -> list[Action]:
     """Write the proxies before anything is downloaded; delete them if the profile has none."""
-
-    title = "proxy"
-
-    def plan(self, state: DesiredState, node: Node) -> list[Action]:
-        """Plan to write files that differ, or to delete those of an earlier profile."""
-        desired = files(state)
-        existing = [path for path in FILES if state.file_sha256(node.name, path)]
-        unwanted = tuple(path for path in existing if path not in desired)
-        hashes = file_hashes(desired)
-        stale = [path for path in desired if state.file_sha256(node.name, path) != hashes[path]]
-        if not stale and not unwanted:
-            return []
-        script = "".join(file_script(path, desired[path]) for path in stale)
-        script += "".join(f"rm -f {path}\n" for path in unwanted)
-        # A containerd that runs reads its environment when it starts.
-        script += (
-            "systemctl daemon-reload\n"
-            "if systemctl is-active containerd >/dev/null; then systemctl restart containerd; fi\n"
-        )
-        title = f"use the proxy {_describe(state)}" if desired else "use no proxy"
-        effect = Effect(files={path: hashes[path] for path in stale}, deleted_files=unwanted)
-        return [Action(node.name, self.title, title, script, effect=effect)]
+    desired = files(state)
+    changed, old = stale(state, node, desired), unwanted(state, node, FILES, desired)
+    if not changed and not old:
+        return []
+    # A containerd that runs reads its environment when it starts.
+    script = files_script(changed, old) + (
+        "systemctl daemon-reload\n"
+        "if systemctl is-active containerd >/dev/null; then systemctl restart containerd; fi\n"
+    )
+    settings = state.profile.proxy
+    urls = dict.fromkeys(filter(None, (settings.http, settings.https))) if settings else {}
+    title = f"use the proxy {' and '.join(urls)}" if desired else "use no proxy"
+    return [Action(node.name, PROXY, title, script)]
 
 
 def files(state: DesiredState) -> dict[str, str]:
@@ -97,8 +88,3 @@ def _variables(state: DesiredState) -> dict[str, str]:
         return {}
     values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.https, "NO_PROXY": ",".join(no_proxy(state))}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _describe(state: DesiredState) -> str:
-    proxy = state.profile.proxy
-    return " and ".join(dict.fromkeys(filter(None, (proxy.http, proxy.https)))) if proxy else ""

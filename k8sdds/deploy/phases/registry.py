@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-from k8sdds.deploy.actions import PRIVATE, Action, Effect, PrivateFile, file_hashes, file_script
+from k8sdds.deploy.actions import PRIVATE, Action, PrivateFile
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases.phase import Phase
-from k8sdds.deploy.phases.runtime import REGISTRIES
+from k8sdds.deploy.phases.machine import REGISTRIES
+from k8sdds.deploy.phases.phase import REGISTRY, files_script, stale, unwanted
 from k8sdds.model.profile import Node
 from k8sdds.system.errors import InputError
 
@@ -45,45 +44,31 @@ check() (
 """
 
 
-class Registry(Phase):
+def registry(state: DesiredState, node: Node) -> list[Action]:
     """Write the mirrors with their certificate and login, and check them; delete them if the profile has none."""
-
-    title = "registry"
-
-    def should_run(self, state: DesiredState, node: Node, earlier: Sequence[Action]) -> bool:
-        """Return whether mirrors are configured, or were."""
-        return bool(state.profile.registry) or any(state.file_sha256(node.name, path) for path in FILES)
-
-    def plan(self, state: DesiredState, node: Node) -> list[Action]:
-        """Plan to write files that differ, or to delete those of an earlier profile."""
-        desired = files(state)
-        hashes = file_hashes(desired)
-        unwanted = tuple(p for p in FILES if p not in desired and state.file_sha256(node.name, p))
-        if not unwanted and all(state.file_sha256(node.name, path) == sha for path, sha in hashes.items()):
-            return []
-        script = "".join(f"rm -f {path}\n" for path in unwanted)
-        effect = Effect(files=hashes, deleted_files=unwanted)
-        registry = state.profile.registry
-        if registry is None:
-            return [Action(node.name, self.title, "use no mirror", script, effect=effect)]
-        if CA_FILE in desired:
-            script += file_script(CA_FILE, desired[CA_FILE])
-        private = [PrivateFile(NEW_HOSTS_FILE, desired[HOSTS_FILE].encode())]
-        # Every mirror is checked separately, before pods depend on it.
-        script += _CHECK
-        for number, url in enumerate(registry.mirrors):
-            path = f"{PRIVATE}/mirror-{number}.toml"
-            private.append(PrivateFile(path, _only_mirror(state, url).encode()))
-            script += f"check {_host(url)} {path}\n"
-        script += f"put {HOSTS_FILE} 0600 <{NEW_HOSTS_FILE}\n"
-        return [
-            Action(
-                node.name, self.title, f"pull images through {', '.join(registry.mirrors)}", script,
-                private=tuple(private), timeout_s=300,
-                remedy="correct `registry` in the profile, or make the registry reachable from the machine",
-                effect=effect,
-            )
-        ]  # fmt: skip
+    desired = files(state)
+    old = unwanted(state, node, FILES, desired)
+    if not old and not stale(state, node, desired):
+        return []
+    settings = state.profile.registry
+    if settings is None:
+        return [Action(node.name, REGISTRY, "use no mirror", files_script({}, old))]
+    public = {path: text for path, text in desired.items() if path != HOSTS_FILE}
+    private = [PrivateFile(NEW_HOSTS_FILE, desired[HOSTS_FILE].encode())]
+    # Every mirror is checked separately, before pods depend on it.
+    script = files_script(public, old) + _CHECK
+    for number, url in enumerate(settings.mirrors):
+        path = f"{PRIVATE}/mirror-{number}.toml"
+        private.append(PrivateFile(path, _only_mirror(state, url).encode()))
+        script += f"check {_host(url)} {path}\n"
+    script += f"put {HOSTS_FILE} 0600 <{NEW_HOSTS_FILE}\n"
+    return [
+        Action(
+            node.name, REGISTRY, f"pull images through {', '.join(settings.mirrors)}", script,
+            private=tuple(private), timeout_s=300,
+            remedy="correct `registry` in the profile, or make the registry reachable from the machine",
+        )
+    ]  # fmt: skip
 
 
 def files(state: DesiredState) -> dict[str, str]:

@@ -1,0 +1,113 @@
+"""Run what clusters of k8sdds have besides the network: metrics-server and a DDS discovery service; and test them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from k8sdds import versions
+from k8sdds.deploy import smoke_test
+from k8sdds.deploy.actions import Action
+from k8sdds.deploy.desired_state import DesiredState
+from k8sdds.deploy.phases.phase import (
+    DISCOVERY_SERVICE,
+    IMAGES,
+    JOIN,
+    METRICS_SERVER,
+    SMOKE_TEST,
+    apply_objects,
+    delete_objects,
+    on_control_plane,
+    steps,
+)
+from k8sdds.discovery import server
+from k8sdds.discovery.service import REPLICAS
+from k8sdds.kubernetes import apply
+from k8sdds.model.profile import MetricsServer, Node, taint_identity, toleration
+
+METRICS = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
+"""The workload that serves `kubectl top`."""
+SERVICE = server.FASTDDS
+DISCOVERY = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"
+
+
+@on_control_plane
+def metrics_server(state: DesiredState, node: Node) -> list[Action]:
+    """Apply metrics-server early, because its first sample takes as long as its resolution; or delete it."""
+    settings = state.profile.metrics_server
+    objects = apply.stamped(metrics_server_objects(settings or MetricsServer()))
+    if settings is not None:
+        return apply_objects(state, METRICS_SERVER, "apply metrics-server", objects)
+    if apply.identity_of(METRICS) not in state.cluster.objects:
+        return []
+    return delete_objects(state, METRICS_SERVER, "delete metrics-server", objects)
+
+
+def metrics_server_objects(settings: MetricsServer) -> list[apply.Object]:
+    """Return the objects of metrics-server, unstamped."""
+    manifests = apply.read_manifest("metrics-server/manifest.yaml")
+    for manifest in manifests:
+        if manifest["kind"] == "Deployment":
+            (container,) = manifest["spec"]["template"]["spec"]["containers"]
+            container["args"].append(f"--metric-resolution={settings.resolution_s}s")
+    return manifests
+
+
+@on_control_plane
+def discovery_service(state: DesiredState, node: Node) -> list[Action]:
+    """Run replicated Fast DDS discovery servers when all nodes have their image, or delete them."""
+    desired = discovery_objects(state)
+    if not state.profile.discovery_service:
+        own = [manifest for manifest in desired if manifest["kind"] != "Namespace"]
+        return delete_objects(state, DISCOVERY_SERVICE, "delete the discovery service", own)
+    needs = steps(state.workers(), JOIN, IMAGES)
+    title = f"run {SERVICE.title}"
+    actions = apply_objects(state, DISCOVERY_SERVICE, title, desired, needs=needs, wait_for=(DISCOVERY,))
+    if actions or apply.identity_of(DISCOVERY) not in state.cluster.not_ready:
+        return actions
+    return [_wait(node, DISCOVERY_SERVICE, SERVICE.title, DISCOVERY, needs)]
+
+
+def discovery_objects(state: DesiredState) -> list[apply.Object]:
+    """Return the objects of the discovery service and their namespace, stamped."""
+    workers = sum("worker" in node.roles for node in state.profile.nodes)
+    taints = {taint_identity(taint) for node in state.profile.nodes for taint in node.taints}
+    tolerations = [toleration(taint) for taint in sorted(taints)]
+    service = SERVICE.objects(
+        versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, workers)), tolerations=tolerations
+    )
+    return apply.stamped([smoke_test.namespace(), *service])
+
+
+def exchange_datagrams(state: DesiredState, node: Node, earlier: Sequence[Action]) -> list[Action]:
+    """Run the smoke test once for a network and its nodes, and again whenever a deploy changes something."""
+    names = sorted(state.node_names())
+    proof = smoke_test.proof(state.network.name, state.network.manifests, names)
+    if not node.is_control_plane or not (earlier or state.cluster.proven != proof):
+        return []
+    return [
+        Action(
+            node.name, SMOKE_TEST,
+            f"exchange datagrams between {len(names)} nodes" if len(names) > 1 else "run a pod",
+            smoke_test.script(names, state.network.name, proof, state.profile.kubernetes.ip_families),
+            needs=steps(state.workers(), JOIN, IMAGES), timeout_s=300,
+            remedy="check the firewalls between the machines (k8sdds docs troubleshooting),"
+            " and collect logs with `k8sdds logs`",
+        )
+    ]  # fmt: skip
+
+
+def wait_for_metrics_server(state: DesiredState, node: Node, earlier: Sequence[Action]) -> list[Action]:
+    """Wait until metrics-server is ready. Planned last, because metrics-server takes longest to start."""
+    if not node.is_control_plane or state.profile.metrics_server is None:
+        return []
+    deployment, cluster = apply.identity_of(METRICS), state.cluster
+    is_ready = deployment in cluster.objects and deployment not in cluster.not_ready
+    if is_ready and not any(action.phase == METRICS_SERVER for action in earlier):
+        return []
+    return [_wait(node, METRICS_SERVER, "metrics-server", METRICS)]
+
+
+def _wait(node: Node, phase: str, what: str, workload: str, needs: Sequence[tuple[str, str]] = ()) -> Action:
+    title = f"wait for {what}" if phase == DISCOVERY_SERVICE else f"wait until {what} is ready"
+    script = apply.wait_script((workload,))
+    return Action(node.name, phase, title, script, needs=tuple(needs), timeout_s=240)
