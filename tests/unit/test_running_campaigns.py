@@ -219,6 +219,8 @@ def local(host: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]
     monkeypatch.setattr(local_nodes.nodes, "ls", ls)
     monkeypatch.setattr(local_nodes.nodes, "down", change)
     monkeypatch.setattr(deploy_flow, "create_machines", change)
+    # What the cache of this machine has does not matter.
+    monkeypatch.setattr(deploy_flow, "_provide_local", lambda *_: None)
     monkeypatch.setattr(running_campaigns, "Connections", connect)
     return states
 
