@@ -76,7 +76,7 @@ def _clean_cluster(
     removed, kept = [], []
     with cluster_api(selected) as client:
         for leftover in campaign_namespace.leftovers(client, selected.namespace):
-            name = f"{leftover.campaign_name} in namespace {leftover.namespace.name}"
+            name = f"{leftover.namespace.title} in namespace {leftover.namespace.name}"
             if leftover.in_use and not everything:
                 kept.append(f"{name} ({leftover.in_use})")
                 continue

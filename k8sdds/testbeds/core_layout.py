@@ -8,12 +8,6 @@ from dataclasses import dataclass
 
 from k8sdds.model.trial import participants
 
-LAYOUTS = {
-    "split": "publishers and subscribers on different cores",
-    "same": "all participants on one core",
-    "free": "not pinned: the scheduler decides",
-}
-
 STEERED = "split"
 """The layout in which the receive work of a node is steered to the cores of its participants. A core of another machine
 does it on a real cluster, never that of the sender."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
 
+from k8sdds.analysis import profile
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Trial
-from k8sdds.testbeds.profiling import Profiler
+from k8sdds.system import perf
+from k8sdds.system.files import write_atomically
+from k8sdds.system.reading import UnreadableError
+
+RECORDING = "perf.data"
+SCAN_S = 0.25
+"""Time between two looks at the processes of this machine. A trial with a profile measures no times."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -58,29 +67,73 @@ class Counters(Reading, Generic[Key]):
 
 
 class ProfileReading(Reading):
-    """The profile of a trial, in a file of its raw folder.
+    """The profile of a trial in its raw folder: the stacks of all cores of this machine, as far as they are its work.
 
     Args:
         trial: The trial.
         folder: The raw folder of the attempt.
-        owner: Whose process an id of this machine belongs to.
+        owner: Whose process an id of this machine belongs to (`analysis.profile.Owner`).
         deadline_s: The recording ends then at the latest.
     """
 
     def __init__(
         self, trial: Trial, folder: Path, owner: Callable[[int], str | None], deadline_s: float
     ) -> None:
-        self._profiler = Profiler(folder, owner)
-        self._limits = (trial.duration_s, deadline_s)
+        self._folder, self._owner, self._deadline_s = folder, owner, deadline_s
+        self._owners: dict[int, str] = {}
+        self._hertz = perf.hertz(trial.duration_s)
 
     @override
-    def recording(self) -> AbstractContextManager[None]:
-        return self._profiler.recording(*self._limits)
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        ended = threading.Event()
+        scan = threading.Thread(target=self._scan, args=(ended,), daemon=True)
+        with perf.recording(self._folder / RECORDING, self._hertz, self._deadline_s):
+            scan.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                scan.join()
+
+    def _scan(self, ended: threading.Event) -> None:
+        """Find the processes of the attempt while they run."""
+        while True:
+            last = ended.wait(SCAN_S)
+            for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+                # A process that has just started can still be on its way into its namespaces.
+                owner = self._owner(pid)
+                if owner is not None:
+                    self._owners[pid] = owner
+            if last:
+                return
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        problem = self._profiler.write(outcome.meters for outcome in outcomes.values())
-        return {"warnings": (problem,) if problem else ()}
+        recording = self._folder / RECORDING
+        intervals = _measured_intervals(outcomes.values())
+        try:
+            if not intervals:
+                return {"warnings": ("the participants measured no interval",)}
+            start_ns, end_ns = max(start for start, _ in intervals), min(end for _, end in intervals)
+            reduced = profile.reduce(
+                perf.samples(recording), perf.events(), self._hertz, start_ns, end_ns, self._owners.get
+            )
+        except UnreadableError as error:
+            return {"warnings": (error.message,)}
+        finally:
+            recording.unlink(missing_ok=True)
+        write_atomically(self._folder / profile.FILE, reduced.model_dump_json())
+        return {}
+
+
+def _measured_intervals(outcomes: Iterable[Outcome]) -> list[tuple[int, int]]:
+    intervals = [(outcome.meters or {}).get("interval") or {} for outcome in outcomes]
+    return [
+        (interval["start_monotonic_ns"], interval["start_monotonic_ns"] + round(interval["duration_s"] * 1e9))
+        for interval in intervals
+        if interval.get("start_monotonic_ns") is not None and interval.get("duration_s")
+    ]
 
 
 def measured(readings: Sequence[Reading], run: Callable[[Callable[[], None]], Measurement]) -> Measurement:

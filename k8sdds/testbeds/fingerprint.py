@@ -7,26 +7,20 @@ network and campaign, before anything is measured. The testbed provides the plac
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from k8sdds.model.trial import host_and_port
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
-from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.shapes import Count, Integer, Shape, Text, fits
-from k8sdds.testbeds import packet_handling
+from k8sdds.testbeds import packet_handling, probing
 from k8sdds.testbeds.packet_handling import PROGRAMS, RULES, PacketHandling
+from k8sdds.testbeds.probing import Place
 
-PORT = 17900
 GROUP, GROUP_IPV6 = "239.255.77.2", "ff15::77:2"
-DEADLINE_S = 60
-"""After this time, programs in the pods end by themselves, if k8sdds could not stop them."""
 PACKETS = 64
 """Known packets of one connection, and connections of one packet: enough to stand out from other traffic."""
 CAPTURED_PACKETS = 20_000
@@ -34,26 +28,8 @@ MULTICAST_PACKETS = 3
 MULTICAST_TIMEOUT_S = 0.5
 ANSWER_TIMEOUT_S = 2.0
 
-Stop = Callable[[], bytes]
-"""Ends a running command and returns its standard output."""
-
-
-class Place(Protocol):
-    """A pod or a node, in which commands run."""
-
-    supervisor: str
-    """Path of the supervisor there."""
-
-    def run(self, argv: Sequence[str]) -> bytes:
-        """Return the standard output of a command.
-
-        Raises:
-            PrerequisiteError: It failed.
-            PartFailed: It was killed.
-        """
-
-    def running(self, argv: Sequence[str]) -> AbstractContextManager[Stop]:
-        """Run a command that prints `ready` while the context lasts. Raises like `run`."""
+_WIRE = ("outer_protocol", "added_bytes", "cleartext")
+_ON_NODE = ("uplink", *_WIRE, "conntrack", RULES, "rules_matched", PROGRAMS)
 
 
 @dataclass(frozen=True)
@@ -79,27 +55,10 @@ class Probed:
     loses_packets: bool = False
     """Whether the link drops packets on purpose, so that a missing answer shows nothing."""
 
-
-_ON_NODE = (
-    "uplink",
-    "outer_protocol",
-    "added_bytes",
-    "cleartext",
-    "conntrack",
-    RULES,
-    "rules_matched",
-    PROGRAMS,
-)
-
-
-class _Report(Shape):
-    """What `k8sdds-supervisor ask` prints."""
-
-    sent: Integer
-    answered: Integer
-    seen_as: list[str]
-    last_error: Text = None
-    path_mtu_bytes: Count = None
+    @property
+    def group(self) -> str:
+        """The multicast group of the observation."""
+        return GROUP_IPV6 if ":" in self.receiver_address else GROUP
 
 
 def observe(probed: Probed) -> Fingerprint:
@@ -109,11 +68,9 @@ def observe(probed: Probed) -> Fingerprint:
         PrerequisiteError: The pods cannot exchange datagrams.
         PartFailed: A part of the testbed was killed meanwhile.
     """
-    found, token = Fingerprint(), f"k8sdds-{secrets.token_hex(6)}"
-    argv = [probed.receiver.supervisor, "answer", "--port", str(PORT), "--token", token]
-    argv += ["--group", _group(probed), "--interface", probed.receiver_interface]
-    argv += ["--deadline", str(DEADLINE_S)]
-    with probed.receiver.running(argv):
+    found, token = Fingerprint(), probing.new_token()
+    listen = ("--group", probed.group, "--interface", probed.receiver_interface)
+    with probing.answering(probed.receiver, token, *listen):
         _observe_pods(found, probed, token)
         if probed.node is None:
             found.not_observed |= dict.fromkeys(_ON_NODE, probed.node_unavailable)
@@ -121,10 +78,6 @@ def observe(probed: Probed) -> Fingerprint:
             with _noting(found, _ON_NODE):
                 _observe_node(found, probed, probed.node, token)
     return found
-
-
-def _group(probed: Probed) -> str:
-    return GROUP_IPV6 if ":" in probed.receiver_address else GROUP
 
 
 def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
@@ -139,9 +92,9 @@ def _observe_pods(found: Fingerprint, probed: Probed, token: str) -> None:
         )
     found.path_mtu_bytes = answers.get("path_mtu_bytes")
     found.masqueraded = any(address != probed.sender_address for address in answers["seen_as"])
-    count, timeout_s = str(MULTICAST_PACKETS), MULTICAST_TIMEOUT_S + 2 * probed.slack_s
-    group = ["--count", count, "--interface", probed.sender_interface, "--timeout", f"{timeout_s:.3f}"]
-    found.multicast = _ask(probed, token, *group, to=_group(probed))["answered"] > 0
+    group = ("--count", str(MULTICAST_PACKETS), "--interface", probed.sender_interface)
+    timeout_s = MULTICAST_TIMEOUT_S + 2 * probed.slack_s
+    found.multicast = probing.ask(probed.sender, probed.group, token, timeout_s, *group)["answered"] > 0
     if probed.loses_packets:
         # A missing answer shows nothing.
         found.multicast = found.multicast or None
@@ -155,11 +108,10 @@ def _observe_node(found: Fingerprint, probed: Probed, node: Place, token: str) -
     if not before.uplink:
         raise PrerequisiteError(f"the sender's node has no route to {probed.peer}")
     found.uplink, found.not_observed = before.uplink, {**found.not_observed, **before.unreadable}
-    wire = ("outer_protocol", "added_bytes", "cleartext")
-    with _noting(found, wire):
+    with _noting(found, _WIRE):
         # Only packets that leave are captured, so that those of the answers are missing.
         argv = [node.supervisor, "capture", "--interface", before.uplink, "--count", str(CAPTURED_PACKETS)]
-        with node.running([*argv, "--deadline", str(DEADLINE_S)]) as stop:
+        with node.running([*argv, "--deadline", str(probing.DEADLINE_S)]) as stop:
             _ask(probed, token, "--count", str(PACKETS), "--bytes", str(PACKET_BYTES))
             captured = packets.read_pcap(stop())
         _set_wrapping(found, packets.wrapping(captured, token.encode(), PACKET_BYTES, PACKETS))
@@ -200,22 +152,6 @@ def _state(node: Place, probed: Probed) -> PacketHandling:
     return packet_handling.parse(node.run([*packet_handling.COMMAND, probed.peer]).decode(errors="replace"))
 
 
-def _ask(probed: Probed, token: str, *options: str, to: str = "") -> dict[str, Any]:
-    """Send known datagrams from the sender and return the report of the program that sent them."""
-    argv = [
-        probed.sender.supervisor,
-        "ask",
-        "--to",
-        host_and_port(to or probed.receiver_address, PORT),
-        "--token",
-        token,
-    ]
-    if "--timeout" not in options:
-        argv += ["--timeout", f"{ANSWER_TIMEOUT_S + 2 * probed.slack_s:.3f}"]
-    try:
-        report = reading.json_object(probed.sender.run([*argv, *options]), "ask")
-    except reading.UnreadableError as error:
-        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {error.message}") from error
-    if not fits(_Report, report):
-        raise PrerequisiteError(f"`{argv[0]} ask` printed something else: {str(report)[:80]}")
-    return report
+def _ask(probed: Probed, token: str, *options: str) -> dict[str, Any]:
+    timeout_s = ANSWER_TIMEOUT_S + 2 * probed.slack_s
+    return probing.ask(probed.sender, probed.receiver_address, token, timeout_s, *options)

@@ -11,7 +11,7 @@ from k8sdds import nodes
 from k8sdds.analysis import profile
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import perf
-from k8sdds.testbeds.profiling import RECORDING
+from k8sdds.testbeds.evidence import RECORDING
 from tests.clusters import Deployed
 
 pytestmark = pytest.mark.long

@@ -8,8 +8,8 @@ from k8sdds import nodes
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.cluster.node_settings import MASK_FILE, Steering
 from k8sdds.testbeds.cluster.nodes import NodeInfo
-from k8sdds.testbeds.cluster.steering import MASK_FILE, Steering
 from tests.clusters import Deployed
 
 

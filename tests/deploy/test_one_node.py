@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.testbeds.cluster.detection import proxy_mode
+from k8sdds.testbeds.cluster.installed import proxy_mode
 from tests.clusters import Deployed, run
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 from k8sdds.analysis import profile
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import perf
-from k8sdds.testbeds.profiling import RECORDING
+from k8sdds.testbeds.evidence import RECORDING
 from tests.conftest import Command
 
 pytestmark = pytest.mark.skipif(bool(perf.problems()), reason="this user cannot record all cores")

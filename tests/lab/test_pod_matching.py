@@ -15,7 +15,7 @@ from k8sdds.model.trial import Endpoint
 from k8sdds.perftest import command
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.cluster import exec as exec_
-from k8sdds.testbeds.cluster import pod_matching
+from k8sdds.testbeds.cluster import pod_starts
 from k8sdds.testbeds.cluster.pods import OUTPUT, PERFTEST, SUPERVISOR
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
@@ -67,9 +67,8 @@ def matched(
         # The folders of pods of the lab are those of this machine.
         own_files = [word.replace(OUTPUT, str(folder / "pods" / pod)) for word in launch.argv]
         started = replace(launch, argv=tuple(own_files))
-        return exec_.ParticipantExec(
-            cast(Any, lab_network), "", pod, started, f"{folder}/pods/{pod}/1-matching", (), deadline_s
-        )
+        monkeypatch.setattr(exec_, "OUTPUT", f"{folder}/pods/{pod}")
+        return exec_.ParticipantExec(cast(Any, lab_network), "", pod, started, deadline_s)
 
     attachments = lab_network.plan.datapath.attachments
     endpoints = {
@@ -78,7 +77,7 @@ def matched(
     }
     attempt = folder / "0123-cluster-r0" / "1"
     names = {participant: participant.name for participant in PAIR}
-    return pod_matching.measure(own, dds, names, endpoints, attempt, execute)
+    return pod_starts.match(own, dds, names, endpoints, attempt, execute)
 
 
 @pytest.mark.parametrize("dds", ["cyclonedds", "fastdds"])

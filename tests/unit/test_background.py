@@ -24,7 +24,7 @@ from k8sdds.model.trial import LOAD_SINK, LOAD_SOURCE, Cell, Endpoint, Trial
 from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import core_layout, listening
-from k8sdds.testbeds.cluster import pod_abilities, preflight
+from k8sdds.testbeds.cluster import pod_pool, preflight
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.lab.topology import topology_of
 
@@ -257,8 +257,8 @@ def test_problems_name_the_core_and_the_program(monkeypatch: pytest.MonkeyPatch)
 
 def test_pods_may_not_use_other_cores_than_their_node_gives_them() -> None:
     pod = ReadyPod("load0", "10.0.0.4", "eth0", 1450, "edge1", {"cpus": [0, 2]})
-    pod_abilities.require_cores(cell(cpus=[0, 2]), pod)
+    pod_pool.require_cores(cell(cpus=[0, 2]), pod)
     with pytest.raises(PrerequisiteError) as refused:
-        pod_abilities.require_cores(cell(cpus=[0, 1]), pod)
+        pod_pool.require_cores(cell(cpus=[0, 1]), pod)
     assert refused.value.message == "background.cpus: pods on node edge1 cannot use core 1, only 0, 2"
     assert "static CPU manager" in refused.value.remedy

@@ -13,8 +13,8 @@ from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import ApiError
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import lease
-from k8sdds.testbeds.cluster.lease import CampaignLease
+from k8sdds.testbeds.cluster import namespace
+from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
 
@@ -56,8 +56,10 @@ class Api:
 
 def held(api: Api, monkeypatch: pytest.MonkeyPatch) -> CampaignLease:
     monkeypatch.setattr(leases, "RENEW_S", 0.001)
-    monkeypatch.setattr(lease, "RETRY_S", 0.001)
-    campaign_lease = CampaignLease(api, "k8sdds-c", "c", "a campaign")  # type: ignore[arg-type]
+    monkeypatch.setattr(namespace, "RETRY_S", 0.001)
+    campaign_lease = CampaignLease(
+        CampaignNamespace(api, "c", "k8sdds-c", owned=True, title="a campaign")  # type: ignore[arg-type]
+    )
     campaign_lease.acquire()
     return campaign_lease
 

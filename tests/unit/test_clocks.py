@@ -14,7 +14,7 @@ from k8sdds.deploy import clocks
 from k8sdds.model.measurement import ClockState
 from k8sdds.model.trial import participants
 from k8sdds.system.ssh import Connections, HostError, ScriptResult
-from k8sdds.testbeds.cluster.clocks import NO_ACCESS, clock_error
+from k8sdds.testbeds.cluster.evidence import NO_ACCESS, clock_error
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 
 CHRONY = (

@@ -6,7 +6,7 @@ import copy
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,17 +16,17 @@ from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
-from k8sdds.testbeds.cluster import detection, namespace, placement, pods, preflight
+from k8sdds.testbeds.cluster import installed, namespace, placement, pods, preflight
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
-from k8sdds.testbeds.cluster.node_tuning import NodeTuning
+from k8sdds.testbeds.cluster.fingerprints import Fingerprints
+from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
     NodeInfo,
-    assign,
     one_kernel,
     usable,
 )
-from k8sdds.testbeds.cluster.session import ClusterSession
+from k8sdds.testbeds.cluster.placement import assign
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
 
@@ -73,9 +73,9 @@ class NoRights:
 
 def test_remains_on_nodes_and_a_shared_kernel_are_detected() -> None:
     # The recorded nodes have annotations and a condition of Flannel, but this user may not see whether it runs.
-    found = detection.detect(NoRights(), nodes())  # type: ignore[arg-type]
+    found = installed.detect(NoRights(), nodes())  # type: ignore[arg-type]
     assert found.name == UNKNOWN and "condition FlannelIsUp" in found.remains
-    assert detection.detect(NoRights(), []).name == UNKNOWN  # type: ignore[arg-type]
+    assert installed.detect(NoRights(), []).name == UNKNOWN  # type: ignore[arg-type]
     assert one_kernel(nodes())
     assert not one_kernel(nodes()[:1])
 
@@ -394,11 +394,9 @@ def test_the_number_of_switches_includes_the_first_and_the_restored_network() ->
 
 
 def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:
-    session = object.__new__(ClusterSession)
-    session._fingerprints = {}
-    session._slots = lambda _: {}  # type: ignore[method-assign]
-    session._observe(cell(transport="shared-memory"))
-    assert session._fingerprints == {}
+    fingerprints = Fingerprints(cast(Any, None), cast(Any, None))
+    fingerprints.take(cell(transport="shared-memory"), {})
+    assert fingerprints.of(cell()) is None
 
 
 def test_each_tuning_has_blocks_of_its_own() -> None:

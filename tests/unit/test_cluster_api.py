@@ -15,7 +15,7 @@ import yaml
 
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster.services import ServicePods
+from k8sdds.testbeds.cluster.watch import NeededPods
 from tests.unit.test_kubeconfig import GOOD
 
 
@@ -116,7 +116,7 @@ def test_a_restarted_agent_of_the_network_is_noticed_once(tmp_path: Path) -> Non
     restarted = pod("kube-flannel-ds-a", "1", "c3")
     answers = [(200, {"items": items}) for items in ([agent, other], [agent], [restarted], [restarted])]
     with serve(answers) as url:
-        services = ServicePods(client_for(url, tmp_path))
+        services = NeededPods(client_for(url, tmp_path))
         services.remember(["kube-flannel/kube-flannel-ds-*"])
         assert services.restarted() == ""
         assert services.restarted() == "pod kube-flannel/kube-flannel-ds-a was restarted"
@@ -125,7 +125,7 @@ def test_a_restarted_agent_of_the_network_is_noticed_once(tmp_path: Path) -> Non
 
 def test_agents_that_this_user_may_not_see_are_not_watched(tmp_path: Path) -> None:
     with serve([FORBIDDEN]) as url:
-        services = ServicePods(client_for(url, tmp_path))
+        services = NeededPods(client_for(url, tmp_path))
         services.remember(["kube-flannel/kube-flannel-ds-*"])
         assert services.restarted() == ""
 

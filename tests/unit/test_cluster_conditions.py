@@ -13,15 +13,13 @@ from k8sdds.deploy import experiment_tuning
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import pods
-from k8sdds.testbeds.cluster import policies as cluster_policies
+from k8sdds.testbeds.cluster import network_policies, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, identifier
+from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.node_tuning import NodeSettings, NodeTuning
-from k8sdds.testbeds.cluster.places import PodPlace
-from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
+from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning
+from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.testbeds.cluster.policies import Policies
 
 CAMPAIGN = identifier("one")
 
@@ -79,18 +77,23 @@ def slots() -> dict[str, Slot]:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
-    monkeypatch.setattr(cluster_policies.policies, "answered", cluster.answered)
-    monkeypatch.setattr(cluster_policies, "TIMEOUT_S", 0)
-    monkeypatch.setattr(cluster_policies, "TIMEOUT_PER_POLICY_S", 0)
-    monkeypatch.setattr(cluster_policies, "POLL_S", 0)
+    monkeypatch.setattr(network_policies.probing, "answered", cluster.answered)
+    monkeypatch.setattr(network_policies, "TIMEOUT_S", 0)
+    monkeypatch.setattr(network_policies, "TIMEOUT_PER_POLICY_S", 0)
+    monkeypatch.setattr(network_policies, "POLL_S", 0)
     return cluster
+
+
+def policies_of(cluster: Cluster, campaign: str) -> Policies:
+    namespace = CampaignNamespace(
+        cast(KubernetesClient, cluster), identifier(campaign), "prepared", owned=False, title=campaign
+    )
+    return Policies(namespace, cast(PodPool, Pods()), cast(NodeProbes, Probes()))
 
 
 @pytest.fixture
 def policies(cluster: Cluster) -> Policies:
-    client = cast(KubernetesClient, cluster)
-    namespace = CampaignNamespace(client, CAMPAIGN, "prepared", owned=False)
-    return Policies(client, namespace, cast(PodPool, Pods()), cast(NodeProbes, Probes()))
+    return policies_of(cluster, "one")
 
 
 def test_policies_select_the_participants_pods(cluster: Cluster, policies: Policies) -> None:
@@ -129,9 +132,7 @@ def test_a_failed_creation_leaves_no_policies(cluster: Cluster, policies: Polici
 
 
 def test_campaigns_in_one_namespace_have_policies_of_their_own(cluster: Cluster, policies: Policies) -> None:
-    client = cast(KubernetesClient, cluster)
-    namespace = CampaignNamespace(client, identifier("another"), "prepared", owned=False)
-    other = Policies(client, namespace, cast(PodPool, Pods()), cast(NodeProbes, Probes()))
+    other = policies_of(cluster, "another")
     policies.provide(cell(2), slots())
     with pytest.raises(PrerequisiteError, match="still in effect"):
         other.provide(cell(1), slots())

@@ -16,8 +16,8 @@ from k8sdds.networks.common import strongswan
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
+from k8sdds.testbeds.cluster.fingerprints import Fingerprints, _key
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.testbeds.cluster.session import ClusterSession, _observed
 from k8sdds.testbeds.cluster.verify import ENCRYPTED, PathProof, PathVerifier
 
 RECORDED = Path(__file__).parent / "recorded" / "cluster"
@@ -94,7 +94,7 @@ def test_bytes_received_through_the_network() -> None:
     one, other = ends("flannel-vxlan")
     names = datapath.path_links(carrier("flannel-vxlan"), other.after, one.address)
     assert names == ("flannel.1",)
-    moved = datapath.received_bytes(other.after, names) - datapath.received_bytes(other.before, names)
+    _, moved = datapath.moved_bytes(other.before, other.after, names)
     assert moved >= SENT
 
 
@@ -122,16 +122,15 @@ def test_invalid_output_is_rejected(output: str) -> None:
 def test_the_fingerprint_proves_the_encryption_that_links_do_not_show(
     cleartext: bool | None, unproven: str
 ) -> None:
-    session = object.__new__(ClusterSession)
-    session._fingerprints = {}
+    fingerprints = Fingerprints(None, None)  # type: ignore[arg-type]
     encrypted = Cell(network="flannel-ipsec", test="latency", payload_bytes=1)
-    verifier = PathVerifier(None, None, is_encrypted=session._is_encrypted)  # type: ignore[arg-type]
+    verifier = PathVerifier(None, None, is_encrypted=fingerprints.is_encrypted)  # type: ignore[arg-type]
     key = ((), (), False)
     verifier._key = lambda cell, slots: key  # type: ignore[method-assign]
     verifier._proofs = {key: PathProof("routed by eth0", strongswan.UNVERIFIED)}
     before = verifier.proof(encrypted, {})
     assert before is not None and "not proven: encryption" in before.describe()
-    session._fingerprints = {_observed(encrypted): Fingerprint(cleartext=cleartext)}
+    fingerprints._taken[_key(encrypted)] = Fingerprint(cleartext=cleartext)
     after = verifier.proof(encrypted, {})
     assert after is not None and after.unproven == unproven
     assert ("not proven" in after.describe()) == bool(unproven)

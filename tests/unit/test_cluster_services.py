@@ -13,9 +13,9 @@ import pytest
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
-from k8sdds.testbeds.cluster import preflight, service_objects, service_rules
+from k8sdds.testbeds.cluster import preflight, services, translations
 from k8sdds.testbeds.cluster.blocks import make_blocks
-from k8sdds.testbeds.cluster.service_rules import Connection, Counters
+from k8sdds.testbeds.cluster.translations import Connection, Counters
 from k8sdds.workloads import TrialOutputs, find
 
 POD = {"metadata": {"name": "sub0-pod-2-abc", "uid": "0a1b2c3d-1"}}
@@ -67,7 +67,7 @@ def test_services_do_not_add_switches_of_the_network() -> None:
     [("cluster-ip", "ClusterIP", None), ("node-port", "NodePort", None), ("headless", "ClusterIP", "None")],
 )
 def test_a_service_belongs_to_the_pod_of_the_server(via: Any, kind: str, address: str | None) -> None:
-    body = service_objects.service("service-1", "ns", via, POD, "10.244.1.2", {"a": "b"})
+    body = services.service("service-1", "ns", via, POD, "10.244.1.2", {"a": "b"})
     assert (body["spec"]["type"], body["spec"].get("clusterIP")) == (kind, address)
     assert body["spec"]["ipFamilies"] == ["IPv4"] and "selector" not in body["spec"]
     (owner,) = body["metadata"]["ownerReferences"]
@@ -76,7 +76,7 @@ def test_a_service_belongs_to_the_pod_of_the_server(via: Any, kind: str, address
 
 def test_its_slice_has_the_endpoint_and_belongs_to_the_service() -> None:
     created = {"metadata": {"name": "service-1", "namespace": "ns", "uid": "77", "labels": {"a": "b"}}}
-    body = service_objects.endpoint_slice(created, "worker1", "fd00::2")
+    body = services.endpoint_slice(created, "worker1", "fd00::2")
     assert body["addressType"] == "IPv6"
     assert body["metadata"]["labels"]["kubernetes.io/service-name"] == "service-1"
     assert body["metadata"]["ownerReferences"][0]["uid"] == "77"
@@ -127,18 +127,18 @@ def test_one_listing_shows_tracked_and_translated_connections(tmp_path: Path) ->
     tool.chmod(0o755)
     connection = Connection("ns/service-1", "10.244.1.3", "10.100.2.3", 5202, "10.244.2.4", 5202)
     printed = subprocess.run(
-        service_rules.counters_command(connection), capture_output=True, text=True, check=True,
+        translations.counters_command(connection), capture_output=True, text=True, check=True,
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     ).stdout  # fmt: skip
-    assert service_rules.counters(printed) == Counters(None, 2, 1)
+    assert translations.counters(printed) == Counters(None, 2, 1)
 
 
 def test_programmed_services() -> None:
     own = ["10.100.2.3", "10.101.2.3", "10.96.9.9"]
-    assert service_rules.programmed(IPTABLES, own) == ["10.101.2.3", "10.100.2.3"]
-    assert service_rules.programmed(NFTABLES, own) == ["10.100.2.3"]
-    assert service_rules.programmed("\n", own) is None
-    assert service_rules.programmed(IPVS, own) is None
+    assert translations.programmed(IPTABLES, own) == ["10.101.2.3", "10.100.2.3"]
+    assert translations.programmed(NFTABLES, own) == ["10.100.2.3"]
+    assert translations.programmed("\n", own) is None
+    assert translations.programmed(IPVS, own) is None
 
 
 LISTED = """\
@@ -152,9 +152,9 @@ translated 699
 
 
 def test_counters_of_a_node() -> None:
-    assert service_rules.counters(LISTED) == Counters(732, 700, 699)
-    assert service_rules.counters("tracked 5\ntranslated 5\n") == Counters(None, 5, 5)
-    assert service_rules.counters("") == Counters(None, None, None)
+    assert translations.counters(LISTED) == Counters(732, 700, 699)
+    assert translations.counters("tracked 5\ntranslated 5\n") == Counters(None, 5, 5)
+    assert translations.counters("") == Counters(None, None, None)
 
 
 SERVICE = Connection("ns/service", "10.244.0.2", "10.101.2.3", 5202, "10.244.1.2", 5202)
@@ -179,7 +179,7 @@ HEADLESS = Connection("ns/service", "10.244.0.2", "10.244.1.2", 5202, "10.244.1.
 def test_evidence(
     connection: Connection, before: Counters, after: Counters, expected: dict[str, Any]
 ) -> None:
-    assert service_rules.evidence(connection, before, after) == expected
+    assert translations.evidence(connection, before, after) == expected
 
 
 @pytest.mark.parametrize(

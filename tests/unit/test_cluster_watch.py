@@ -12,6 +12,8 @@ import pytest
 
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster import watch as watch_module
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.watch import PodWatch
 
 END = object()
@@ -53,8 +55,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def watch(server: Server) -> Iterator[PodWatch]:
-    pod_watch = PodWatch(server, "n", "a=b")  # type: ignore[arg-type]
+def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[PodWatch]:
+    monkeypatch.setattr(watch_module, "PAUSE_S", 0.01)
+    pod_watch = PodWatch(CampaignNamespace(server, "c", "n", owned=True, title="C"))  # type: ignore[arg-type]
     yield pod_watch
     pod_watch.close()
 
@@ -119,13 +122,16 @@ def test_a_pod_that_loses_readiness_is_awaited(server: Server, watch: PodWatch) 
     assert ready.wait(60)
 
 
-def test_a_timeout_names_the_missing_pod(server: Server, watch: PodWatch) -> None:
+def test_a_timeout_names_the_missing_pod(
+    server: Server, watch: PodWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "TIMEOUT_PER_POD_S", 0)
     server.send("ADDED", "a", "Running", Ready="True")
     wait_seen(watch, "a")
-    with pytest.raises(PrerequisiteError, match=r"pod b is not ready after 0\.2 s: it does not exist"):
-        watch.wait_ready(["a", "b"], 0.2)
-    with pytest.raises(PrerequisiteError, match=r"pods were not deleted after 0\.2 s: a"):
-        watch.wait_deleted(["a", "b"], 0.2)
+    with pytest.raises(PrerequisiteError, match=r"pod b is not ready after 0\.1 s: it does not exist"):
+        watch.wait_ready(["a", "b"], 0.1)
+    with pytest.raises(PrerequisiteError, match=r"pods were not deleted after 0\.1 s: a"):
+        watch.wait_deleted(["a", "b"], 0.1)
 
 
 def test_a_watch_resumes_and_an_expired_one_lists_again(server: Server, watch: PodWatch) -> None:

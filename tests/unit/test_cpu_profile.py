@@ -26,7 +26,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import perf
 from k8sdds.system.reading import UnreadableError
 from k8sdds.testbeds import repetitions
-from k8sdds.testbeds.cluster import profiled_pods
+from k8sdds.testbeds.cluster import evidence, preflight
 from tests import run_folders
 
 RECORDED = Path(__file__).parent / "recorded" / "perf" / "script.txt"
@@ -278,19 +278,20 @@ def test_every_component_has_a_color_and_its_own_functions() -> None:
 
 def test_clusters_on_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perf, "problems", list)
-    own = profiled_pods.BOOT_ID.read_text().strip()
+    own = preflight.BOOT_ID.read_text().strip()
     here, elsewhere = SimpleNamespace(name="n1", boot_id=own), SimpleNamespace(name="n2", boot_id="other")
-    assert profiled_pods.problems([here]) == []  # type: ignore[list-item]
-    (problem,) = profiled_pods.problems([here, elsewhere])  # type: ignore[list-item]
+    profiled: Any = [SimpleNamespace(profile=True)]
+    assert preflight.profile_problems(profiled, [here]) == []  # type: ignore[list-item]
+    (problem,) = preflight.profile_problems(profiled, [here, elsewhere])  # type: ignore[list-item]
     assert "n2 run another kernel" in problem.what and "--profile" in problem.remedy
-    assert profiled_pods.problems([])
+    assert preflight.profile_problems(profiled, [])
 
 
 def test_processes_are_found_by_the_pod_in_their_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
     uid = "12e77b7d-c8c5-4132-aeff-ddb47d0439e9"
     scope = f"0::/c/worker1/kubepods.slice/kubepods-burstable-pod{uid.replace('-', '_')}.slice/cri-containerd-f3.scope\n"
     monkeypatch.setattr(Path, "read_text", lambda path: scope if path == Path("/proc/7/cgroup") else "0::/\n")
-    owner = profiled_pods.owner({uid: PARTICIPANT})
+    owner = evidence.owner({uid: PARTICIPANT})
     assert owner(7) == PARTICIPANT and owner(8) is None
 
 

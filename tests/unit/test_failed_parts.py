@@ -337,7 +337,7 @@ class Replies:
 def execution(replies: Replies, folder: Path, monkeypatch: pytest.MonkeyPatch) -> exec_.ParticipantExec:
     monkeypatch.setattr(exec_, "ExecStream", lambda *_, **__: replies)
     launch = Launch(TRIAL.cell.participants[0], ("perftest",), folder)
-    return exec_.ParticipantExec(None, "n", "pub0-pod-1", launch, "/out/x", [], 1)  # type: ignore[arg-type]
+    return exec_.ParticipantExec(None, "n", "pub0-pod-1", launch, 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from k8sdds.networks.packets import Wrapping
 from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, packet_handling
-from k8sdds.testbeds.fingerprint import Probed, Stop
+from k8sdds.testbeds.fingerprint import Probed
 from k8sdds.testbeds.lab.testbed import Lab
+from k8sdds.testbeds.probing import Stop
 
 RECORDED = Path(__file__).parent / "recorded/packets"
 TOKEN = b"k8sdds-recorded"

@@ -11,7 +11,7 @@ from k8sdds.analysis import components
 from k8sdds.model.measurement import OutsideCpu
 from k8sdds.system.reading import UnreadableError
 from k8sdds.testbeds import machine_cpu
-from k8sdds.testbeds.cluster import profiled_pods
+from k8sdds.testbeds.cluster import evidence
 from k8sdds.testbeds.machine_cpu import Process, Processes, Usage
 
 OWNERS = {10: components.NETWORK, 20: components.PARTICIPANT}
@@ -84,7 +84,7 @@ def test_the_shim_of_a_pod_has_its_owner() -> None:
             *others,
         ]
         document = {"monotonic_ns": round(moment_s * 1e9), "kernel_threads_s": 0.0, "processes": processes}
-        return profiled_pods.usage(Processes.model_validate(document), {pod: components.PARTICIPANT})
+        return evidence.usage(Processes.model_validate(document), {pod: components.PARTICIPANT})
 
     running = {"pid": 60, "parent": 50, "cgroup": f"/kubepods/pod{pod}/1", "cpu_s": 0.2}
     spent = machine_cpu.between(at(0.0, 1.0, running), at(4.0, 3.5))

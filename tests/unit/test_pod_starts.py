@@ -18,7 +18,7 @@ from k8sdds.networks import NETWORKS
 from k8sdds.networks.datapath import LabNode
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
-from k8sdds.testbeds.cluster import pod_matching, pod_room, pod_starts, pods
+from k8sdds.testbeds.cluster import pod_room, pod_starts, pods, preflight
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
@@ -134,7 +134,7 @@ def test_two_pods_match_on_the_nodes_of_the_participants(
         assert all(endpoint.address.startswith("10.244.0.") for endpoint in endpoints.values())
         return {"matched_s": 1e9 + 20, "received": 7, "clock_error_s": 0.001}
 
-    monkeypatch.setattr(pod_matching, "measure", matched)
+    monkeypatch.setattr(pod_starts, "match", matched)
     monkeypatch.setattr("k8sdds.testbeds.cluster.pod_starts.time.monotonic", lambda: 1e9)
     pool = Pool()
     found = measure(pool, tmp_path, 4, dds="fastdds")
@@ -184,9 +184,9 @@ def test_a_match_needs_two_pods_and_a_cluster() -> None:
     own.test_options["dds"] = "cyclonedds"
     (problem,) = lab_pod_starts.problems([own])
     assert "cannot match over DDS" in problem.what and "--testbed cluster" in problem.remedy
-    assert pod_starts.problems([own]) == []
+    assert preflight.pod_start_problems([own]) == []
     second = own.model_copy(update={"network": "macvlan"})
-    (problem,) = pod_starts.problems([second])
+    (problem,) = preflight.pod_start_problems([second])
     assert problem.what.startswith("macvlan: dds: ")
     chosen = PodStartOptions.model_json_schema()["properties"]["dds"]["anyOf"][0]["enum"]
     assert all(name in middleware.MIDDLEWARES for name in chosen)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.testbeds.cluster import detection
+from k8sdds.testbeds.cluster import installed
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_the_mode_of_kube_proxy_is_detected(config: str | None, mode: str | None
         return None if config is None else {"data": {"config.conf": config}}
 
     client = SimpleNamespace(is_allowed=lambda *_, **__: True, find=find)
-    assert detection.proxy_mode(cast(KubernetesClient, client)) == mode
+    assert installed.proxy_mode(cast(KubernetesClient, client)) == mode

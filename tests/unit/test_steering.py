@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from k8sdds.model.trial import Cell
 from k8sdds.testbeds import core_layout
-from k8sdds.testbeds.cluster.steering import Steering
+from k8sdds.testbeds.cluster.node_settings import Steering
 from tests.unit.test_cluster import nodes
 
 NODES = {"pub0": "n1", "sub0": "n2"}
@@ -14,7 +14,7 @@ NODES = {"pub0": "n1", "sub0": "n2"}
 
 def test_split_steers_received_packets_to_the_cores_of_the_participants_and_other_layouts_do_not() -> None:
     masks = {}
-    for name in core_layout.LAYOUTS:
+    for name in ("split", "same", "free"):
         layout = core_layout.assign(name, 1, 1, (0, 1))
         masks[name] = core_layout.steering(name, layout, NODES)
     off = dict.fromkeys(NODES.values(), core_layout.NOT_STEERED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 from k8sdds import workloads
+from k8sdds.model.link import Link
 from k8sdds.model.services import Via
 from k8sdds.model.trial import IP_FAMILIES, Cell, NetworkMode, Trial
 from k8sdds.networks import find
@@ -14,6 +16,11 @@ from k8sdds.testbeds import Block, repetitions
 
 HOST = "host"
 """The network of pods that use the nodes' own network."""
+
+NodeNeeds = tuple[str, Link]
+"""Tuning, and settings of the links."""
+
+Group = TypeVar("Group", bound=Hashable)
 
 
 def pod_network(cell: Cell) -> NetworkMode | None:
@@ -38,15 +45,31 @@ def on_host(cell: Cell) -> bool:
     return cell.network == HOST and cell.uses_network
 
 
-def services(cell: Cell) -> tuple[int, Via] | None:
-    """Return the number of Services and the kind of the measured one that a cell needs; None: it needs none."""
-    wanted = workloads.find(cell.test).services(cell)
+def _services(trial: Trial) -> tuple[int, Via] | None:
+    """Return the number of Services and the kind of the measured one that a trial needs; None: it needs none."""
+    wanted = workloads.find(trial.cell.test).services(trial.cell)
     return (wanted.count, wanted.via) if wanted else None
 
 
-def _on_nodes(cell: Cell) -> str:
-    """Return what a cell needs on the nodes, apart from its network."""
-    return f"{cell.tuning} {cell.link.describe()}"
+def _node_settings(trial: Trial) -> NodeNeeds:
+    """Return what a trial needs on the nodes apart from its network."""
+    return trial.cell.tuning, trial.cell.link
+
+
+def _prepared(trial: Trial) -> tuple[NetworkMode | None, NodeNeeds]:
+    return pod_network(trial.cell), _node_settings(trial)
+
+
+def _shuffled(
+    trials: Sequence[Trial], key: Callable[[Trial], Group], order: random.Random
+) -> dict[Group, list[Trial]]:
+    """Return the trials by a key, the keys in random order."""
+    groups: dict[Group, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(key(trial), []).append(trial)
+    keys = list(groups)
+    order.shuffle(keys)
+    return {one: groups[one] for one in keys}
 
 
 def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[Block]:
@@ -63,29 +86,24 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
     """
     several_networks = len({pod_network(trial.cell) for trial in trials} - {None}) > 1
     # Services belong to one pod, so that trials on the nodes' own network need others.
-    one_set = len({_on_nodes(trial.cell) for trial in trials}) < 2 and not any(
-        services(trial.cell) for trial in trials
-    )
+    one_set = len(set(map(_node_settings, trials))) < 2 and not any(map(_services, trials))
     if not one_network and not several_networks and one_set:
         return repetitions(trials, seed)
     order = random.Random(seed)
     blocks: list[Block] = []
-    installed: tuple[NetworkMode | None, str] | None = None
+    installed: tuple[NetworkMode | None, NodeNeeds] | None = None
     for repetition in sorted({trial.repetition for trial in trials}):
-        groups: dict[tuple[NetworkMode | None, str], list[Trial]] = {}
-        for trial in trials:
-            if trial.repetition == repetition:
-                groups.setdefault((pod_network(trial.cell), _on_nodes(trial.cell)), []).append(trial)
-        shuffled = list(groups)
-        order.shuffle(shuffled)
-        if installed is not None and installed in groups:
-            first = next(index for index, (network, _) in enumerate(shuffled) if network is not None)
-            other = shuffled.index(installed)
-            shuffled[first], shuffled[other] = shuffled[other], shuffled[first]
-        for group in shuffled:
-            for part in _by_services(groups[group], order):
-                blocks.append(Block(len(blocks), part))
-            installed = group if group[0] else installed
+        groups = _shuffled([trial for trial in trials if trial.repetition == repetition], _prepared, order)
+        keys = list(groups)
+        if installed in groups:
+            first = next(index for index, (network, _) in enumerate(keys) if network is not None)
+            other = keys.index(installed)
+            keys[first], keys[other] = keys[other], keys[first]
+        for key in keys:
+            for members in _shuffled(groups[key], _services, order).values():
+                order.shuffle(members)
+                blocks.append(Block(len(blocks), tuple(members)))
+            installed = key if key[0] else installed
     return blocks
 
 
@@ -96,22 +114,11 @@ def count_switches(blocks: Sequence[Block], is_installed: Callable[[NetworkMode]
         blocks: The blocks in their order.
         is_installed: Returns whether a network is the original one.
     """
-    cells = [[trial.cell for trial in block.trials] for block in blocks]
-    needed = [next(filter(None, map(pod_network, members)), None) for members in cells]
+    needed = [
+        next(filter(None, (pod_network(trial.cell) for trial in block.trials)), None) for block in blocks
+    ]
     networks = [network for network in needed if network is not None]
     if not networks:
         return 0
     between = sum(before != after for before, after in itertools.pairwise(networks))
     return between + sum(not is_installed(network) for network in (networks[0], networks[-1]))
-
-
-def _by_services(trials: Sequence[Trial], order: random.Random) -> Iterator[tuple[Trial, ...]]:
-    """Yield the trials with each set of Services, in random order."""
-    sets: dict[tuple[int, Via] | None, list[Trial]] = {}
-    for trial in trials:
-        sets.setdefault(services(trial.cell), []).append(trial)
-    shuffled = list(sets)
-    order.shuffle(shuffled)
-    for wanted in shuffled:
-        order.shuffle(sets[wanted])
-        yield tuple(sets[wanted])

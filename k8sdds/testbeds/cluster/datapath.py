@@ -89,20 +89,16 @@ def path_links(evidence: PathEvidence, counters: LinkCounters, peer: str) -> tup
     return (device,) if device else ()
 
 
-def received_bytes(counters: LinkCounters, names: Sequence[str]) -> int:
-    """Return the number of bytes that these links have received so far."""
-    return sum(counters.links[name].received_bytes for name in names if name in counters.links)
-
-
-def moved_bytes(before: LinkCounters, after: LinkCounters, names: Sequence[str]) -> int:
-    """Return the number of bytes that these links have sent and received between two readings."""
-    return sum(
-        after.links[name].sent_bytes
-        - before.links[name].sent_bytes
-        + after.links[name].received_bytes
-        - before.links[name].received_bytes
+def moved_bytes(before: LinkCounters, after: LinkCounters, names: Sequence[str]) -> tuple[int, int]:
+    """Return the number of bytes that these links have sent, and received, between two readings."""
+    ends = [
+        (before.links[name], after.links[name])
         for name in names
         if name in before.links and name in after.links
+    ]
+    return (
+        sum(last.sent_bytes - first.sent_bytes for first, last in ends),
+        sum(last.received_bytes - first.received_bytes for first, last in ends),
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from k8sdds import discovery, middleware, versions
 from k8sdds.kubernetes import objects
-from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell, host_and_port
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import pods
@@ -20,25 +19,21 @@ from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.selection import sibling_image
 
 READY_TIMEOUT_S = 90
+POLL_S = 0.5
 KINDS = ("Service", "StatefulSet")
 """The objects of the manifests that a campaign needs."""
 
 
 class DiscoveryServers:
-    """The discovery servers of a campaign, by middleware."""
+    """The discovery servers of a campaign, by middleware. Their image is pulled from the registry of `image`."""
 
     def __init__(
-        self,
-        client: KubernetesClient,
-        namespace: CampaignNamespace,
-        image: str,
-        tolerations: Sequence[dict[str, str]] = (),
+        self, namespace: CampaignNamespace, image: str, tolerations: Sequence[dict[str, str]] = ()
     ) -> None:
-        """Create no objects yet. The servers' image is pulled from the registry of `image`."""
-        self._client = client
+        self._client = namespace.client
+        self._namespace = namespace
         self._image = image
         self._tolerations = tolerations
-        self._namespace = namespace
         self._statefulsets: dict[str, dict[str, Any]] = {}
         """By middleware."""
 
@@ -79,11 +74,11 @@ class DiscoveryServers:
     def pod_patterns(self, cells: Iterable[Cell]) -> list[str]:
         """Return NAMESPACE/NAME of the pods of the servers that these cells use."""
         namespace = self._namespace.name
-        services = [_service(cell) for cell in cells if cell.discovery_kind == discovery.SERVER]
         return [
             f"{namespace}/{server.partition('.')[0]}"
-            for service in services
-            for server in service.servers(namespace)
+            for cell in cells
+            if cell.discovery_kind == discovery.SERVER
+            for server in _service(cell).servers(namespace)
         ]
 
     def addresses(self, cell: Cell) -> tuple[str, ...]:
@@ -103,20 +98,14 @@ class DiscoveryServers:
 
     def _wait_ready(self, service: discovery.Service) -> dict[str, str]:
         """Wait until one server is ready, at most `READY_TIMEOUT_S`; return address by pod name."""
-        path, query = self._namespace.pods, {"labelSelector": f"app.kubernetes.io/name={service.name}"}
         end = time.monotonic() + READY_TIMEOUT_S
+        selector = f"app.kubernetes.io/name={service.name}"
         while True:
-            listing = self._client.get(path, **query)
-            ready = [pod for pod in listing["items"] if pods.is_ready(pod)]
-            remaining_s = end - time.monotonic()
-            if ready or remaining_s <= 0:
-                return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in ready}
-            version = listing["metadata"]["resourceVersion"]
-            for event in self._client.watch(
-                path, for_s=max(1.0, remaining_s), resourceVersion=version, **query
-            ):
-                if event["type"] == "ERROR" or pods.is_ready(event["object"]):
-                    break
+            listed = self._client.get(self._namespace.pods, labelSelector=selector)["items"]
+            ready = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in listed if pods.is_ready(pod)}
+            if ready or time.monotonic() > end:
+                return ready
+            time.sleep(POLL_S)
 
 
 def _service(cell: Cell) -> discovery.Service:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from k8sdds.model.measurement import ClockState, Outcome, OutsideCpu
-from k8sdds.model.trial import Cell
-from k8sdds.testbeds.cluster import clocks, profiled_pods
-from k8sdds.testbeds.cluster.cluster_services import Services
+from k8sdds.model.measurement import ClockError, ClockState, Outcome, OutsideCpu
+from k8sdds.model.trial import Cell, Participant
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.testbeds.cluster.service_rules import Counters
+from k8sdds.testbeds.cluster.services import Services
+from k8sdds.testbeds.cluster.translations import Counters
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.evidence import Reading
-from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Usage, between, total
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Processes, Usage, between, total
+
+NO_ACCESS = "k8sdds did not deploy this cluster, so it cannot read the clocks of its nodes"
+_POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+"""The id of a pod in the name of its cgroup; systemd does not allow hyphens there."""
 
 Owners = Callable[[], Mapping[str, str]]
 """Returns the owner of the processes of each pod, by pod id."""
@@ -85,7 +91,7 @@ class Clocks(Reading):
         self._before: dict[str, ClockState] | None = None
 
     def _read(self) -> dict[str, ClockState]:
-        return clocks.read(self._cluster, clocks.machines(self._pods).values()) if self._cluster else {}
+        return read_clocks(self._cluster, machines(self._pods).values()) if self._cluster else {}
 
     @override
     def before(self) -> None:
@@ -96,7 +102,7 @@ class Clocks(Reading):
         if self._before is None:
             return {}
         readings = [self._before, self._read()]
-        return {"clock_error": clocks.clock_error(self._cell.participants, self._pods, readings)}
+        return {"clock_error": clock_error(self._cell.participants, self._pods, readings)}
 
 
 class NodesUsage(Reading):
@@ -118,13 +124,12 @@ class NodesUsage(Reading):
     ) -> None:
         self._probes, self._pods, self._owners, self._reading_s = probes, pods, owners, reading_s
         self._before: dict[str, Usage] = {}
-        probes.prepare_processes({pod.node for pod in pods.values()})
 
     def read(self) -> dict[str, Usage]:
         """Return the CPU time so far of each node with a participant, as far as its processes can be read."""
         owners = self._owners()
         seen = self._probes.processes({pod.node for pod in self._pods.values()})
-        return {node: profiled_pods.usage(its, owners) for node, its in seen.items()}
+        return {node: usage(its, owners) for node, its in seen.items()}
 
     def cost_s(self) -> dict[str, float]:
         """Return the CPU time that a reading costs each node, from two that follow each other."""
@@ -161,3 +166,97 @@ class NodesUsage(Reading):
             for machine, nodes in machines.items()
             if len(parts := [part for part in nodes.values() if part is not None]) == len(nodes)
         }
+
+
+def read_clocks(cluster: str, nodes: Iterable[str]) -> dict[str, ClockState]:
+    """Return the state of the clocks of nodes of a cluster that k8sdds deployed, over SSH. Not during a trial."""
+    # Imported here because other clusters need nothing of `deploy`.
+    from k8sdds.deploy import clocks, profiles
+    from k8sdds.system.ssh import Connections
+
+    # The connections end with this call, because their keepalive messages would disturb a trial.
+    with Connections(profiles.targets(profiles.deployed(cluster))) as connections:
+        return clocks.read(connections, nodes)
+
+
+def machines(ready_pods: Mapping[str, ReadyPod]) -> dict[str, str]:
+    """Return one node for each machine on which participants run."""
+    return {pod.machine: pod.node for pod in ready_pods.values()}
+
+
+def clock_error(
+    participants: Sequence[Participant],
+    ready_pods: Mapping[str, ReadyPod],
+    readings: Sequence[Mapping[str, ClockState]],
+) -> ClockError:
+    """Return the largest possible difference between the clocks of a publisher and a subscriber.
+
+    Args:
+        participants: The participants of the trial.
+        ready_pods: Their pods, by participant name.
+        readings: The states of the clocks by node, before and after the trial.
+    """
+    pods = {participant: ready_pods[participant.name] for participant in participants}
+    publishers = [pod for participant, pod in pods.items() if participant.publishes]
+    subscribers = [pod for participant, pod in pods.items() if participant.subscribes]
+    nodes = machines(ready_pods)
+    pairs = {
+        (nodes[publisher.machine], nodes[subscriber.machine])
+        for publisher, subscriber in itertools.product(publishers, subscribers)
+        if publisher.machine != subscriber.machine
+    }
+    errors_us: dict[str, float] = {}
+    followed: dict[tuple[str, str], str] = {}
+    for node in sorted(set(itertools.chain.from_iterable(pairs))):
+        for reading in readings:
+            state = reading.get(node, ClockState(reason=NO_ACCESS))
+            if state.error_us is None:
+                return ClockError(None, f"{node}: {state.reason}")
+            errors_us[node] = max(errors_us.get(node, 0.0), state.error_us)
+            followed[state.program, state.reference] = node
+    if len(followed) > 1:
+        clocks = ", ".join(
+            f"{node} {reference} by {program}" for (program, reference), node in followed.items()
+        )
+        return ClockError(None, f"the nodes follow different clocks: {clocks}")
+    bound_us = max(errors_us[publisher] + errors_us[subscriber] for publisher, subscriber in pairs)
+    ((program, _),) = followed
+    return ClockError(bound_us, program)
+
+
+def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
+    """Return a function that finds whose process an id of this machine belongs to.
+
+    Args:
+        pods: Id of a pod to the owner of its processes.
+    """
+
+    def find(pid: int) -> str | None:
+        try:
+            return pods.get(pod_of(Path(f"/proc/{pid}/cgroup").read_text()))
+        except OSError:
+            return None
+
+    return find
+
+
+def usage(seen: Processes, pods: Mapping[str, str]) -> Usage:
+    """Return the CPU time of a node's processes by their owner.
+
+    The shim of a container runtime waits for the processes of its pod, which adds their time to its own: it has the
+    owner of the pod.
+
+    Args:
+        seen: The processes.
+        pods: Id of a pod to the owner of its processes.
+    """
+    owners = {process.pid: pods.get(pod_of(process.cgroup)) for process in seen.processes}
+    shims = {process.parent: owners[process.pid] for process in seen.processes if owners[process.pid]}
+    shims.pop(1, None)
+    return Usage(seen, lambda process: owners[process.pid] or shims.get(process.pid))
+
+
+def pod_of(cgroup: str) -> str:
+    """Return the id of the pod in the path of a cgroup; empty if it is not that of a pod."""
+    found = _POD.search(cgroup)
+    return found[1].replace("_", "-") if found else ""

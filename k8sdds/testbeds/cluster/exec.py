@@ -19,7 +19,7 @@ from k8sdds.perftest.output import OUT_OF_MEMORY
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import private_folder
 from k8sdds.system.processes import was_killed
-from k8sdds.testbeds.cluster.pods import SUPERVISOR, exceeded_memory, failure
+from k8sdds.testbeds.cluster.pods import OUTPUT, SUPERVISOR, exceeded_memory, failure
 from k8sdds.testbeds.cluster.watch import GONE
 
 GRACE_S = 2
@@ -30,6 +30,12 @@ FETCH_TIMEOUT_S = 60
 """How long after the end of a trial its files may be unreachable before they count as lost."""
 LOST = 254
 """Exit code of a participant whose outcome is unknown."""
+
+
+def output_folder(directory: Path) -> str:
+    """Return a participant's output folder in its pod, named after the trial and the attempt."""
+    trial, attempt = directory.parts[-3:-1]
+    return f"{OUTPUT}/{trial}-{attempt}"
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,14 @@ class ParticipantExec:
     """The execution of a participant: `prepare`, then `start_at` or `abort`, then `finish`.
 
     Each call may be made from another thread, but only one at a time.
+
+    Args:
+        client: The cluster.
+        namespace: Namespace of the pod.
+        pod: Name of the pod.
+        launch: What to start.
+        deadline_s: Time after which the supervisor ends the participant.
+        options: Additional options for the supervisor.
     """
 
     def __init__(
@@ -54,38 +68,26 @@ class ParticipantExec:
         namespace: str,
         pod: str,
         launch: Launch,
-        output: str,
-        options: Sequence[str],
         deadline_s: float,
+        options: Sequence[str] = (),
     ) -> None:
-        """Do not contact the cluster yet.
-
-        Args:
-            client: The cluster.
-            namespace: Namespace of the pod.
-            pod: Name of the pod.
-            launch: What to start.
-            output: The participant's output folder in the pod.
-            options: Additional options for the supervisor.
-            deadline_s: Time after which the supervisor ends the participant.
-        """
         self.launch = launch
         self.pod = pod
         self.offset_ns = 0
         """The pod's clock minus the clock of this machine."""
         self.uncertainty_ns = 0
         """Maximum error of `offset_ns`."""
+        self.unreachable = ""
+        """Why the pod was lost or its supervisor killed before the start; empty: neither happened."""
         self._client = client
         self._namespace = namespace
         self._container = launch.participant.name
-        self._output = output
+        self._output = output_folder(launch.directory)
         self._deadline_s = deadline_s
-        self.unreachable = ""
-        """Why the pod was lost or its supervisor killed before the start; empty: neither happened."""
         self._stream: ExecStream | None = None
         self._argv = [
-            SUPERVISOR, "attend", "--dir", output, "--deadline", f"{deadline_s:.3f}", "--grace", str(GRACE_S),
-            *options, *launch.supervisor_options,
+            SUPERVISOR, "attend", "--dir", self._output, "--deadline", f"{deadline_s:.3f}",
+            "--grace", str(GRACE_S), *options, *launch.supervisor_options,
         ]  # fmt: skip
         for key, value in launch.env.items():
             self._argv += ["--env", f"{key}={value}"]

@@ -8,50 +8,39 @@ ClusterRole, the meter reads the nodes but not the kubelets.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes import exec_stream, objects
-from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.kubernetes.metrics.pod_startup import PodStarts
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.pod_pool import parallel
 
 READY_TIMEOUT_S = 30
 """Nodes whose meter is not ready after this time are not read."""
-WORKERS = 16
-"""Number of nodes read concurrently."""
 
 
 class MetricsCollector:
-    """Collects the lines of readings.jsonl for the blocks of a campaign."""
+    """Collects the lines of readings.jsonl for the blocks of a campaign.
 
-    def __init__(
-        self,
-        client: KubernetesClient,
-        namespace: CampaignNamespace,
-        packet_filters: bool,
-        image: str = versions.TOOLS_IMAGE,
-    ) -> None:
-        """Create no objects yet.
+    Args:
+        namespace: The campaign's namespace.
+        packet_filters: Whether to count packet filters, for which the namespace must allow pods on the nodes' own
+            network.
+        image: Image of the node meter.
+    """
 
-        Args:
-            client: The cluster.
-            namespace: The campaign's namespace.
-            packet_filters: Whether to count packet filters, for which the namespace must allow pods on the
-                nodes' own network.
-            image: Image of the node meter.
-        """
-        self._client = client
-        self._image = image
+    def __init__(self, namespace: CampaignNamespace, packet_filters: bool, image: str) -> None:
+        self._client = namespace.client
         self._namespace = namespace
         self._packet_filters = packet_filters
+        self._image = image
         self._daemonset: dict[str, Any] | None = None
         """The node meter; empty: it could not be created; None: not tried yet."""
         self._lines: list[dict[str, Any]] = []
@@ -129,14 +118,10 @@ class MetricsCollector:
 
     def _owned(self, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Make the campaign's namespace own cluster-wide objects, so that they are deleted with it."""
-        namespace = self._client.get(f"{permissions.NAMESPACES}/{self._namespace.name}")
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "name": self._namespace.name,
-            "uid": namespace["metadata"]["uid"],
-        }
+        name = self._namespace.name
+        uid = self._client.get(f"{permissions.NAMESPACES}/{name}")["metadata"]["uid"]
         for manifest in manifests:
+            owner = {"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": uid}
             manifest["metadata"]["ownerReferences"] = [owner]
             manifest["metadata"]["labels"][versions.CAMPAIGN_LABEL] = self._namespace.campaign
         return manifests
@@ -146,11 +131,9 @@ class MetricsCollector:
     def _read(self, when: str) -> None:
         # List the meter's pods each time: they are replaced after a node was unavailable.
         meter_pods = self._ready_meter_pods() if self._daemonset else []
-        with ThreadPoolExecutor(WORKERS) as executor:
-            # Packet filters are long lists that do not change within a block: read them once.
-            read = partial(self._read_node, packet_filters=self._packet_filters and when == "after")
-            for line in executor.map(read, meter_pods):
-                self._lines.append({**line, **self._block, "when": when})
+        # Packet filters are long lists that do not change within a block: read them once.
+        read = partial(self._read_node, packet_filters=self._packet_filters and when == "after")
+        self._lines += [{**line, **self._block, "when": when} for line in parallel(read, meter_pods)]
         usage = [
             *self._read_top("nodes", metrics_api.nodes),
             *self._read_top("pods", lambda get: metrics_api.pods(get, self._namespace.name)),

@@ -1,16 +1,22 @@
-"""Create and delete the namespace of a campaign, and find what killed campaigns left on a cluster."""
+"""Create and delete the namespace of a campaign, hold its Lease, and find other campaigns on a cluster."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
+import threading
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+import urllib3
 
 from k8sdds import versions
 from k8sdds.kubernetes import leases
-from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, CORE, ApiError, KubernetesClient
+from k8sdds.kubernetes.leases import RunningCampaign
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
@@ -18,6 +24,8 @@ from k8sdds.testbeds.cluster.permissions import NAMESPACES
 SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
 NODE_PROBES_SUFFIX = "-nodes"
 """Suffix of the name of a campaign's second namespace, for node probes."""
+RETRY_S = 10
+"""Interval after a renewal of a Lease that failed."""
 
 
 def identifier(campaign: str) -> str:
@@ -36,6 +44,13 @@ class CampaignNamespace:
     name: str
     owned: bool
     """Whether k8sdds created it and deletes it with the campaign; False: an administrator prepared it."""
+    title: str
+    """The campaign's full name."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the campaign's objects."""
+        return {versions.MANAGED_BY_LABEL: versions.MANAGED_BY, versions.CAMPAIGN_LABEL: self.campaign}
 
     @property
     def selector(self) -> str:
@@ -82,32 +97,29 @@ def manifest(campaign: str, name: str, privileged: bool) -> dict[str, Any]:
     }
 
 
-def create(
-    client: KubernetesClient, campaign_name: str, prepared: str | None, privileged: bool
-) -> CampaignNamespace:
+def create(client: KubernetesClient, title: str, prepared: str | None, privileged: bool) -> CampaignNamespace:
     """Create a campaign's namespace, or use the prepared one.
 
     Leftovers of a killed process that ran the same campaign are deleted first.
     """
-    campaign = identifier(campaign_name)
+    campaign = identifier(title)
     if prepared is not None:
-        namespace = CampaignNamespace(client, campaign, prepared, owned=False)
+        namespace = CampaignNamespace(client, campaign, prepared, owned=False, title=title)
         namespace.delete()
         return namespace
-    return _create(client, campaign, manifest(campaign, campaign_name, privileged))
+    return _create(client, campaign, title, manifest(campaign, title, privileged))
 
 
-def create_for_node_probes(namespace: CampaignNamespace, campaign_name: str) -> CampaignNamespace:
+def create_for_node_probes(namespace: CampaignNamespace) -> CampaignNamespace:
     """Create a second namespace of a campaign, which allows pods on the nodes' own network."""
-    body = manifest(namespace.campaign, campaign_name, privileged=True)
+    body = manifest(namespace.campaign, namespace.title, privileged=True)
     body["metadata"]["name"] += NODE_PROBES_SUFFIX
-    return _create(namespace.client, namespace.campaign, body)
+    return _create(namespace.client, namespace.campaign, namespace.title, body)
 
 
-def _create(client: KubernetesClient, campaign: str, body: dict[str, Any]) -> CampaignNamespace:
-    namespace = CampaignNamespace(client, campaign, body["metadata"]["name"], owned=True)
-    path = f"{NAMESPACES}/{namespace.name}"
-    if client.find(path) is not None:
+def _create(client: KubernetesClient, campaign: str, title: str, body: dict[str, Any]) -> CampaignNamespace:
+    namespace = CampaignNamespace(client, campaign, body["metadata"]["name"], owned=True, title=title)
+    if client.find(f"{NAMESPACES}/{namespace.name}") is not None:
         namespace.delete()
         wait_deleted(client, namespace.name)
     client.create(NAMESPACES, body)
@@ -121,18 +133,11 @@ def wait_deleted(client: KubernetesClient, name: str, timeout_s: float = 90) -> 
     Raises:
         PrerequisiteError: it still exists after `timeout_s`.
     """
-    query = {"fieldSelector": f"metadata.name={name}"}
     end = time.monotonic() + timeout_s
-    while (remaining_s := end - time.monotonic()) > 0:
-        listing = client.get(NAMESPACES, **query)
-        if not listing["items"]:
+    while time.monotonic() < end:
+        if client.find(f"{NAMESPACES}/{name}") is None:
             return
-        version = listing["metadata"]["resourceVersion"]
-        watched_s = max(1.0, remaining_s)
-        for event in client.watch(NAMESPACES, for_s=watched_s, resourceVersion=version, **query):
-            if event["type"] == "DELETED":
-                return
-        time.sleep(0.5)  # the watch may have ended at once
+        time.sleep(0.5)
     raise PrerequisiteError(
         f"namespace {name} is still being deleted after {timeout_s:g} s",
         f"see its conditions: kubectl get namespace {name} -o yaml",
@@ -144,27 +149,90 @@ class Leftover:
     """Objects on a cluster of a campaign that may have ended."""
 
     namespace: CampaignNamespace
-    campaign_name: str
     in_use: str
     """The process that still uses them; empty: none."""
 
 
 def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
     """Return all campaigns that have objects on the cluster, or in a prepared namespace."""
-    if prepared is None:
-        listed = client.get(NAMESPACES, labelSelector=SELECTOR)["items"]
-    else:
-        listed = client.get(f"{CORE}/namespaces/{prepared}/pods", labelSelector=SELECTOR)["items"]
+    path = f"{CORE}/namespaces/{prepared}/pods" if prepared else NAMESPACES
     by_key = {}
-    for obj in listed:
+    for obj in client.get(path, labelSelector=SELECTOR)["items"]:
         metadata = obj["metadata"]
         campaign = metadata["labels"][versions.CAMPAIGN_LABEL]
-        namespace = CampaignNamespace(client, campaign, prepared or metadata["name"], owned=prepared is None)
         annotations = metadata.get("annotations", {})
+        title = annotations.get(versions.NAME_ANNOTATION, campaign)
+        name = prepared or metadata["name"]
+        namespace = CampaignNamespace(client, campaign, name, owned=prepared is None, title=title)
         if "deletionTimestamp" not in metadata:
-            by_key[campaign if prepared else namespace.name] = Leftover(
-                namespace,
-                annotations.get(versions.NAME_ANNOTATION, campaign),
-                leases.process_in_use(annotations.get(versions.OWNER_ANNOTATION, "")),
-            )
+            in_use = leases.process_in_use(annotations.get(versions.OWNER_ANNOTATION, ""))
+            by_key[campaign if prepared else name] = Leftover(namespace, in_use)
     return list(by_key.values())
+
+
+def running(client: KubernetesClient) -> list[RunningCampaign]:
+    """Return the campaigns that run on the cluster; none if this user may not list Leases."""
+    if not client.is_allowed("list", leases.GROUP, "leases"):
+        return []
+    listed = client.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)["items"]
+    return leases.running(listed, datetime.now(UTC))
+
+
+class CampaignLease:
+    """The Lease of this campaign, which a thread renews. It expires if this process is killed."""
+
+    def __init__(self, namespace: CampaignNamespace) -> None:
+        self._namespace = namespace
+        self._client = namespace.client
+        self._folder = leases.path(namespace.name)
+        self._path = f"{self._folder}/{leases.name(namespace.campaign)}"
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> None:
+        """Create the Lease and renew it from now on. A user without the right to do so measures without it."""
+        try:
+            self._client.delete(self._path)  # left by a killed process of the same campaign
+            self._create()
+        except ApiError as error:
+            if error.status not in AUTHORIZATION_STATUSES:
+                raise
+            return
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the user had the right to create the Lease."""
+        return self._thread is not None
+
+    def _create(self) -> None:
+        lease = leases.manifest(self._namespace.campaign, self._namespace.title, datetime.now(UTC))
+        self._client.create(self._folder, lease)
+
+    def _renew(self) -> None:
+        pause_s: float = leases.RENEW_S
+        while not self._end.wait(pause_s):
+            try:
+                self._renew_once()
+                pause_s = leases.RENEW_S
+            except (PrerequisiteError, urllib3.exceptions.HTTPError, OSError):
+                # The Lease is only a hint to others: the campaign goes on, and renews it when the API server is back.
+                pause_s = RETRY_S
+
+    def _renew_once(self) -> None:
+        try:
+            self._client.patch_once(self._path, leases.renewal(datetime.now(UTC)))
+        except ApiError as error:
+            if error.status != 404 or self._end.is_set():
+                raise
+            self._create()  # somebody deleted it
+
+    def release(self) -> None:
+        """Stop renewing and delete the Lease."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._end.set()
+        with contextlib.suppress(PrerequisiteError):
+            self._client.delete(self._path)

@@ -4,12 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from k8sdds.model.trial import Cell, participants
+from k8sdds.model.placement import numbered
+from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant, participants
+from k8sdds.system.errors import InputError
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.blocks import on_host
-from k8sdds.testbeds.cluster.nodes import NodeInfo, assign
+from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
+
+
+def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
+    """Return the node's name of each participant of a cell, and of each pod of its background.
+
+    Raises:
+        InputError: these nodes do not satisfy the cell's placement or number of nodes.
+    """
+    if cell.nodes and cell.nodes > len(nodes):
+        raise InputError(f"{cell.describe()}: nodes: {cell.nodes} requested, {len(nodes)} available")
+    if isinstance(cell.placement, dict):
+        return _with_loads(
+            cell, {participant: _placed(cell, participant, nodes) for participant in cell.participants}
+        )
+    count = cell.nodes or len(nodes)
+    if count < 2 and cell.crosses_links:
+        raise InputError(
+            f"a trial needs two nodes, so that samples cross a link; {count} can run pods",
+            "inspect them: kubectl get nodes; kubectl describe node",
+        )
+    if not count:
+        raise InputError("no node can run pods", "inspect them: kubectl get nodes; kubectl describe node")
+    return _with_loads(
+        cell, {participant: nodes[number].name for participant, number in numbered(cell, count).items()}
+    )
+
+
+def _with_loads(cell: Cell, places: dict[Participant, str]) -> dict[Participant, str]:
+    neighbors = (FIRST_PUBLISHER, FIRST_SUBSCRIBER)
+    return places | {load: places[neighbor] for load, neighbor in zip(cell.loads, neighbors, strict=False)}
+
+
+def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> str:
+    """Return the node that an explicit placement selects by number, name or label."""
+    assert isinstance(cell.placement, dict)
+    place = cell.placement.get(participant.name, cell.placement.get(participant.short_role))
+    if place is None:
+        raise InputError(
+            f"placement has no node for {participant}",
+            "add an entry for it, or for all participants of its role: pub, sub",
+        )
+    if isinstance(place, int):
+        if not 0 <= place < len(nodes):
+            raise InputError(
+                f"placement puts {participant} on node {place}; valid numbers: 0 to {len(nodes) - 1}"
+            )
+        return nodes[place].name
+    key, equals, value = place.partition("=")
+    if equals:
+        labeled = [node for node in nodes if node.labels.get(key) == value]
+        if not labeled:
+            raise InputError(
+                f"no node that can run pods has the label {place}",
+                "list labels: kubectl get nodes --show-labels",
+            )
+        return labeled[participant.index % len(labeled)].name
+    names = [node.name for node in nodes]
+    if place not in names:
+        raise InputError(
+            f"placement puts {participant} on {place!r}; nodes that can run pods: {', '.join(names)}"
+        )
+    return place
 
 
 def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:

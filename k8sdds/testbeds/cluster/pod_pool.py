@@ -1,26 +1,36 @@
-"""Keep the pods of a campaign: create them when a trial needs them, reuse them, replace lost ones."""
+"""Keep the pods of a campaign: create them when a trial needs them, run commands in them, replace lost ones."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from k8sdds import versions
-from k8sdds.kubernetes import exec_stream, leases
-from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.kubernetes import leases
+from k8sdds.kubernetes.client import ApiError
+from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream, StreamLost, run_command
+from k8sdds.model.background import STRESSOR
 from k8sdds.model.ip_families import TITLES, IpFamily, address_of
+from k8sdds.model.trial import LOAD_SOURCE, Cell
 from k8sdds.system import reading
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.pods import SUPERVISOR, Slot
 from k8sdds.testbeds.cluster.watch import PodWatch
+from k8sdds.testbeds.probing import Place, Stop
 
 WORKERS = 16
 """Number of concurrent requests."""
+READY_TIMEOUT_S, END_TIMEOUT_S = 20, 20
+"""How long a command may take until it prints `ready`, and until it ends."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,24 +56,28 @@ class ReadyPod:
 
 
 class PodPool:
-    """The pods of a campaign by slot."""
+    """The pods of a campaign by slot.
+
+    Args:
+        namespace: The namespace of the pods, which is watched from now on.
+        image: Image of every pod.
+        memory: Request and limit of every pod, in bytes.
+        extra_volumes: `volumes` and `volumeMounts` of every pod.
+        tolerations: Taints of nodes that every pod tolerates.
+    """
 
     def __init__(
         self,
-        client: KubernetesClient,
         namespace: CampaignNamespace,
         image: str,
         memory: tuple[int, int],
-        campaign: str,
         extra_volumes: Mapping[str, Any] | None = None,
         tolerations: Sequence[dict[str, str]] = (),
     ) -> None:
-        """Start to watch the namespace. Image, memory, volumes and tolerations apply to every pod, see `pods.pod`."""
-        self._client = client
+        self._client = namespace.client
         self._namespace = namespace
         self._image = image
         self._memory = memory
-        self._campaign = campaign
         self._extra_volumes = extra_volumes
         self._tolerations = tolerations
         self._names: dict[Slot, str] = {}
@@ -73,7 +87,7 @@ class PodPool:
         """Slots whose pod the next `ensure` replaces."""
         self._created = 0
         self._invalid = False
-        self.watch = PodWatch(client, namespace.name, namespace.selector)
+        self.watch = PodWatch(namespace)
 
     def pod(self, slot: Slot) -> ReadyPod:
         """Return the pod of a slot that `ensure` prepared."""
@@ -97,25 +111,21 @@ class PodPool:
         return next((f"pod {name}: {failure}" for name, failure in failures.items()), "")
 
     def ensure(self, slots: Iterable[Slot]) -> None:
-        """Wait until every slot has a ready pod whose facts are known. Ready pods are reused.
+        """Wait until every slot has a ready pod whose facts are known. Ready pods are reused, failed ones replaced.
 
         Raises:
-            PrerequisiteError: a pod cannot be created or does not become ready.
-            PartFailed: a pod was killed meanwhile.
+            PrerequisiteError: A pod cannot be created or does not become ready.
+            PartFailed: A pod was killed meanwhile.
         """
         needed = list(dict.fromkeys(slots))
-        self.create(needed)
+        self._delete([slot for slot in needed if slot in self._names and not self._is_usable(slot)])
+        missing = [(slot, self.new_name(slot)) for slot in needed if slot not in self._names]
+        parallel(lambda item: self._create(*item), missing)
+        self.watch.wait_ready(self._names[slot] for slot in needed)
         unknown = needed if self._invalid else [slot for slot in needed if slot not in self._ready]
         for slot, pod in zip(unknown, parallel(self._query_facts, unknown), strict=True):
             self._ready[slot] = pod
         self._invalid = False
-
-    def create(self, slots: Sequence[Slot]) -> None:
-        """Create missing pods, replace failed ones and wait until all are ready. Raises like `ensure`."""
-        self._delete([slot for slot in slots if slot in self._names and not self._is_usable(slot)])
-        missing = [(slot, self.new_name(slot)) for slot in slots if slot not in self._names]
-        parallel(lambda item: self._create(*item), missing)
-        self.watch.wait_ready(self._names[slot] for slot in slots)
 
     def delete_unless(self, keep: Callable[[Slot], bool]) -> None:
         """Delete all pods except those to keep, for example before their network is replaced."""
@@ -132,6 +142,8 @@ class PodPool:
         # The watch may not know a new pod yet.
         return slot not in self._ready if pod is None else not pods.failure(pod)
 
+    # -- creating and deleting pods ---------------------------------------------------------------------
+
     def new_name(self, slot: Slot) -> str:
         """Return a name that no pod had before."""
         self._created += 1
@@ -144,13 +156,13 @@ class PodPool:
 
     def manifest(self, slot: Slot, name: str) -> dict[str, Any]:
         """Return the manifest of a pod of this campaign."""
+        campaign = self._namespace.campaign
         body = pods.pod(
-            name, slot, self._image, self._namespace.campaign, self._memory, self._extra_volumes,
-            self._tolerations,
-        )  # fmt: skip
+            name, slot, self._image, campaign, self._memory, self._extra_volumes, self._tolerations
+        )
         body["metadata"]["annotations"] |= {
             versions.OWNER_ANNOTATION: leases.owner(),
-            versions.NAME_ANNOTATION: self._campaign,
+            versions.NAME_ANNOTATION: self._namespace.title,
         }
         return body
 
@@ -177,35 +189,20 @@ class PodPool:
         parallel(lambda name: self._client.delete(f"{self._namespace.pods}/{name}", grace_s=0), names)
         self.watch.wait_deleted(names)
 
+    # -- facts ------------------------------------------------------------------------------------------
+
     def _query_facts(self, slot: Slot) -> ReadyPod:
         """Query the interfaces and the machine of a ready pod."""
         name = self._names[slot]
-        remedy = f"check that {self._image} is an image of k8sdds"
         try:
-            result = exec_stream.run_command(
-                self._client,
-                self._namespace.name,
-                name,
-                [SUPERVISOR, "facts"],
-                container=slot.containers[0],
-            )
-        except PrerequisiteError as error:
-            failure = self._failure(name)
-            if not failure:
-                raise
-            raise PrerequisiteError(f"pod {name}: {failure}", remedy) from error
-        if result.code:
-            message = result.stderr.decode(errors="replace").strip() or self._failure(name)
-            raise PrerequisiteError(
-                f"pod {name}: {SUPERVISOR} facts failed: {message or 'it printed nothing'}", remedy
-            )
-        try:
-            facts = reading.json_object(result.stdout, f"pod {name}: {SUPERVISOR} facts")
-            interfaces = {key: ([str(address) for address in value["addresses"]], int(value["mtu_bytes"]))
-                          for key, value in facts["interfaces"].items()}  # fmt: skip
+            facts = self._read_facts(name, slot.containers[0])
+            interfaces = {
+                interface: ([str(address) for address in value["addresses"]], int(value["mtu_bytes"]))
+                for interface, value in facts["interfaces"].items()
+            }
         except (reading.UnreadableError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise PrerequisiteError(
-                f"pod {name}: {SUPERVISOR} facts printed something else: {error!r}", remedy
+                f"pod {name}: {SUPERVISOR} facts printed something else: {error!r}", self._image_remedy
             ) from error
         pod = self.watch.pod(name) or {"spec": {}, "status": {}}
         reported = pods.addresses(pod)
@@ -226,49 +223,103 @@ class PodPool:
             "inspect it: kubectl get pod -o yaml; and select the cluster's ip_families in the experiment",
         )
 
-    def _failure(self, name: str) -> str:
-        """Return why a pod that was ready has failed; empty: no failure is reported.
+    @property
+    def _image_remedy(self) -> str:
+        return f"check that {self._image} is an image of k8sdds"
 
-        Raises:
-            PartFailed: it was killed.
-        """
+    def _read_facts(self, name: str, container: str) -> dict[str, Any]:
+        argv = [SUPERVISOR, "facts"]
+        try:
+            result = run_command(self._client, self._namespace.name, name, argv, container=container)
+        except PrerequisiteError as error:
+            failure = self._failure(name)
+            if not failure:
+                raise
+            raise PrerequisiteError(f"pod {name}: {failure}", self._image_remedy) from error
+        if result.code:
+            message = result.stderr.decode(errors="replace").strip() or self._failure(name)
+            raise PrerequisiteError(
+                f"pod {name}: {SUPERVISOR} facts failed: {message or 'it printed nothing'}",
+                self._image_remedy,
+            )
+        return reading.json_object(result.stdout, f"pod {name}: {SUPERVISOR} facts")
+
+    def _failure(self, name: str) -> str:
+        """Return why a pod that was ready has failed; empty: none is reported. Raises PartFailed if it was killed."""
         failure = self.watch.wait_failures([name]).get(name, "")
         pod = self.watch.pod(name)
         if failure and (pod is None or pods.was_killed(pod)):
             raise PartFailed(f"pod {name}: {failure}")
         return failure
 
-    def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> exec_stream.CommandResult:
-        """Run a command in the first container of a slot's pod. Not during a trial."""
-        return exec_stream.run_command(
-            self._client, self._namespace.name, self._ready[slot].name, argv, timeout_s, slot.containers[0]
-        )
+    # -- commands, which do not run during a trial ------------------------------------------------------
+
+    def run(self, slot: Slot, argv: Sequence[str], timeout_s: float = 30) -> CommandResult:
+        """Run a command in the first container of a slot's pod."""
+        pod = self._ready[slot].name
+        return run_command(self._client, self._namespace.name, pod, argv, timeout_s, slot.containers[0])
 
     def run_all(
         self, commands: Sequence[tuple[Slot, Sequence[str]]], timeout_s: float = 30
-    ) -> list[exec_stream.CommandResult]:
+    ) -> list[CommandResult]:
         """Run commands in parallel."""
-        return parallel(lambda command: self.run(command[0], command[1], timeout_s), commands)
+        return parallel(lambda command: self.run(*command, timeout_s), commands)
 
-    def stream(self, slot: Slot, argv: Sequence[str]) -> exec_stream.ExecStream:
-        """Start a command in a slot's pod, with a standard input that ends it. Not during a trial."""
-        return self._stream(slot, argv, stdin=True)
-
-    def _stream(self, slot: Slot, argv: Sequence[str], stdin: bool = False) -> exec_stream.ExecStream:
+    def stream(self, slot: Slot, argv: Sequence[str], stdin: bool = True) -> ExecStream:
+        """Start a command in the first container of a slot's pod. With a standard input, its end ends the command."""
         pod, container = self._ready[slot].name, slot.containers[0]
-        return exec_stream.ExecStream(self._client, self._namespace.name, pod, argv, stdin, container)
+        return ExecStream(self._client, self._namespace.name, pod, argv, stdin, container)
 
-    @contextlib.contextmanager
-    def background(
-        self, commands: Sequence[tuple[Slot, Sequence[str]]]
-    ) -> Iterator[list[exec_stream.ExecStream]]:
-        """Run commands while the `with` block runs. The commands must end without a signal."""
-        streams = parallel(lambda command: self._stream(*command), commands)
-        try:
-            yield streams
-        finally:
+    @contextmanager
+    def background(self, commands: Sequence[tuple[Slot, Sequence[str]]]) -> Iterator[list[ExecStream]]:
+        """Run commands while the context lasts. They must end without a signal."""
+        streams = parallel(lambda command: self.stream(*command, stdin=False), commands)
+        with contextlib.ExitStack() as stack:
             for stream in streams:
-                stream.close()
+                stack.enter_context(stream)
+            yield streams
+
+
+class PodPlace(Place):
+    """A pod, or a node through a pod on its own network. Its slot must be ready when commands run."""
+
+    supervisor = SUPERVISOR
+
+    def __init__(self, pool: PodPool, slot: Slot) -> None:
+        self._pool = pool
+        self._slot = slot
+
+    @override
+    def run(self, argv: Sequence[str]) -> bytes:
+        return self._output(self._pool.run(self._slot, argv))
+
+    @override
+    @contextmanager
+    def running(self, argv: Sequence[str]) -> Iterator[Stop]:
+        with self._pool.stream(self._slot, argv) as stream:
+            self._wait_ready(stream)
+
+            def stop() -> bytes:
+                stream.write(b"\n")
+                return self._output(stream.wait(time.monotonic() + END_TIMEOUT_S))
+
+            yield stop
+
+    def _wait_ready(self, stream: ExecStream) -> None:
+        try:
+            stream.wait_ready(time.monotonic() + READY_TIMEOUT_S)
+        except StreamLost:
+            if stream.exit_code is None:
+                raise
+            self._output(CommandResult(stream.exit_code, b"", stream.stderr))
+        except TimeoutError:
+            raise PrerequisiteError(f"{self._slot.participant}: a command did not start in time") from None
+
+    def _output(self, result: CommandResult) -> bytes:
+        if result.code:
+            message = reading.one_line(result.stderr.decode(errors="replace"), 300)
+            raise PrerequisiteError(f"{self._slot.participant}: {message or f'exit code {result.code}'}")
+        return result.stdout
 
 
 def _select(family: IpFamily | None, addresses: Sequence[str]) -> str:
@@ -287,3 +338,39 @@ def parallel(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
             # After Ctrl-C too, what has not begun never does.
             executor.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def require_abilities(cell: Cell, slots: Mapping[str, Slot], pool: PodPool) -> None:
+    """Check that the pods of a cell, which must be ready, can run what it requires of kernel, cores and image.
+
+    Raises:
+        PrerequisiteError: A pod cannot.
+    """
+    for slot in slots.values() if cell.realtime_priority else ():
+        pod = pool.pod(slot)
+        if reason := pod.facts.get("realtime_refusal"):
+            raise PrerequisiteError(
+                f"node {pod.node}: its kernel refuses SCHED_FIFO in pods with the capability SYS_NICE: {reason}",
+                "leave out realtime_priority, or use --testbed lab; a kernel with CONFIG_RT_GROUP_SCHED gives"
+                " pods no real-time share (cpu.rt_runtime_us)",
+            )
+    if cell.background.cpus:
+        slot = slots[LOAD_SOURCE.name]
+        require_cores(cell, pool.pod(slot))
+        if pool.run(slot, ["sh", "-c", f"command -v {STRESSOR}"]).code:
+            raise PrerequisiteError(
+                f"background.cpus: the image of pod {pool.pod(slot).name} does not have {STRESSOR}",
+                "load or build the image of this version of k8sdds: k8sdds images load",
+            )
+
+
+def require_cores(cell: Cell, pod: ReadyPod) -> None:
+    """Check that a pod may use the cores of the background, which no manifest can request. Raises PrerequisiteError."""
+    available = pod.facts["cpus"]
+    if unknown := [cpu for cpu in cell.background.cpus if cpu not in available]:
+        raise PrerequisiteError(
+            f"background.cpus: pods on node {pod.node} cannot use core {unknown[0]}, only"
+            f" {', '.join(map(str, available))}",
+            "name other cores, or place pub0 on a node that has them; the static CPU manager of a kubelet keeps the"
+            " cores of other pods from this one",
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from ipaddress import ip_network
+from pathlib import Path
 
 from k8sdds import discovery, middleware, versions, workloads
 from k8sdds.kubernetes.client import KubernetesClient
@@ -15,12 +16,18 @@ from k8sdds.model.services import ProxyMode
 from k8sdds.model.settings import SAME_NODE, NetworkChoice
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
+from k8sdds.networks.policies import API_GROUP
+from k8sdds.system import perf
 from k8sdds.system.errors import InputError, Problem
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.blocks import HOST
-from k8sdds.testbeds.cluster.nodes import NodeInfo, assign, usable
+from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
+from k8sdds.testbeds.cluster.placement import assign
+from k8sdds.workloads.pod_start import PodStartOptions
 
 BAREMETAL = "baremetal"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+POLICY_RIGHTS = (("create", API_GROUP, "networkpolicies"), ("delete", API_GROUP, "networkpolicies"))
 SERVICE_RIGHTS = (
     ("create", "", "services"), ("delete", "", "services"), ("create", "discovery.k8s.io", "endpointslices"),
 )  # fmt: skip
@@ -321,3 +328,51 @@ def _image_problems(
             )
         ]
     return []
+
+
+def profile_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
+    """Return what prevents the requested profiles of the nodes. Makes no changes."""
+    if not any(cell.profile for cell in cells):
+        return []
+    own = BOOT_ID.read_text().strip()
+    elsewhere = [node.name for node in nodes if node.boot_id != own]
+    if nodes and not elsewhere:
+        return perf.problems()
+    where = f"{', '.join(elsewhere)} run another kernel" if nodes else "its nodes cannot be listed"
+    return [
+        Problem(
+            f"--profile records the kernel of this machine, but {where}",
+            "leave out --profile, or use the lab or a cluster on this machine",
+            input=True,
+        )
+    ]
+
+
+def pod_start_problems(cells: Sequence[Cell]) -> list[Problem]:
+    """Return the cells whose new pods cannot match over DDS."""
+    return [
+        Problem(
+            f"{cell.network_label}: dds: the address of a new pod on its second interface is not known",
+            "leave out dds, or use another network",
+            input=True,
+        )
+        for cell in cells
+        if workloads.find(cell.test).started_pods(cell)
+        and PodStartOptions(**cell.test_options).dds
+        and find(cell.network).pod_interface
+    ]
+
+
+def policy_problems(cells: Sequence[Cell], client: KubernetesClient, namespace: str | None) -> list[Problem]:
+    """Return problems if the cells need policies, and this user may not create and delete them."""
+    if not any(cell.policies for cell in cells):
+        return []
+    missing = permissions.missing_in_campaign(client, namespace, POLICY_RIGHTS)
+    if not missing:
+        return []
+    return [
+        Problem(
+            f"policies: this user may not {' and '.join(missing)}",
+            "let an administrator grant it (k8sdds init rights), or set policies to 0",
+        )
+    ]

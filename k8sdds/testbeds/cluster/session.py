@@ -5,46 +5,44 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from k8sdds import middleware, versions, workloads
 from k8sdds.analysis import components
 from k8sdds.kubernetes import objects
-from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
-from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Endpoint, NetworkMode, Participant, Trial
 from k8sdds.networks import find
-from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.perftest.output import NOT_STARTED
-from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.system.errors import PartFailed, PrerequisiteError
-from k8sdds.testbeds import Block, fingerprint, listening
-from k8sdds.testbeds.cluster import causes, clocks, evidence, placement, pod_starts, profiled_pods, trial_run
-from k8sdds.testbeds.cluster.blocks import on_host, pod_network, prepared_options
-from k8sdds.testbeds.cluster.cluster_services import Services
+from k8sdds.system.ssh import HostLost
+from k8sdds.testbeds import Block, Session, listening
+from k8sdds.testbeds.cluster import evidence, placement, pod_starts, trial_run
+from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
-from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
+from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec, output_folder
+from k8sdds.testbeds.cluster.fingerprints import Fingerprints
 from k8sdds.testbeds.cluster.installed import InstalledNetwork
 from k8sdds.testbeds.cluster.metrics import MetricsCollector
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
+from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.node_tuning import NodeSettings, NodeTuning, require_path_mtu
+from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Steering
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
-from k8sdds.testbeds.cluster.places import PodPlace
-from k8sdds.testbeds.cluster.pod_abilities import require_abilities
-from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
+from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod, require_abilities
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
-from k8sdds.testbeds.cluster.policies import Policies
-from k8sdds.testbeds.cluster.services import ServicePods
-from k8sdds.testbeds.cluster.steering import Steering
+from k8sdds.testbeds.cluster.services import Services
 from k8sdds.testbeds.cluster.verify import PathVerifier
+from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import ProfileReading, Reading, measured
-from k8sdds.testbeds.fingerprint import Probed
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
 
 if TYPE_CHECKING:
@@ -54,74 +52,61 @@ END_VISIBLE_S = 2.0
 """How long after an error the end of a killed pod can become visible."""
 
 
-class ClusterSession:
-    """A campaign's pods, discovery servers and node probes on a cluster."""
+class ClusterSession(Session):
+    """A campaign's pods, discovery servers and node probes on a cluster.
+
+    Args:
+        namespace: The campaign's namespace.
+        selected: How the cluster was selected.
+        trials: All trials of the campaign.
+        image: Image of all pods.
+        nodes: Nodes that can run participants; None: this user may not list them.
+        switch: Replaces the pod network; None: it cannot be replaced.
+        network: Name of the pod network that is installed at the start.
+    """
 
     def __init__(
         self,
-        client: KubernetesClient,
         namespace: CampaignNamespace,
         selected: SelectedTestbed,
-        campaign: str,
         trials: Sequence[Trial],
         image: str,
         nodes: Sequence[NodeInfo] | None,
         switch: NetworkSwitch | None,
         network: str,
     ) -> None:
-        """Set up what all blocks share.
-
-        Args:
-            client: The cluster.
-            namespace: The campaign's namespace.
-            selected: How the cluster was selected.
-            campaign: Name of the campaign.
-            trials: All trials of the campaign.
-            image: Image of all pods.
-            nodes: Nodes that can run participants; None: this user may not list them.
-            switch: Replaces the pod network; None: it cannot be replaced.
-            network: Name of the pod network that is installed at the start.
-        """
-        self._client = client
+        self._client = namespace.client
         self._namespace = namespace
         self._nodes = nodes
         self._switch = switch
+        self._cluster = selected.name
+        """Name of the cluster; empty: k8sdds did not deploy it."""
+        known, tolerated = nodes or (), tolerations(nodes or ())
         with_host = any(on_host(trial.cell) for trial in trials)
-        tolerated = tolerations(nodes or ())
-        self._pods = PodPool(
-            client,
-            namespace,
-            image,
-            memory_bytes(trial.cell for trial in trials),
-            campaign,
-            self._provide_volumes(trials),
-            tolerated,
-        )
-        self._discovery = DiscoveryServers(client, namespace, selected.image, tolerated)
-        self._probes = NodeProbes(client, namespace, with_host, image, campaign, tolerated)
+        memory = memory_bytes(trial.cell for trial in trials)
+        self._pods = PodPool(namespace, image, memory, self._provide_volumes(trials), tolerated)
+        self._probes = NodeProbes(namespace, with_host, image, tolerated)
+        self._discovery = DiscoveryServers(namespace, selected.image, tolerated)
+        self._fingerprints = Fingerprints(self._pods, self._probes)
         self._verifier = PathVerifier(
             self._pods,
             self._probes,
             switch.interface if switch else "",
-            self._is_encrypted,
+            self._fingerprints.is_encrypted,
             deployed=switch is not None,
-            nodes=nodes or (),
+            nodes=known,
         )
-        self._fingerprints: dict[tuple[str, str, IpFamily], Fingerprint] = {}
-        """By network, its options and IP family."""
         self._metrics: MetricsCollector | None = None
         if selected.meter:
             meter_image = sibling_image(selected.image, versions.TOOLS_IMAGE)
-            self._metrics = MetricsCollector(client, namespace, with_host, meter_image)
+            self._metrics = MetricsCollector(namespace, with_host, meter_image)
             self._pods.watch.listeners.append(self._metrics.observe_pod)
-        self._cluster = selected.name
-        """Name of the cluster; empty: k8sdds did not deploy it."""
-        self._tuning = NodeTuning(selected.name, (trial.cell for trial in trials))
-        self._steering = Steering(selected.name, nodes or ())
-        self._policies = Policies(client, namespace, self._pods, self._probes)
-        self._services = Services(client, namespace, self._pods, self._probes)
-        self._needed_pods = ServicePods(client)
-        self._network = InstalledNetwork(client, nodes or (), switch, network)
+        self._tuning = NodeTuning(self._cluster, (trial.cell for trial in trials))
+        self._steering = Steering(self._cluster, known)
+        self._policies = Policies(namespace, self._pods, self._probes)
+        self._services = Services(namespace, self._pods, self._probes)
+        self._needed_pods = NeededPods(self._client)
+        self._network = InstalledNetwork(self._client, known, switch, network)
         self._prepared: set[int] = set()
         """Indices of the blocks that were prepared once."""
         self._reading_s: dict[str, float] = {}
@@ -177,7 +162,7 @@ class ClusterSession:
             failed = self._pods.failed_part(END_VISIBLE_S) or self._needed_pods.restarted()
             if failed or worked:
                 self._network.require_unchanged()
-            if failed or (worked and not causes.is_refusal(error)) or causes.is_by_lost_host(error):
+            if failed or (worked and not _is_refusal(error)) or _is_by_lost_host(error):
                 raise PartFailed(
                     f"{failed}: {error.message}" if failed else error.message, error.remedy
                 ) from error
@@ -200,7 +185,7 @@ class ClusterSession:
         for cell in cells:
             self._verifier.verify(cell, self._slots(cell))
             self._discovery.provide(cell)
-            self._observe(cell)
+            self._fingerprints.take(cell, self._slots(cell))
         if self._metrics is not None:
             self._metrics.start_block(block.index, [cell.network_label for cell in cells])
         agents = [pattern for cell in cells for pattern in find(cell.network).agent_pods]
@@ -226,55 +211,6 @@ class ClusterSession:
         self._pods.delete_unless(keep)
         self._verifier.forget_pod_networks()
 
-    def _observe(self, cell: Cell) -> None:
-        """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known."""
-        key, slots = _observed(cell), self._slots(cell)
-        if key in self._fingerprints or not cell.crosses_links:
-            return
-        sender = slots[FIRST_PUBLISHER.name]
-        source = self._pods.pod(sender)
-        receivers = (slots[participant.name] for participant in cell.participants if participant.subscribes)
-        receiver = next((slot for slot in receivers if self._pods.pod(slot).node != source.node), None)
-        if receiver is None:
-            return  # the pods of another cell may be on different nodes
-        try:
-            observed = self._observe_between(sender, receiver)
-        except PrerequisiteError as error:
-            observed = unobserved(error.message)
-        if find(cell.network).encryption and observed.cleartext:
-            raise PrerequisiteError(
-                f"{cell.network_label}: packets between nodes are not encrypted: their content was read on"
-                f" {observed.uplink} of {source.node}",
-                "check that the network's agents have the same key, and that no other network is installed",
-            )
-        require_path_mtu(cell, source.mtu_bytes, observed.path_mtu_bytes)
-        self._fingerprints[key] = observed
-
-    def _is_encrypted(self, cell: Cell) -> bool:
-        """Return whether the fingerprint of a cell's network shows that its packets cannot be read."""
-        observed = self._fingerprints.get(_observed(cell))
-        return observed is not None and observed.cleartext is False
-
-    def _observe_between(self, sender: Slot, receiver: Slot) -> Fingerprint:
-        source, target = self._pods.pod(sender), self._pods.pod(receiver)
-        probed = Probed(
-            sender=PodPlace(self._pods, sender),
-            sender_address=source.address,
-            sender_interface=source.interface,
-            mtu_bytes=source.mtu_bytes or LINK_MTU,
-            receiver=PodPlace(self._pods, receiver),
-            receiver_address=target.address,
-            receiver_interface=target.interface,
-            peer=target.node_address,
-            node=None,
-        )
-        with contextlib.ExitStack() as stack:
-            try:
-                node = stack.enter_context(self._probes.observing(source.node))
-            except PrerequisiteError as error:
-                return fingerprint.observe(replace(probed, node_unavailable=error.message))
-            return fingerprint.observe(replace(probed, node=node))
-
     def _slots(self, cell: Cell) -> dict[str, Slot]:
         return placement.slots(cell, self._nodes)
 
@@ -284,15 +220,13 @@ class ClusterSession:
 
     # -- the session protocol ---------------------------------------------------------------------------
 
+    @override
     def network_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return MTU, engine, fidelity, path and software of the trial's network, and the number of nodes used.
-
-        The trial must belong to the prepared block: the pods of all pod networks have the same slots.
-        """
+        # The trial must belong to the prepared block: the pods of all pod networks have the same slots.
         network, options = find(trial.cell.network), trial.cell.network_options
         engine = network.engine_for(options)
         slots = self._slots(trial.cell)
-        observed = self._fingerprints.get(_observed(trial.cell))
+        observed = self._fingerprints.of(trial.cell)
         pods = self._cell_pods(trial.cell)
         nodes = {pod.node for pod in pods.values()}
         proof = self._verifier.proof(trial.cell, slots)
@@ -310,14 +244,13 @@ class ClusterSession:
             **({"node_settings": self._tuning.seen} if self._tuning.seen else {}),
         }
 
+    @override
     def link_facts(self, trial: Trial) -> dict[str, Any]:
-        """Return the MTU of the nodes' links, if pods on the nodes' own network reported it."""
         mtus = [pod.mtu_bytes for slot, pod in self._pods.ready_pods().items() if slot.host]
-        # A cluster runs the real network, so there are no differences to report.
         return {"link_mtu_bytes": min(filter(None, mtus), default=None), "offloads": None, "differences": ""}
 
+    @override
     def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
-        """Replace lost pods, then return address, interface and cores of each participant."""
         slots = self._slots(trial.cell)
         with self._detecting_failures(worked=True):
             self._pods.ensure(slots.values())
@@ -331,30 +264,25 @@ class ClusterSession:
         with self._detecting_failures(worked=True):
             return self._services.through_service(trial.cell, slots, endpoints)
 
+    @override
     def servers(self, trial: Trial) -> tuple[str, ...]:
-        """Return `HOST:PORT` of the discovery servers for the trial's participants."""
         with self._detecting_failures(worked=True):
             return self._discovery.addresses(trial.cell)
 
+    @override
     def readings(self) -> list[dict[str, Any]]:
-        """Return the lines for readings.jsonl about the block that has just ended."""
         return self._metrics.finish_block() if self._metrics is not None else []
 
+    @override
     def paths(
         self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
     ) -> ParticipantPaths:
-        """Return the paths in the participant's pod."""
         pod_qos = Path("/run/k8sdds/qos") / qos.name if qos else None
         pod_config = Path("/run/k8sdds/config") / config.name if config else None
-        return ParticipantPaths(PERFTEST, Path(trial_run.output_folder(directory)), pod_qos, pod_config)
+        return ParticipantPaths(PERFTEST, Path(output_folder(directory)), pod_qos, pod_config)
 
+    @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
-        """Run one attempt: start all participants at one moment, await their ends and fetch their files.
-
-        Raises:
-            PartFailed: A part of the testbed failed.
-            NetworkChanged: Somebody else changed the network.
-        """
         with self._detecting_failures(worked=True):
             measurement = self._run(trial, launches, deadline_s)
         measurement = replace(measurement, api_calls=self._number_of_calls() - self._calls)
@@ -366,33 +294,30 @@ class ClusterSession:
         """Return the number of requests to the API server, without renewals of the Lease."""
         return self._client.calls.total() - self._client.calls["patch"]
 
+    @override
     def failed_part(self, trial: Trial) -> str:
-        """Return which agent of the network or discovery server was restarted; empty: none is known.
-
-        Lost pods of participants are part of the measurement.
-        """
+        # Lost pods of participants are part of the measurement.
         return self._needed_pods.restarted()
 
+    @override
     def discard(self, trial: Trial) -> None:
-        """Let `prepare` replace the trial's pods, and verify their path again."""
         slots = self._slots(trial.cell)
         self._pods.discard(slots.values())
-        self._verifier.forget(slots)
+        self._verifier.forget(slots.values())
 
     def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         cell, pods, slots = trial.cell, self._cell_pods(trial.cell), self._slots(trial.cell)
         layout = placement.pin_cores(cell, pods)
-        execs = [self._participant_exec(launch, pods, layout, deadline_s) for launch in launches]
+        execs = [
+            self._execution(pods[launch.participant.name].name, launch, deadline_s, layout)
+            for launch in launches
+        ]
         not_steered = self._steering.apply(cell, layout, {name: pod.node for name, pod in pods.items()})
         raw_files = launches[0].directory.parent
         pod_starts.measure(self._pods, cell, slots.values(), raw_files, self._execution)
 
         def run(at_start: Callable[[], None]) -> Measurement:
-            results = trial_run.run_participants(
-                execs,
-                lambda execution: self._is_listening(slots[execution.launch.participant.name], execution),
-                at_start,
-            )
+            results = trial_run.run_participants(execs, partial(self._is_listening, slots), at_start)
             self._remember(execs, results)
             on_loopback = on_host(cell) and not cell.crosses_links
             measurement = trial_run.measurement(pods, execs, results, layout, on_loopback)
@@ -415,22 +340,12 @@ class ClusterSession:
             evidence.ServiceTranslations(self._services, cell, slots),
             evidence.TrackedConnections(self._probes, cell, pods[FIRST_PUBLISHER.name].node),
         ]
-        if workloads.find(cell.test).load(cell).on_schedule and len(clocks.machines(pods)) > 1:
+        if workloads.find(cell.test).load(cell).on_schedule and len(evidence.machines(pods)) > 1:
             readings.append(evidence.Clocks(self._cluster, cell, pods))
         if cell.profile:
-            owner = profiled_pods.owner(self._owners(pods))
+            owner = evidence.owner(self._owners(pods))
             readings.append(ProfileReading(trial, raw_files, owner, deadline_s))
         return [*readings, self._usage(pods)]
-
-    def _participant_exec(
-        self, launch: Launch, pods: Mapping[str, ReadyPod], layout: Layout, deadline_s: float
-    ) -> ParticipantExec:
-        name = launch.participant.name
-        pod, output = pods[name].name, trial_run.output_folder(launch.directory)
-        options = trial_run.core_options(layout, name)
-        if (pod, name) in self._files_to_delete:
-            options += ["--forget", self._files_to_delete.pop((pod, name))]
-        return ParticipantExec(self._client, self._namespace.name, pod, launch, output, options, deadline_s)
 
     def _remember(self, execs: Sequence[ParticipantExec], results: Mapping[str, ExecResult]) -> None:
         """Remember which pods must answer before the next attempt, and which files they can delete."""
@@ -440,13 +355,17 @@ class ClusterSession:
         for execution in execs:
             name = execution.launch.participant.name
             if not results[name].lost:
-                folder = trial_run.output_folder(execution.launch.directory)
-                self._files_to_delete[execution.pod, name] = folder
+                self._files_to_delete[execution.pod, name] = output_folder(execution.launch.directory)
 
-    def _execution(self, pod: str, launch: Launch, deadline_s: float) -> ParticipantExec:
-        """Return the execution of a program in a pod of this campaign, on all cores."""
-        output = trial_run.output_folder(launch.directory)
-        return ParticipantExec(self._client, self._namespace.name, pod, launch, output, (), deadline_s)
+    def _execution(
+        self, pod: str, launch: Launch, deadline_s: float, layout: Layout | None = None
+    ) -> ParticipantExec:
+        """Return the execution of a program in a pod of this campaign, on its cores of the layout."""
+        name = launch.participant.name
+        options = trial_run.core_options(layout, name) if layout else []
+        if (pod, name) in self._files_to_delete:
+            options += ["--forget", self._files_to_delete.pop((pod, name))]
+        return ParticipantExec(self._client, self._namespace.name, pod, launch, deadline_s, options)
 
     def _owners(self, pods: dict[str, ReadyPod]) -> dict[str, str]:
         """Return the owner of the processes of each pod, by pod id: these participants, or the network's agents."""
@@ -458,17 +377,17 @@ class ClusterSession:
     def _usage(self, pods: dict[str, ReadyPod]) -> evidence.NodesUsage:
         return evidence.NodesUsage(self._probes, pods, lambda: self._owners(pods), self._reading_s)
 
-    def _is_listening(self, slot: Slot, execution: ParticipantExec) -> bool:
+    def _is_listening(self, slots: Mapping[str, Slot], execution: ParticipantExec) -> bool:
         """Return whether a started server listens on its socket."""
         listener = execution.launch.listens
         assert listener is not None
-        result = self._pods.run(slot, listening.tables(listener))
+        result = self._pods.run(slots[execution.launch.participant.name], listening.tables(listener))
         return listening.is_listening(listener, result.stdout.decode(errors="replace"))
 
     # -- for the testbed --------------------------------------------------------------------------------
 
     def ready_pods(self) -> list[ReadyPod]:
-        """Return all ready pods."""
+        """Return all ready pods, with the facts of their nodes."""
         return list(self._pods.ready_pods().values())
 
     def close(self) -> None:
@@ -483,12 +402,26 @@ class ClusterSession:
                 steps.callback(self._services.remove)
 
 
-def _observed(cell: Cell) -> tuple[str, str, IpFamily]:
-    """Return what one fingerprint describes: the packets of a family on a network with its options."""
-    return cell.network, repr(prepared_options(cell)), cell.ip_family
-
-
 def middlewares(trials: Sequence[Trial]) -> list[Middleware]:
     """Return the middlewares of some trials, each once."""
     used = (middleware.of(trial.cell) for trial in trials)
     return list({member.name: member for member in used if member is not None}.values())
+
+
+def _is_by_lost_host(error: BaseException) -> bool:
+    """Return whether the loss of an SSH connection caused an error."""
+    return any(isinstance(cause, HostLost) for cause in _causes(error))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether the API server refused a request that it will refuse again."""
+    return any(
+        isinstance(cause, ApiError) and cause.status in AUTHORIZATION_STATUSES for cause in _causes(error)
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it."""
+    while error is not None:
+        yield error
+        error = error.__cause__

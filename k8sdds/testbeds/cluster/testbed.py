@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
 
 from k8sdds import versions
 from k8sdds.kubernetes import leases
@@ -16,37 +19,30 @@ from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
-from k8sdds.system.errors import Problem
-from k8sdds.testbeds import Block
-from k8sdds.testbeds.cluster import (
-    detection,
-    facts,
-    namespace,
-    permissions,
-    pod_room,
-    pod_starts,
-    policies,
-    preflight,
-    profiled_pods,
-)
-from k8sdds.testbeds.cluster import lease as campaign_lease
+from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.testbeds import Block, Testbed
+from k8sdds.testbeds.cluster import installed, namespace, permissions, pod_room, preflight
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
-from k8sdds.testbeds.cluster.lease import CampaignLease
-from k8sdds.testbeds.cluster.namespace import CampaignNamespace
-from k8sdds.testbeds.cluster.node_tuning import NodeTuning
+from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
+from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
+from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
 
-
+NODE_INFO = ("kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion")
+POD_FACTS = (
+    "boot_id", "kernel", "cpu_model", "cpu_count", "cpu_governor", "memory_bytes", "clocksource", "sysctls",
+    SEPARATE_INTERRUPTS,
+)  # fmt: skip
 SWITCH_S = 35.0
 """Duration of a network switch with the pods and their verification, measured on three local nodes with two cores."""
 
 
-class ClusterTestbed:
+class ClusterTestbed(Testbed):
     """A campaign on a cluster. Use as a context manager, or call `close`."""
 
     name = CLUSTER
@@ -93,7 +89,7 @@ class ClusterTestbed:
     @cached_property
     def proxy_mode(self) -> ProxyMode | None:
         """The mode of kube-proxy; None: unknown."""
-        return detection.proxy_mode(self.client)
+        return installed.proxy_mode(self.client)
 
     @property
     def installed(self) -> DetectedNetwork:
@@ -113,7 +109,7 @@ class ClusterTestbed:
     @cached_property
     def _detected(self) -> DetectedNetwork:
         """What the cluster's signs show."""
-        return detection.detect(self.client, self.nodes)
+        return installed.detect(self.client, self.nodes)
 
     def networks(self) -> list[str]:
         """Return the networks that can be measured: installed ones, and those that `deploy` can install."""
@@ -123,16 +119,10 @@ class ClusterTestbed:
 
     # -- before a campaign ------------------------------------------------------------------------------
 
+    @override
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Select the plugins' own engines and replace networks that are not available by the installed one.
-
-        Networks that the user requested by name (`requested`) remain, so that the check reports them.
-
-        Returns:
-            The experiment and the labels of the removed networks.
-        """
         experiment = with_engines(experiment, lambda _: True)
         if isinstance(experiment, ApplicationExperiment) and (
             self.switch or experiment.application.choices.networks
@@ -141,14 +131,14 @@ class ClusterTestbed:
         installed = None if self.switch else self.installed.name
         return preflight.reduce_networks(experiment, self.networks(), requested, installed)
 
+    @override
     def interference(self) -> list[str]:
-        """Return conditions that may disturb a campaign."""
         found = []
         if one_kernel(self.nodes):
             found.append("the cluster's nodes share one kernel and its cores; every caption states this")
         found += [
             f"another campaign is running on this cluster: {other.describe()}"
-            for other in campaign_lease.running(self.client)
+            for other in namespace.running(self.client)
         ]
         if permissions.missing_in_campaign(self.client, self.selected.namespace, leases.RIGHTS):
             found.append(
@@ -157,8 +147,8 @@ class ClusterTestbed:
             )
         return found
 
+    @override
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
-        """Return what prevents these trials from running here. Makes no changes."""
         self._trials = trials
         cells = [trial.cell for trial in trials]
         problems = preflight.unsupported(cells, can_switch=bool(self.selected.name))
@@ -167,14 +157,14 @@ class ClusterTestbed:
             *preflight.missing_networks(
                 cells, self.networks(), *([self.switch.obstacle] if self.switch else [])
             ),
-            *(profiled_pods.problems(self.nodes) if any(cell.profile for cell in cells) else []),
+            *preflight.profile_problems(cells, self.nodes),
             *preflight.attachment_problems(cells, self.client),
             *preflight.family_problems(cells, self.nodes),
             *self._disturbed_campaigns(trials),
-            *pod_starts.problems(cells),
+            *preflight.pod_start_problems(cells),
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name, cells).problems(),
-            *policies.rights_problems(self.client, self.selected.namespace, cells),
+            *preflight.policy_problems(cells, self.client, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *preflight.placement_problems(
                 cells, self.nodes, self._image(trials), *([self.switch.images] if self.switch else [])
@@ -191,15 +181,15 @@ class ClusterTestbed:
                 f"another campaign is running on this cluster: {other.describe()}; this one would change the cluster",
                 "wait until it ends, or measure the installed network only",
             )
-            for other in campaign_lease.running(self.client)
+            for other in namespace.running(self.client)
         ]
 
+    @override
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
-        """Group the trials into blocks: of one network if networks are switched or metered, else of all."""
         return make_blocks(trials, seed, one_network=self.selected.meter)
 
+    @override
     def preparation_s(self, blocks: Sequence[Block]) -> float:
-        """Return the expected duration of all network switches of a campaign."""
         switch = self.switch
         if switch is None:
             return 0
@@ -207,23 +197,19 @@ class ClusterTestbed:
 
     # -- running it -------------------------------------------------------------------------------------
 
+    @override
     def prepare(self, block: Block) -> ClusterSession:
-        """Create the campaign's namespace if needed, and prepare the pods and the network of a block."""
         if self._session is None:
             trials = self._trials or block.trials
             privileged = any(on_host(trial.cell) or trial.cell.capabilities for trial in trials)
             self._namespace = namespace.create(
                 self.client, self._campaign, self.selected.namespace, privileged
             )
-            self._lease = CampaignLease(
-                self.client, self._namespace.name, self._namespace.campaign, self._campaign
-            )
+            self._lease = CampaignLease(self._namespace)
             self._lease.acquire()
             self._session = ClusterSession(
-                self.client,
                 self._namespace,
                 self.selected,
-                self._campaign,
                 trials,
                 self._image(trials),
                 usable(self.nodes, versions.BUNDLE_ARCHITECTURES) if self.nodes else None,
@@ -240,14 +226,59 @@ class ClusterTestbed:
 
     # -- after it ---------------------------------------------------------------------------------------
 
+    @override
     def facts(self) -> dict[str, Any]:
-        """Return the provenance: the cluster's version, facts of each node, and whether the campaign holds a Lease."""
-        ready_pods = self._session.ready_pods() if self._session else []
-        found = facts.facts(self.client, self.selected, self.nodes, ready_pods, self.installed)
-        return found | {"lease": self._lease is not None and self._lease.is_held}
+        nodes = self._node_facts()
+        kernels = {node.get("kernelVersion") or node.get("kernel") for node in nodes.values()}
+        models = {node.get("cpu_model") for node in nodes.values()} - {None}
+        network = self.installed
+        return {
+            "server_version": self.client.get("/version").get("gitVersion"),
+            "nodes": nodes,
+            "one_kernel": one_kernel(self.nodes),
+            "kube_proxy": self.proxy_mode,
+            "kernel": kernels.pop() if len(kernels) == 1 else None,
+            "cpu_model": models.pop() if len(models) == 1 else None,
+            "installed_network": network.name,
+            "installed_network_facts": {
+                "title": network.title,
+                "version": network.version or None,
+                "signs": list(network.signs),
+                "remains": list(network.remains),
+                "secondary": list(network.secondary),
+            },
+            "image": self.selected.image,
+            "cluster_uid": self._cluster_uid(),
+            "reached": {key: value for key, value in asdict(self.selected).items() if value},
+            "api_calls": dict(self.client.calls),
+            "lease": self._lease is not None and self._lease.is_held,
+        }
 
+    def _node_facts(self) -> dict[str, dict[str, Any]]:
+        """Return what the API server and the supervisors in the pods report about each node."""
+        facts: dict[str, dict[str, Any]] = {
+            node.name: {
+                "boot_id": node.boot_id,
+                "architecture": node.arch,
+                **{key: node.info.get(key) for key in NODE_INFO},
+            }
+            for node in self.nodes
+        }
+        for pod in self._session.ready_pods() if self._session else ():
+            reported = {key: value for key, value in pod.facts.items() if key in POD_FACTS}
+            facts.setdefault(pod.node, {}).update(reported)
+        return facts
+
+    def _cluster_uid(self) -> str | None:
+        """Return the UID of kube-system, which identifies a cluster; None: this user may not read it."""
+        try:
+            found = self.client.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
+        except PrerequisiteError:
+            return None
+        return found["metadata"]["uid"] if found else None
+
+    @override
     def close(self) -> None:
-        """Delete the campaign's objects and restore the original network. Safe to call in any state."""
         session, self._session = self._session, None
         campaign_namespace, self._namespace = self._namespace, None
         lease, self._lease = self._lease, None

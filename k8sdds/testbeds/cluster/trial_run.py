@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import FIRST_PUBLISHER
@@ -14,7 +13,6 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.testbeds import core_layout, interface_bytes, read_meters
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
-from k8sdds.testbeds.cluster.pods import OUTPUT
 
 LEAD_S = 0.3
 """From sending the start time to the start: every pod must have received it by then."""
@@ -24,12 +22,6 @@ LISTEN_TIMEOUT_S, LISTEN_POLL_S = 15.0, 0.02
 """How long a server may take until it listens, and the time between two checks."""
 WARN_SKEW_S = 0.25
 """Start skew above which a trial gets a warning: discovery and warm-up then differ between participants."""
-
-
-def output_folder(directory: Path) -> str:
-    """Return a participant's output folder in its pod, named after the trial and the attempt."""
-    trial, attempt = directory.parts[-3:-1]
-    return f"{OUTPUT}/{trial}-{attempt}"
 
 
 def core_options(layout: core_layout.Layout, participant: str) -> list[str]:

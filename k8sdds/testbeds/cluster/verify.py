@@ -8,7 +8,7 @@ must have grown by at least the bytes that arrived at the subscribers (`campaign
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,7 +67,16 @@ Key = tuple[tuple[Slot, ...], tuple[str, ...], bool]
 
 
 class PathVerifier:
-    """Verifies paths, once for the same pods on the same network."""
+    """Verifies paths, once for the same pods on the same network.
+
+    Args:
+        pods: The participants' pods.
+        probes: Read the counters of the nodes' links.
+        interface: The nodes' link that pod networks must use; empty: any.
+        is_encrypted: Returns whether captured packets of a cell's network could not be read.
+        deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
+        nodes: The cluster's nodes.
+    """
 
     def __init__(
         self,
@@ -78,16 +87,6 @@ class PathVerifier:
         deployed: bool = True,
         nodes: Sequence[NodeInfo] = (),
     ) -> None:
-        """Verify nothing yet.
-
-        Args:
-            pods: The participants' pods.
-            probes: Read the counters of the nodes' links.
-            interface: The nodes' link that pod networks must use; empty: any.
-            is_encrypted: Returns whether captured packets of a cell's network could not be read.
-            deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
-            nodes: The cluster's nodes.
-        """
         self._nodes = nodes
         self._deployed = deployed
         self._interface = interface
@@ -133,43 +132,34 @@ class PathVerifier:
         nodes = tuple(self._pods.pod(slot).node for slot in slots.values())
         return tuple(slots.values()), nodes, "multicast" in (cell.transport, cell.discovery_kind)
 
-    def forget(self, slots: Mapping[str, Slot]) -> None:
+    def forget(self, slots: Collection[Slot]) -> None:
         """Discard the proofs of these slots, because their pods will be replaced."""
-        self._proofs = {
-            key: proof for key, proof in self._proofs.items() if set(key[0]).isdisjoint(slots.values())
-        }
+        self._keep(lambda slot: slot not in slots)
 
     def forget_pod_networks(self) -> None:
         """Discard the proofs of pod networks, because another one will be installed."""
-        self._proofs = {
-            key: proof for key, proof in self._proofs.items() if all(slot.host for slot in key[0])
-        }
+        self._keep(lambda slot: slot.host)
         self._last = {}
 
+    def _keep(self, is_kept: Callable[[Slot], bool]) -> None:
+        self._proofs = {key: proof for key, proof in self._proofs.items() if all(map(is_kept, key[0]))}
+
     def counters(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, Any], str]:
-        """Return what the nodes' links carried since the last reading, as fields of a measurement.
+        """Return what the links that carry the network moved since the last reading, as a field of a measurement.
+
+        `carried_bytes`: bytes received on the node of each subscriber. `uplink_bytes`: bytes that the node of all
+        participants exchanged with others. The field is None if it is unknown, and on the nodes' own network, because
+        the counters of the participants' interfaces are those of the links.
 
         Returns:
-            (fields, why one of them is unknown).
+            (field, why it is unknown or not verified; empty: it is).
         """
-        if cell.crosses_links:
-            carried_bytes, unproven = self.carried_bytes(cell, slots)
-            return {"carried_bytes": carried_bytes}, unproven
-        uplink_bytes, unproven = self.uplink_bytes(cell, slots)
-        return {"uplink_bytes": uplink_bytes}, unproven
-
-    def carried_bytes(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, int] | None, str]:
-        """Return the bytes received on the network's links on each subscriber's node since the last reading.
-
-        Returns:
-            (bytes by subscriber or None, why they are unknown). On the nodes' own network it is (None, ""),
-            because the counters of the participants' interfaces are those of the links.
-        """
+        field = "carried_bytes" if cell.crosses_links else "uplink_bytes"
         proof = self.proof(cell, slots)
-        if proof is None or cell.network == HOST:
-            return None, ""
+        if proof is None or (cell.crosses_links and cell.network == HOST):
+            return {field: None}, ""
         if not proof.links:
-            return None, proof.unproven
+            return {field: None}, proof.unproven
         nodes = {
             participant.name: self._pods.pod(slots[participant.name]).node
             for participant in cell.participants
@@ -178,30 +168,15 @@ class PathVerifier:
         before, now = self._last, self._probes.read_counters(nodes.values())
         self._last = {**before, **now} if now else {}
         if not now:
-            return None, self._probes.unavailable
+            return {field: None}, self._probes.unavailable
         if not set(nodes.values()) <= before.keys() & proof.links.keys():
-            return None, "the links of the nodes were not read before this trial"
-        return {
-            name: datapath.received_bytes(now[node], proof.links[node])
-            - datapath.received_bytes(before[node], proof.links[node])
-            for name, node in nodes.items()
-        }, proof.unproven
-
-    def uplink_bytes(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[int | None, str]:
-        """Return the bytes that the node of all participants exchanged with others since the last reading.
-
-        Returns:
-            (bytes or None, why they are unknown).
-        """
-        proof = self.proof(cell, slots)
-        if proof is None or not proof.links:
-            return None, proof.unproven if proof else ""
-        ((node, names),) = proof.links.items()
-        before, now = self._last, self._probes.read_counters([node])
-        self._last = {**before, **now} if now else {}
-        if node not in before or node not in now:
-            return None, self._probes.unavailable or "the links of the node were not read before this trial"
-        return datapath.moved_bytes(before[node], now[node], names), proof.unproven
+            return {field: None}, "the links of the nodes were not read before this trial"
+        moved = {
+            node: datapath.moved_bytes(before[node], now[node], proof.links[node]) for node in nodes.values()
+        }
+        if cell.crosses_links:
+            return {field: {name: moved[node][1] for name, node in nodes.items()}}, proof.unproven
+        return {field: sum(sum(both) for both in moved.values())}, proof.unproven
 
     def _verify_on_node(self, cell: Cell, slots: Mapping[str, Slot], multicast: bool) -> PathProof:
         """Verify that packets between pods on one node stay there."""

@@ -1,40 +1,41 @@
-"""Follow the state of a campaign's pods with one watch, and wait for changes of it without polling."""
+"""Follow the state of a campaign's pods with one watch, and detect restarts of other pods that its trials need."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import urllib3
 
-from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 
 READY_TIMEOUT_S = 120
 """From creation to ready, including image pulls and network setup."""
 TIMEOUT_PER_POD_S = 0.5
 """Added to timeouts for each pod, because a kubelet starts only a few pods at a time."""
 DELETE_TIMEOUT_S = 60
+PAUSE_S = 0.5
+"""Before a watch that ended at once is started again."""
 GONE = "it does not exist"
 UNSCHEDULED_S = 15
 """How long a pod may stay unscheduled: pods of other campaigns may be terminating."""
 
-Condition = Callable[[list[str], float, bool], str | None]
-"""Evaluates a wait: (changed pods, seconds since the wait began, whether a second has passed since the last
-such call) → the result, or None to wait on."""
+Condition = Callable[[list[str], float], str | None]
+"""Evaluates a wait: (changed pods, seconds since the wait began) → the result, or None to wait on."""
 
 
 class PodWatch:
-    """The pods of a namespace with a label, updated by a background thread until `close`."""
+    """The pods of a campaign, updated by a background thread until `close`."""
 
-    def __init__(self, client: KubernetesClient, namespace: str, selector: str) -> None:
-        self._client = client
-        self._path = f"{CORE}/namespaces/{namespace}/pods"
+    def __init__(self, namespace: CampaignNamespace) -> None:
+        self._client = namespace.client
         self._namespace = namespace
-        self._selector = selector
         self._pods: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
         """Guards `_pods` and `_waits`."""
@@ -63,8 +64,11 @@ class PodWatch:
             started = time.monotonic()
             try:
                 version = version or self._list()
-                query: dict[str, Any] = {"labelSelector": self._selector, "resourceVersion": version}
-                for event in self._client.watch(self._path, allowWatchBookmarks="true", **query):
+                query: dict[str, Any] = {
+                    "labelSelector": self._namespace.selector,
+                    "resourceVersion": version,
+                }
+                for event in self._client.watch(self._namespace.pods, allowWatchBookmarks="true", **query):
                     if self._closed:
                         break
                     if event["type"] == "ERROR":
@@ -76,12 +80,12 @@ class PodWatch:
             except (PrerequisiteError, urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
                 version = ""  # the server is unavailable, or the connection broke within a line
             if time.monotonic() - started < 1:
-                time.sleep(0.5)
+                time.sleep(PAUSE_S)
 
     def _list(self) -> str:
         """Load the state of all pods; return the resource version from which to watch."""
         self.listings += 1
-        listing = self._client.get(self._path, labelSelector=self._selector)
+        listing = self._client.get(self._namespace.pods, labelSelector=self._namespace.selector)
         with self._changed:
             before = self._pods
             self._pods = {pod["metadata"]["name"]: pod for pod in listing["items"]}
@@ -107,23 +111,19 @@ class PodWatch:
             changed.update(dict.fromkeys(names))
         self._changed.notify_all()
 
-    def wait_ready(self, names: Iterable[str], timeout_s: float | None = None) -> None:
-        """Wait until all these pods are ready.
-
-        Args:
-            names: Names of the pods.
-            timeout_s: None: depends on the number of pods.
+    def wait_ready(self, names: Iterable[str], timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until all these pods are ready, at most `timeout_s` and some time per pod.
 
         Raises:
-            PrerequisiteError: a pod cannot become ready, or is not ready when the time is over.
-            PartFailed: a pod was killed.
+            PrerequisiteError: A pod cannot become ready, or is not ready when the time is over.
+            PartFailed: A pod was killed.
         """
         awaited = dict.fromkeys(names)
         pending = dict(awaited)
         killed: list[str] = []
-        limit_s = timeout_s or READY_TIMEOUT_S + TIMEOUT_PER_POD_S * len(awaited)
+        limit_s = timeout_s + TIMEOUT_PER_POD_S * len(awaited)
 
-        def evaluate(changed: Iterable[str], waited_s: float, periodic: bool) -> str | None:
+        def evaluate(changed: list[str], waited_s: float) -> str | None:
             for name in changed:
                 pod = self._pods.get(name)
                 if pod and (failure := pods.failure(pod)):
@@ -133,11 +133,10 @@ class PodWatch:
                     pending.pop(name, None)
                 else:
                     pending[name] = None
-            if periodic and waited_s > UNSCHEDULED_S:
-                # A pod that stays unscheduled causes no event.
-                for name in pending:
-                    if reason := pods.unscheduled_reason(self._pods.get(name) or {}):
-                        return f"pod {name}: {reason}"
+            # A pod that stays unscheduled causes no event.
+            for name in pending if waited_s > UNSCHEDULED_S and not changed else ():
+                if reason := pods.unscheduled_reason(self._pods.get(name) or {}):
+                    return f"pod {name}: {reason}"
             return None if pending else ""
 
         problem = self._wait(awaited, evaluate, limit_s)
@@ -149,23 +148,15 @@ class PodWatch:
         if problem:
             raise PrerequisiteError(
                 problem,
-                f"inspect them: kubectl -n {self._namespace} describe pods; remove leftovers: k8sdds clean",
+                f"inspect them: kubectl -n {self._namespace.name} describe pods; remove leftovers: k8sdds clean",
             )
 
-    def wait_deleted(self, names: Iterable[str], timeout_s: float | None = None) -> None:
-        """Wait until none of these pods exists.
-
-        Args:
-            names: Names of the pods.
-            timeout_s: None: depends on the number of pods.
-
-        Raises:
-            PrerequisiteError: a pod still exists when the time is over.
-        """
+    def wait_deleted(self, names: Iterable[str], timeout_s: float = DELETE_TIMEOUT_S) -> None:
+        """Wait until none of these pods exists, at most `timeout_s` and some time per pod. Raises PrerequisiteError."""
         pending = set(names)
-        limit_s = timeout_s or DELETE_TIMEOUT_S + TIMEOUT_PER_POD_S * len(pending)
+        limit_s = timeout_s + TIMEOUT_PER_POD_S * len(pending)
 
-        def evaluate(changed: Iterable[str], _waited_s: float, _periodic: bool) -> str | None:
+        def evaluate(changed: list[str], _waited_s: float) -> str | None:
             pending.difference_update([name for name in changed if name not in self._pods])
             return None if pending else ""
 
@@ -177,42 +168,34 @@ class PodWatch:
             )
 
     def wait_failures(self, names: Iterable[str], timeout_s: float = 5) -> dict[str, str]:
-        """Wait until one of these pods, which were ready, has failed, at most `timeout_s`.
-
-        Returns:
-            Why they failed, by pod; empty: no failure was reported in time.
-        """
-        awaited = dict.fromkeys(names)
+        """Wait until one of these pods, which were ready, has failed. Return why, by pod; empty: none has failed."""
         failures: dict[str, str] = {}
 
-        def evaluate(changed: Iterable[str], _waited_s: float, _periodic: bool) -> str | None:
+        def evaluate(changed: list[str], _waited_s: float) -> str | None:
             for name in changed:
                 pod = self._pods.get(name)
                 if failure := pods.failure(pod) if pod else GONE:
                     failures[name] = failure
             return "" if failures else None
 
-        self._wait(awaited, evaluate, timeout_s)
+        self._wait(dict.fromkeys(names), evaluate, timeout_s)
         return failures
 
     def _wait(self, awaited: Mapping[str, None], evaluate: Condition, limit_s: float) -> str | None:
         """Return the first result of a condition that is not None, or None after `limit_s`.
 
         The condition gets only the pods that changed since its last call (first: all), so the total work
-        grows with the number of events and not with the square of the number of pods.
+        grows with the number of events and not with the square of the number of pods. It is called every second, too.
         """
         changed: dict[str, None] = dict.fromkeys(awaited)
-        started = last_periodic = time.monotonic()
+        started = time.monotonic()
         with self._changed:
             self._waits.append(changed)
             try:
                 while True:
-                    now = time.monotonic()
-                    periodic = now - last_periodic >= 1
-                    last_periodic = now if periodic else last_periodic
                     names = [name for name in changed if name in awaited]
                     changed.clear()
-                    result = evaluate(names, now - started, periodic)
+                    result = evaluate(names, time.monotonic() - started)
                     remaining_s = started + limit_s - time.monotonic()
                     if result is not None or remaining_s <= 0:
                         return result
@@ -228,7 +211,8 @@ class PodWatch:
             return GONE
         try:
             events = self._client.get(
-                f"{CORE}/namespaces/{self._namespace}/events", fieldSelector=f"involvedObject.name={name}"
+                f"{CORE}/namespaces/{self._namespace.name}/events",
+                fieldSelector=f"involvedObject.name={name}",
             )["items"]
         except PrerequisiteError:
             events = []
@@ -237,3 +221,70 @@ class PodWatch:
             last = max(warnings, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
             return f"{last.get('reason')}: {last.get('message')}"
         return pods.unscheduled_reason(pod) or f"it is {pod.get('status', {}).get('phase', 'new')}"
+
+
+Instances = dict[str, frozenset[str]]
+"""NAMESPACE/NAME of a pod to its id and the ids of its containers, which change when it restarts."""
+
+
+class NeededPods:
+    """The pods of others that the trials of the current block need: agents of the network, and discovery servers.
+
+    Kubernetes replaces such a pod by itself when it is killed. An attempt that failed meanwhile failed because of it.
+    """
+
+    def __init__(self, client: KubernetesClient) -> None:
+        self._client = client
+        self._patterns: tuple[str, ...] = ()
+        self._instances: Instances | None = None
+
+    def remember(self, patterns: Iterable[str]) -> None:
+        """Remember the pods whose NAMESPACE/NAME matches one of these patterns, as they are now."""
+        self._patterns = tuple(dict.fromkeys(patterns))
+        self._instances = self._read()
+
+    def restarted(self) -> str:
+        """Return which pod restarted since it was remembered; empty: none, or this user may not see them.
+
+        The pods are remembered again.
+        """
+        before, self._instances = self._instances, self._read()
+        if before is None or self._instances is None:
+            return ""
+        changed = [name for name in before if before[name] != self._instances.get(name)]
+        return f"pod {changed[0]} was restarted" if changed else ""
+
+    def pod_ids(self) -> set[str]:
+        """Return the ids of the remembered pods, and of their containers."""
+        return {identity for instance in (self._instances or {}).values() for identity in instance}
+
+    def _read(self) -> Instances | None:
+        namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in self._patterns)
+        try:
+            pods = {
+                f"{namespace}/{pod['metadata']['name']}": pod
+                for namespace in namespaces
+                for pod in self._list(namespace)
+            }
+        except PrerequisiteError:
+            return None
+        return {
+            name: _instance(pod)
+            for name, pod in pods.items()
+            if any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        }
+
+    def _list(self, namespace: str) -> list[dict[str, Any]]:
+        try:
+            listed: list[dict[str, Any]] = self._client.get(f"{CORE}/namespaces/{namespace}/pods")["items"]
+            return listed
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return []  # this user may not see the network's agents
+
+
+def _instance(pod: dict[str, Any]) -> frozenset[str]:
+    containers = pod.get("status", {}).get("containerStatuses", [])
+    running = [container for container in containers if "running" in container.get("state", {})]
+    return frozenset([pod["metadata"]["uid"], *(container["containerID"] for container in running)])

@@ -11,9 +11,10 @@ from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds import policies
-from k8sdds.testbeds.fingerprint import PACKETS, Probed, Stop
+from k8sdds.testbeds import probing
+from k8sdds.testbeds.fingerprint import PACKETS, Probed
 from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.probing import Stop
 
 COMMAND_TIMEOUT_S = 60
 
@@ -28,7 +29,7 @@ class LabPlace:
         self._enter = enter
 
     def run(self, argv: Sequence[str]) -> bytes:
-        """Return the standard output of a command; see `fingerprint.Place`."""
+        """Return the standard output of a command; see `probing.Place`."""
         try:
             done = subprocess.run([*self._enter, *argv], capture_output=True, timeout=COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
@@ -38,7 +39,7 @@ class LabPlace:
 
     @contextmanager
     def running(self, argv: Sequence[str]) -> Iterator[Stop]:
-        """Run a command that prints `ready` to stderr while the context lasts; see `fingerprint.Place`."""
+        """Run a command that prints `ready` to stderr while the context lasts; see `probing.Place`."""
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 [*self._enter, *argv], stdin=subprocess.PIPE, stdout=output, stderr=subprocess.PIPE
@@ -88,17 +89,17 @@ def verify_policies(lab_network: LabNetwork) -> str:
         if attachment.address == between.receiver_address
     )
     node = lab_network.node_of(FIRST_PUBLISHER.name)
-    count_sent = PACKETS if between.loses_packets else policies.DATAGRAMS
+    count_sent = PACKETS if between.loses_packets else probing.DATAGRAMS
     path = (between.receiver, between.receiver_address, count_sent, between.slack_s)
-    if not policies.answered(between.sender, *path):
+    if not probing.answered(between.sender, *path):
         raise PrerequisiteError(
             f"{lab_network.name}: {receiver} does not answer, although {count} policies allow it"
         )
-    if policies.answered(between.node, *path):
+    if probing.answered(between.node, *path):
         raise PrerequisiteError(
             f"{lab_network.name}: {receiver} answers {node}, although {count} policies deny it"
         )
-    return policies.proof(count, node, receiver)
+    return probing.denial(count, node, receiver)
 
 
 def probed(lab_network: LabNetwork) -> Probed:

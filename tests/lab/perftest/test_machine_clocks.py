@@ -25,7 +25,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.ssh import Connections, Target
-from k8sdds.testbeds.cluster.clocks import clock_error, machines
+from k8sdds.testbeds.cluster.evidence import clock_error, machines
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.workloads.outputs import TrialOutputs
 from tests.deploy.conftest import Farm, Server, farm  # noqa: F401 (a fixture)

@@ -38,7 +38,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import perf, reading, xml_text
 from k8sdds.testbeds import machine_cpu, packet_handling, read_meters, selection
-from k8sdds.testbeds.cluster import profiled_pods
+from k8sdds.testbeds.cluster import evidence
 from tests import run_folders
 from tests.unit.fuzzing import damage
 from tests.unit.test_attempt import Recording
@@ -282,7 +282,7 @@ def _metrics(data: bytes, _: Path) -> None:
 def _processes(data: bytes, _: Path) -> None:
     seen = machine_cpu.parse(data, "the list of processes")
     seen.tree([1])
-    usage = profiled_pods.usage(seen, {"12345678-1234-1234-1234-123456789abc": components.PARTICIPANT})
+    usage = evidence.usage(seen, {"12345678-1234-1234-1234-123456789abc": components.PARTICIPANT})
     assert machine_cpu.between(usage, usage) is None
 
 

@@ -3,60 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes import objects
-from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell
-from k8sdds.networks.policies import API_GROUP, manifest, policy_name
-from k8sdds.system.errors import PrerequisiteError, Problem
-from k8sdds.testbeds import packet_handling, policies
-from k8sdds.testbeds.cluster import permissions
+from k8sdds.networks.policies import manifest, policy_name
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds import packet_handling, probing
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.places import PodPlace
-from k8sdds.testbeds.cluster.pod_pool import PodPool
+from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, parallel
 from k8sdds.testbeds.cluster.pods import Slot
 
-WORKERS = 8
 TIMEOUT_S, TIMEOUT_PER_POLICY_S = 180, 0.5
 """How long the network's agents may take until all policies are enforced, or all are gone."""
 POLL_S = 2.0
-VERBS = ("create", "delete")
-
-
-def rights_problems(client: KubernetesClient, namespace: str | None, cells: Iterable[Cell]) -> list[Problem]:
-    """Return problems if the cells need policies, and this user may not create and delete them."""
-    if not any(cell.policies for cell in cells):
-        return []
-    rights = [(verb, API_GROUP, "networkpolicies") for verb in VERBS]
-    missing = permissions.missing_in_campaign(client, namespace, rights)
-    if not missing:
-        return []
-    return [
-        Problem(
-            f"policies: this user may not {' and '.join(missing)}",
-            "let an administrator grant it (k8sdds init rights), or set policies to 0",
-        )
-    ]
 
 
 class Policies:
     """The NetworkPolicies in a campaign's namespace. They select the participants' pods."""
 
-    def __init__(
-        self,
-        client: KubernetesClient,
-        namespace: CampaignNamespace,
-        pods: PodPool,
-        probes: NodeProbes,
-    ) -> None:
+    def __init__(self, namespace: CampaignNamespace, pods: PodPool, probes: NodeProbes) -> None:
         """Create none yet."""
-        self._client = client
+        self._client = namespace.client
         self._namespace = namespace
         self._pods = pods
         self._probes = probes
@@ -98,7 +70,7 @@ class Policies:
                 self._other_rules = path.rules()
                 self._set(cell.policies)
                 self._await(path, direction)
-                self.proof = policies.proof(cell.policies, node, receiver)
+                self.proof = probing.denial(cell.policies, node, receiver)
         self._verified = True
         return True
 
@@ -138,19 +110,18 @@ class Policies:
         # A network without packet filter rules has as many as before.
         if rules is not None and other is not None and other < rules < other + self._count:
             return f"the node has {rules} packet filter rules, {other} without policies"
-        answers = policies.answered(path.node, path.receiver, path.address)
+        answers = probing.answered(path.node, path.receiver, path.address)
         if (answers == 0) != bool(self._count):
-            return f"{answers} of {policies.DATAGRAMS} datagrams of the node are answered"
-        if not policies.answered(path.sender, path.receiver, path.address):
+            return f"{answers} of {probing.DATAGRAMS} datagrams of the node are answered"
+        if not probing.answered(path.sender, path.receiver, path.address):
             return "the participant is not answered"
         return ""
 
     def _set(self, count: int) -> None:
         before, self.proof, self._verified = self._count, "", False
         self._count = max(before, count)
-        with ThreadPoolExecutor(WORKERS) as executor:
-            list(executor.map(self._create, range(before, count)))
-            list(executor.map(self._delete, range(count, before)))
+        parallel(self._create, range(before, count))
+        parallel(self._delete, range(count, before))
         self._count = count
 
     def _create(self, number: int) -> None:
@@ -162,11 +133,10 @@ class Policies:
 
     def _manifest(self, number: int) -> dict[str, Any]:
         campaign = self._namespace.campaign
-        labels = {versions.MANAGED_BY_LABEL: versions.MANAGED_BY, versions.CAMPAIGN_LABEL: campaign}
         pods = {versions.CAMPAIGN_LABEL: campaign, versions.KIND_LABEL: "pod"}
         # A prepared namespace can contain those of other campaigns.
         name = f"{policy_name(number)}-{campaign[-6:]}"
-        return manifest(name, self._namespace.name, labels, pods)
+        return manifest(name, self._namespace.name, self._namespace.labels, pods)
 
 
 @dataclass(frozen=True)

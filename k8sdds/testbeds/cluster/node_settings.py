@@ -1,23 +1,31 @@
-"""Apply a tuning set and settings of links to the nodes of a deployed cluster, for the blocks that request it."""
+"""Apply what an experiment changes on the nodes of a deployed cluster: tuning, links, steering of packets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
-from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.system.errors import K8sddsError, PrerequisiteError, Problem
+from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 
 if TYPE_CHECKING:
+    # Imported when they are needed, because other clusters need nothing of `deploy`.
     from k8sdds.deploy.tuning import Interface
+
+MASK_FILE = "/sys/class/net/eth0/queues/rx-0/rps_cpus"
+SHARED_KERNEL = (
+    "the nodes share one kernel, so the sender's core also does the receive work of the other nodes"
+)
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What an experiment changes on the nodes."""
+    """What a cell changes on the nodes."""
 
     tuning: str = NO_TUNING
     mtu: int | None = None
@@ -36,7 +44,6 @@ class NodeSettings:
 
     def interface(self) -> Interface:
         """Return the settings of the interface between the nodes."""
-        # Imported here because other clusters need nothing of `deploy`.
         from k8sdds.deploy.tuning import Interface
 
         return Interface.model_validate({"mtu": self.mtu, "offloads": dict(self.offloads)})
@@ -49,16 +56,15 @@ class NodeSettings:
 
 
 class NodeTuning:
-    """The settings that an experiment has changed on the nodes of a cluster."""
+    """The settings that an experiment has changed on the nodes of a cluster.
+
+    Args:
+        cluster: Name of the cluster; empty: k8sdds did not deploy it.
+        cells: All cells of the campaign. If none has another MTU of links than the standard, MTUs stay as they are:
+            the cluster's own one may be larger.
+    """
 
     def __init__(self, cluster: str, cells: Iterable[Cell]) -> None:
-        """Contact nothing yet.
-
-        Args:
-            cluster: Name of the cluster; empty: k8sdds did not deploy it.
-            cells: All cells of the campaign. If none has another MTU of links than the standard, MTUs stay as they are:
-                the cluster's own one may be larger.
-        """
         self._cluster = cluster
         cells = list(cells)
         self._sets_mtu = any(cell.link.mtu != STANDARD_MTU for cell in cells)
@@ -80,7 +86,9 @@ class NodeTuning:
 
     def problems(self) -> list[Problem]:
         """Return the settings that the nodes cannot have. Makes no changes."""
-        if self._requested and not self._cluster:
+        if not self._requested:
+            return []
+        if not self._cluster:
             described = "; ".join(settings.describe() for settings in self._requested)
             return [
                 Problem(
@@ -88,17 +96,16 @@ class NodeTuning:
                     "leave this out, or measure on a cluster that `k8sdds deploy` built",
                 )
             ]
-        return [problem for settings in self._requested for problem in self._unsupported(settings)]
-
-    def _unsupported(self, settings: NodeSettings) -> list[Problem]:
         from k8sdds.deploy import experiment_tuning
 
-        notes = experiment_tuning.unsupported(self._cluster, settings.sets, settings.interface())
         return [
             Problem(
                 f"{settings.describe()}: {machine}: {'; '.join(found)}", "leave this out, or use other nodes"
             )
-            for machine, found in notes.items()
+            for settings in self._requested
+            for machine, found in experiment_tuning.unsupported(
+                self._cluster, settings.sets, settings.interface()
+            ).items()
         ]
 
     def provide(self, settings: NodeSettings) -> bool:
@@ -122,6 +129,13 @@ class NodeTuning:
         return True
 
 
+def _setting(line: str) -> tuple[str, str]:
+    """Return name and value of a line: `sysctl KEY STATE VALUE`, `mtu DEVICE - VALUE MAX`, `ring DEVICE NAME …`."""
+    kind, where, name, *value = line.split(" ")
+    described = {"sysctl": where, "mtu": f"{where} mtu"}.get(kind, f"{where} {kind} {name}")
+    return described, (value[0] if kind == "mtu" else " ".join(value).strip())
+
+
 def require_path_mtu(cell: Cell, requested: int | None, passed: int | None) -> None:
     """Check that packets as large as an experiment requests pass between the nodes.
 
@@ -140,8 +154,53 @@ def require_path_mtu(cell: Cell, requested: int | None, passed: int | None) -> N
         )
 
 
-def _setting(line: str) -> tuple[str, str]:
-    """Return name and value of a line: `sysctl KEY STATE VALUE`, `mtu DEVICE - VALUE MAX`, `ring DEVICE NAME …`."""
-    kind, where, name, *value = line.split(" ")
-    described = {"sysctl": where, "mtu": f"{where} mtu"}.get(kind, f"{where} {kind} {name}")
-    return described, (value[0] if kind == "mtu" else " ".join(value).strip())
+class Steering:
+    """The steering of received packets on local nodes to the cores of their participants (RPS), as in the lab.
+
+    Local nodes share one kernel. Without steering, the sender's core also does the receive work of the other node,
+    which no sender on another machine does. Nodes on separate machines do not need it.
+    """
+
+    def __init__(self, cluster: str, nodes: Sequence[NodeInfo]) -> None:
+        """Change nothing yet. `cluster`: its name; empty: k8sdds did not deploy it."""
+        self._cluster = cluster
+        self._share_kernel = one_kernel(nodes)
+        self._masks: dict[str, str] = {}
+
+    def apply(self, cell: Cell, layout: core_layout.Layout, node_of: Mapping[str, str]) -> str:
+        """Steer the packets that each node receives to the cores of its participants, if the cell's layout does so.
+
+        Args:
+            cell: What is measured.
+            layout: Cores of the participants.
+            node_of: Participant to node.
+
+        Returns:
+            Why packets cannot be steered; empty if they are, or need not be.
+        """
+        if not self._share_kernel:
+            return ""
+        masks = core_layout.steering(cell.layout, layout, node_of)
+        reason = self._write(masks)
+        if not reason or not any(map(core_layout.steers, masks.values())):
+            return ""
+        return f"packets: {SHARED_KERNEL}: {reason}"
+
+    def close(self) -> None:
+        """Switch the steering off again."""
+        self._write(dict.fromkeys(self._masks, core_layout.NOT_STEERED))
+
+    def _write(self, masks: Mapping[str, str]) -> str:
+        """Write the masks that differ from the current ones. Return why this failed; empty: it did not."""
+        if not self._cluster:
+            return "k8sdds did not create these nodes"
+        from k8sdds import nodes
+
+        try:
+            for node, mask in masks.items():
+                if self._masks.get(node) != mask:
+                    nodes.run(self._cluster, node, ["sh", "-c", f"echo {mask} > {MASK_FILE}"])
+                    self._masks[node] = mask
+        except K8sddsError as error:
+            return error.message
+        return ""

@@ -1,0 +1,91 @@
+"""Take the fingerprints of the networks of a campaign, each once, between two pods on different nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from k8sdds.model.ip_families import IpFamily
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell
+from k8sdds.networks import find
+from k8sdds.networks.datapath import LINK_MTU
+from k8sdds.results.fingerprint import Fingerprint, unobserved
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds import fingerprint
+from k8sdds.testbeds.cluster.blocks import prepared_options
+from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.node_settings import require_path_mtu
+from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool
+from k8sdds.testbeds.cluster.pods import Slot
+from k8sdds.testbeds.fingerprint import Probed
+
+
+class Fingerprints:
+    """The fingerprints of a campaign's networks."""
+
+    def __init__(self, pods: PodPool, probes: NodeProbes) -> None:
+        self._pods = pods
+        self._probes = probes
+        self._taken: dict[tuple[str, str, IpFamily], Fingerprint] = {}
+
+    def of(self, cell: Cell) -> Fingerprint | None:
+        """Return the fingerprint of a cell's network; None: it was not taken."""
+        return self._taken.get(_key(cell))
+
+    def is_encrypted(self, cell: Cell) -> bool:
+        """Return whether the fingerprint of a cell's network shows that its packets cannot be read."""
+        taken = self.of(cell)
+        return taken is not None and taken.cleartext is False
+
+    def take(self, cell: Cell, slots: Mapping[str, Slot]) -> None:
+        """Take the fingerprint of a cell's network, whose pods must be ready, unless it is known.
+
+        Raises:
+            PrerequisiteError: The network does not encrypt packets, or does not carry packets of the requested MTU.
+        """
+        if self.of(cell) or not cell.crosses_links:
+            return
+        sender = slots[FIRST_PUBLISHER.name]
+        source = self._pods.pod(sender)
+        receivers = (slots[participant.name] for participant in cell.participants if participant.subscribes)
+        receiver = next((slot for slot in receivers if self._pods.pod(slot).node != source.node), None)
+        if receiver is None:
+            return  # the pods of another cell may be on different nodes
+        try:
+            taken = self._take_between(sender, receiver)
+        except PrerequisiteError as error:
+            taken = unobserved(error.message)
+        if find(cell.network).encryption and taken.cleartext:
+            raise PrerequisiteError(
+                f"{cell.network_label}: packets between nodes are not encrypted: their content was read on"
+                f" {taken.uplink} of {source.node}",
+                "check that the network's agents have the same key, and that no other network is installed",
+            )
+        require_path_mtu(cell, source.mtu_bytes, taken.path_mtu_bytes)
+        self._taken[_key(cell)] = taken
+
+    def _take_between(self, sender: Slot, receiver: Slot) -> Fingerprint:
+        source, target = self._pods.pod(sender), self._pods.pod(receiver)
+        probed = Probed(
+            sender=PodPlace(self._pods, sender),
+            sender_address=source.address,
+            sender_interface=source.interface,
+            mtu_bytes=source.mtu_bytes or LINK_MTU,
+            receiver=PodPlace(self._pods, receiver),
+            receiver_address=target.address,
+            receiver_interface=target.interface,
+            peer=target.node_address,
+            node=None,
+        )
+        with contextlib.ExitStack() as stack:
+            try:
+                node = stack.enter_context(self._probes.observing(source.node))
+            except PrerequisiteError as error:
+                return fingerprint.observe(replace(probed, node_unavailable=error.message))
+            return fingerprint.observe(replace(probed, node=node))
+
+
+def _key(cell: Cell) -> tuple[str, str, IpFamily]:
+    """Return what one fingerprint describes: the packets of a family on a network with its options."""
+    return cell.network, repr(prepared_options(cell)), cell.ip_family
