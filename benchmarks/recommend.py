@@ -44,8 +44,8 @@ import common
 from k8sdds.analysis import overhead
 from k8sdds.analysis.requirements import NOT_MET
 from k8sdds.analysis.selection import Fit, scores
-from k8sdds.campaign import applications, planners
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign import applications, start
+from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.model.application import Application, ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
 from k8sdds.recommend import evidence
@@ -258,7 +258,7 @@ def concluded(experiment: ApplicationExperiment, rows: Sequence[Row]) -> Option 
 def by_k8sdds(case: Case, measure: Measure, _: str, budget: int) -> tuple[Option | None, int]:
     """Search with the planner of `k8sdds recommend`."""
     experiment = case.experiment.model_copy(update={"search": Search(max_trials=budget)})
-    plan = planners.of(experiment)
+    plan = start.planner_of(expand(experiment))
     assert plan is not None
     attempts: list[TrialRecord] = []
     rows: list[Row] = []
@@ -274,7 +274,7 @@ def by_k8sdds(case: Case, measure: Measure, _: str, budget: int) -> tuple[Option
 
 def evaluated(case: Case, index: int, repetition: int, measure: Measure) -> list[Row]:
     """Return the trials of a configuration in one repetition."""
-    candidate = applications.candidates(case.experiment).measurable[index]
+    candidate = candidates(case.experiment).measurable[index]
     found = []
     for cell in candidate.cells:
         trial = Trial(cell=cell, testbed="lab", repetition=repetition, duration_s=1, warmup_s=0)
@@ -292,7 +292,7 @@ def by_factorial(case: Case, measure: Measure, _: str, __: int) -> tuple[Option 
 def by_random(case: Case, measure: Measure, seed: str, budget: int) -> tuple[Option | None, int]:
     """Measure configurations at random, each twice."""
     chance = random.Random(f"random {seed}")
-    known = applications.candidates(case.experiment).measurable
+    known = candidates(case.experiment).measurable
     order = chance.sample(range(len(known)), len(known))
     cells: set[tuple[str, int]] = set()
     rows: list[Row] = []
@@ -315,11 +315,14 @@ def by_optuna(case: Case, measure: Measure, seed: str, budget: int) -> tuple[Opt
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    candidates = applications.candidates(case.experiment)
-    axes = candidates.varied
+    known = candidates(case.experiment)
+    axes = [
+        name for name, _ in known.measurable[0].choices
+        if len({str(dict(each.choices)[name]) for each in known.measurable}) > 1
+    ]  # fmt: skip
     index_of = {
         tuple(str(dict(candidate.choices)[axis]) for axis in axes): index
-        for index, candidate in enumerate(candidates.measurable)
+        for index, candidate in enumerate(known.measurable)
     }
     values = {axis: sorted({key[number] for key in index_of}) for number, axis in enumerate(axes)}
     used: set[str] = set()
@@ -338,7 +341,7 @@ def by_optuna(case: Case, measure: Measure, seed: str, budget: int) -> tuple[Opt
             study.tell(asked, 1e3)
             continue
         index = index_of[key]
-        candidate = candidates.measurable[index]
+        candidate = known.measurable[index]
         repetition = len(results[index])
         rows = evaluated(case, index, repetition, measure)
         new = {row["trial_id"] for row in rows} - used
@@ -399,7 +402,7 @@ def main() -> None:
     results = measured(options, own.application, rows, source, repetitions, methods)
     facts = {
         "applications": options.applications, "seeds": options.seeds, "repetitions": repetitions,
-        "configurations": len(applications.candidates(own).measurable), "recorded_trials": len(rows),
+        "configurations": len(candidates(own).measurable), "recorded_trials": len(rows),
         "simulated": bool(options.simulate),
     }  # fmt: skip
     if options.json:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.requirements import MET
-from k8sdds.campaign import applications, planners
+from k8sdds.campaign import applications, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.application import Application, ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
@@ -97,8 +97,8 @@ def row(delay: float, cost: float) -> dict[str, Any]:
 def searched(random: np.random.Generator, delay: float) -> Answer:
     """Return the answer of a search with a fifth of the trials among configurations that have the same true delay."""
     every = applications.experiment(ROBOT)
-    most = len(applications.candidates(every).cells) * ROBOT.repetitions // 5
-    experiment = applications.experiment(ROBOT, Search(max_trials=most))
+    most = len(expand(every).cells) * ROBOT.repetitions // 5
+    experiment = every.model_copy(update={"search": Search(max_trials=most)})
     return answer(evidence.of_trials(experiment, trials_of(experiment, random, delay), {}, "search"))
 
 
@@ -106,7 +106,7 @@ def trials_of(
     experiment: ApplicationExperiment, random: np.random.Generator, delay: float
 ) -> list[recommend.Row]:
     """Return the trials of a search, which the planner of `k8sdds recommend` requests."""
-    plan = planners.of(experiment)
+    plan = start.planner_of(expand(experiment))
     assert plan is not None
     rows: list[recommend.Row] = []
     attempts = []

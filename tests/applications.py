@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.campaign import applications, start
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.campaign.record import description
 from k8sdds.campaign.trial_loop import plan_json
 from k8sdds.model.application import Application, ApplicationExperiment
@@ -146,4 +146,4 @@ def best_of(experiment: ApplicationExperiment, truth: Truth) -> dict[str, Any]:
             for flow, cell in zip(application.flows, candidate.cells, strict=True)
         )
 
-    return dict(min(applications.candidates(experiment).measurable, key=cost).choices)
+    return dict(min(candidates(experiment).measurable, key=cost).choices)

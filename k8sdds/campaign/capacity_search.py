@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
-from k8sdds import workloads
 from k8sdds.analysis.capacity import UNITS, Probe, Search
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.planner import Planner
-from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads.capacity import SUBSCRIBERS, options_of
@@ -22,26 +19,14 @@ class CapacitySearch(Planner):
     one repetition, so that networks are compared under the same conditions.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
-
-    @cached_property
-    def _cells(self) -> list[Cell]:
-        """The cells of the experiment, each of which is one search."""
-        return [cell for cell in expand(self._experiment).cells if workloads.find(cell.test).finds_capacity]
+    def __init__(self, expansion: Expansion) -> None:
+        self._expansion = expansion
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
         """Return the next round; empty: all searches have ended."""
         number = 1 + max((record.repetition or 0 for record in attempts), default=0)
         return [
-            Trial(
-                cell=_at(cell, value),
-                testbed=str(attempts[0].testbed),
-                repetition=number,
-                duration_s=duration_s,
-                warmup_s=self._experiment.warmup_s,
-                max_loss_percent=self._experiment.max_loss_percent,
-            )
+            self._expansion.trial(_at(cell, value), number, str(attempts[0].testbed), duration_s)
             for cell, probes in self._probes(attempts)
             for value, duration_s in self._search(cell).next(probes)
         ]
@@ -57,13 +42,13 @@ class CapacitySearch(Planner):
         return f"capacity so far: {', '.join(known)}" if known else ""
 
     def _search(self, cell: Cell) -> Search:
-        experiment = self._experiment
+        experiment = self._expansion.experiment
         return Search.of(options_of(cell), experiment.duration_s, experiment.repetitions, cell.rate)
 
     def _probes(self, attempts: Sequence[TrialRecord]) -> list[tuple[Cell, list[Probe]]]:
         """Return the cells whose trials all have a valid attempt, with their probes; others are searched no further."""
         searches = []
-        for cell in self._cells:
+        for cell in self._expansion.searches:
             searched = options_of(cell).searched
             ids = {
                 _at(cell, value).cell_id for value in {getattr(record, searched) or 0 for record in attempts}

@@ -27,14 +27,12 @@ Renewed = Callable[[dict[str, Any]], None]
 class Launches:
     """The launches of a campaign's trials, with the credentials of its participants."""
 
-    def __init__(self, run: RunFolder, trials: Sequence[Trial], renewed: Renewed) -> None:
+    def __init__(
+        self, run: RunFolder, trials: Sequence[Trial], renewed: Renewed, keyring: Keyring | None = None
+    ) -> None:
         self._run = run
         self._trials = trials
         self._renewed = renewed
-        self._keyring: Keyring | None = None
-
-    def use(self, keyring: Keyring) -> None:
-        """Use these credentials, whose fingerprints are in the run folder."""
         self._keyring = keyring
 
     def of(self, trial: Trial, session: Session, folder: Path, domain: int) -> list[Launch]:
@@ -87,12 +85,11 @@ class Launches:
         protection = protection_of(trial.cell)
         if protection is None:
             return {}
-        if self._keyring is None:
-            # The campaign was resumed: the first credentials existed only in the memory of its first process.
-            self._keyring = create_keyring(self._trials, self._renewed)
-            self._renewed(self._keyring.facts())
-        keyring = self._keyring
-        keyring.renew_for(2 * command.deadline_s(trial))
+        # After a campaign was resumed: its credentials existed only in the memory of its first process.
+        created = self._keyring is None
+        self._keyring = keyring = self._keyring or create_keyring(self._trials)
+        if keyring.renew_for(2 * command.deadline_s(trial)) or created:
+            self._renewed(keyring.facts())
         return {
             participant: keyring.files(participant, protection) for participant in trial.cell.participants
         }
@@ -129,11 +126,11 @@ def _present(files: dict[Path | None, Path | None]) -> dict[str, Path]:
     return {str(path): local for path, local in files.items() if path and local}
 
 
-def create_keyring(trials: Sequence[Trial], renewed: Renewed) -> Keyring:
+def create_keyring(trials: Sequence[Trial]) -> Keyring:
     """Return credentials for every participant of the trials with DDS Security."""
     # Imported here because most campaigns need no cryptography.
     from k8sdds.security.keyring import Keyring
 
     secured = [trial.cell for trial in trials if protection_of(trial.cell) is not None]
     participants = dict.fromkeys(participant for cell in secured for participant in cell.participants)
-    return Keyring(list(participants), command.DOMAINS, renewed)
+    return Keyring(list(participants), command.DOMAINS)

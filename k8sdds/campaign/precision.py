@@ -11,9 +11,8 @@ from k8sdds import workloads
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.planner import Planner
-from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import TrialRecord
@@ -39,10 +38,10 @@ class Precision(Planner):
     It decides by the widths of the intervals alone, never by where they are.
     """
 
-    def __init__(self, experiment: Experiment, percent: float) -> None:
-        self._experiment = experiment
-        self._percent = percent
-        self._expansion = expand(experiment)
+    def __init__(self, expansion: Expansion) -> None:
+        assert expansion.experiment.precision_percent is not None
+        self._expansion, self._experiment = expansion, expansion.experiment
+        self._percent = expansion.experiment.precision_percent
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
         """Return the next repetition; empty: all intervals are narrow enough, or the time is over."""
@@ -81,9 +80,9 @@ class Precision(Planner):
         for record in attempts:
             if record.valid:
                 rows[str(record.cell_id)].append(vars(record))
-        baselines = {_condition(cell): cell for cell in self._expansion.cells if self._is_baseline(cell)}
+        baselines = {cell.condition: cell for cell in self._expansion.cells if self._is_baseline(cell)}
         for cell in self._expansion.cells:
-            base = baselines.get(_condition(cell))
+            base = baselines.get(cell.condition)
             names = workloads.find(cell.test).headlines
             measured = (
                 name for name in names if any(row.get(name) is not None for row in rows[cell.cell_id])
@@ -116,11 +115,6 @@ class Precision(Planner):
             return False
         spent_s = _measured_s(attempts)
         return spent_s + spent_s / _repetitions(attempts) > limit * 60
-
-
-def _condition(cell: Cell) -> str:
-    """Return what a cell and its baseline share: everything but the network."""
-    return cell.model_copy(update={"network": "", "network_options": {}, "label": None}).canonical()
 
 
 def _repetitions(attempts: Sequence[TrialRecord]) -> int:

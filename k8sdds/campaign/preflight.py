@@ -87,7 +87,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 "precision_percent: there is no overhead, because the only network is the baseline",
                 "add a network, or leave precision_percent out",
             )
-        if any(workloads.find(cell.test).finds_capacity for cell in expansion.cells):
+        if expansion.searches:
             add(
                 "precision_percent: a capacity test has a precision of its own",
                 "leave it out, and set width_percent of the test",
@@ -148,7 +148,7 @@ def notes(expansion: Expansion) -> list[str]:
 
 def _searches(expansion: Expansion) -> list[str]:
     """Return how many trials the searches for a capacity are expected to add."""
-    searches = _number_of_searches(expansion)
+    searches = len(expansion.searches)
     if not searches:
         return []
     least, most = (searches * number * trial_s(expansion) / 60 for number in SEARCH_TRIALS)
@@ -160,10 +160,9 @@ def _searches(expansion: Expansion) -> list[str]:
 
 def estimate_s(expansion: Expansion) -> float:
     """Return the expected duration of the whole campaign in seconds; of a search, the longest."""
-    experiment = expansion.experiment
-    if isinstance(experiment, ApplicationExperiment) and experiment.search:
-        return experiment.search.max_trials * trial_s(expansion)
-    added = _number_of_searches(expansion) * sum(SEARCH_TRIALS) / 2
+    if expansion.search:
+        return expansion.search.max_trials * trial_s(expansion)
+    added = len(expansion.searches) * sum(SEARCH_TRIALS) / 2
     return (len(expansion.trials("")) + added) * trial_s(expansion)
 
 
@@ -171,7 +170,3 @@ def trial_s(expansion: Expansion) -> float:
     """Return the expected duration of a trial in seconds."""
     experiment = expansion.experiment
     return experiment.warmup_s + experiment.duration_s + OVERHEAD_S
-
-
-def _number_of_searches(expansion: Expansion) -> int:
-    return sum(workloads.find(cell.test).finds_capacity for cell in expansion.cells)

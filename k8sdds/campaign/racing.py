@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import cached_property
 
 from k8sdds.analysis import race
 from k8sdds.analysis.node_budget import BLOCK
@@ -13,27 +13,58 @@ from k8sdds.analysis.race import Measured
 from k8sdds.analysis.requirements import NOT_MET, corrected_level, judge_flows, overall
 from k8sdds.analysis.selection import scores, violations
 from k8sdds.campaign import applications
-from k8sdds.campaign.applications import Candidates
+from k8sdds.campaign.expansion import Expansion, candidates
 from k8sdds.campaign.planner import Planner
-from k8sdds.model.application import ApplicationExperiment, Search
+from k8sdds.model.application import Application, ApplicationExperiment, Search
 from k8sdds.model.axis import counted
 from k8sdds.model.trial import Trial
 from k8sdds.results.record import TrialRecord
+from k8sdds.system.errors import InputError
 
 MIN_IMPROVEMENT = 0.002
 """Expected improvement of the most promising configuration, as a logarithm, below which a search ends."""
 
 
+SEARCHED_SHARE = 0.2
+"""Trials of a search relative to those of all configurations."""
+MIN_SEARCH_TRIALS = 12
+MAX_SEARCH_TRIALS = 1000
+"""Limits of this number, unless the user sets one. With more trials, a round would take minutes to plan."""
+
+
+def searched(application: Application, max_trials: int | None = None) -> ApplicationExperiment:
+    """Return the experiment that searches among the configurations of an application.
+
+    Args:
+        application: The application.
+        max_trials: Most trials; None: a fifth of those that measure all configurations.
+
+    Raises:
+        InputError: There are fewer trials than two configurations have.
+    """
+    least = 2 * len(application.flows)
+    if max_trials is not None and max_trials < least:
+        raise InputError(
+            f"{max_trials} trials do not suffice to compare two configurations of {application.name}",
+            f"a configuration has a trial for each flow: give at least --max-trials {least}",
+        )
+    whole = applications.experiment(application)
+    if max_trials is None:
+        trials = len(candidates(whole).cells) * application.repetitions
+        usual = max(MIN_SEARCH_TRIALS, least, math.floor(SEARCHED_SHARE * trials))
+        max_trials = max(1, min(trials, usual, MAX_SEARCH_TRIALS))
+    return whole.model_copy(update={"search": Search(max_trials=max_trials)})
+
+
 class Racing(Planner):
     """The planner of a search: each of its rounds is a repetition."""
 
-    def __init__(self, experiment: ApplicationExperiment, search: Search) -> None:
-        self._experiment = experiment
-        self._search = search
-
-    @cached_property
-    def _candidates(self) -> Candidates:
-        return applications.candidates(self._experiment)
+    def __init__(self, expansion: Expansion) -> None:
+        assert isinstance(expansion.experiment, ApplicationExperiment)
+        assert expansion.search is not None and expansion.candidates is not None
+        self._expansion = expansion
+        self._application, self._search = expansion.experiment.application, expansion.search
+        self._candidates = expansion.candidates
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
         """Return the trials of the next round; empty: the search ends."""
@@ -42,17 +73,8 @@ class Racing(Planner):
         number = 1 + max(record.repetition or 0 for record in attempts)
         chosen = self._chosen(attempts, number, remaining) if remaining > 0 else []
         cells = {cell.cell_id: cell for index in chosen for cell in self._candidates.measurable[index].cells}
-        return [
-            Trial(
-                cell=cell,
-                testbed=str(attempts[0].testbed),
-                repetition=number,
-                duration_s=self._experiment.duration_s,
-                warmup_s=self._experiment.warmup_s,
-                max_loss_percent=self._experiment.max_loss_percent,
-            )
-            for cell in cells.values()
-        ]
+        testbed = str(attempts[0].testbed)
+        return [self._expansion.trial(cell, number, testbed) for cell in cells.values()]
 
     def _chosen(self, attempts: Sequence[TrialRecord], number: int, remaining: int) -> list[int]:
         known = self._candidates
@@ -60,7 +82,7 @@ class Racing(Planner):
         (leader, *others), improvement = race.next_round(known.designs, measured)
         # Its verdict requires as many repetitions as if all configurations had been measured, so the other rounds
         # leave trials for them.
-        missing = self._experiment.application.repetitions - len(measured[leader].scores)
+        missing = self._application.repetitions - len(measured[leader].scores)
         if improvement < MIN_IMPROVEMENT and missing <= 0:
             return []
         spare = remaining - max(missing - 1, 0) * len(self._cells_of(leader))
@@ -104,7 +126,7 @@ class Racing(Planner):
         ]
 
     def _measured(self, cells: Sequence[str], trials: dict[str, list[Row]], failed: set[str]) -> Measured:
-        application = self._experiment.application
+        application = self._application
         by_flow = {
             flow.name: trials.get(cell, []) for flow, cell in zip(application.flows, cells, strict=True)
         }

@@ -1,22 +1,25 @@
-"""Run an experiment on an open testbed, step by step: fit, check, announce, prepare, measure."""
+"""Run an experiment on an open testbed, step by step: restrict, expand, check, announce, prepare, measure.
+
+Each step takes what the step before returned. The caller has loaded the experiment.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from k8sdds.analysis import race
-from k8sdds.campaign import applications, preflight, start, supported, trial_length
+from k8sdds.campaign import preflight, start, supported, trial_length
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, Observer
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.results.run_folder import ROOM_BYTES, RunFolder
-from k8sdds.system.errors import InvalidTrials
+from k8sdds.system.errors import InputError, InvalidTrials
 from k8sdds.system.faults import explained
 from k8sdds.system.files import require_new, require_room
 from k8sdds.system.numbers import format_duration
@@ -64,7 +67,10 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     Returns:
         The error that names trials without a valid attempt, to raise after the report; None: all are valid.
     """
-    expansion = _decidable(_fit_to_testbed(request, testbed, display), request, display)
+    experiment, removed = testbed.supported_subset(request.experiment, request.required)
+    expansion, left_out = supported.subset(expand(experiment), removed, testbed, request.required)
+    _announce_differences(request.experiment, expansion.experiment, left_out, display)
+    expansion = _decidable(expansion, request, display)
     preflight.refuse(preflight.check(expansion, testbed))
     _require_free_folder(request.folder)
     estimate_s = _announce(expansion, testbed, request.seed, display)
@@ -86,6 +92,7 @@ def resume(
     testbed: Testbed,
     display: Display,
     retry_failed: bool = False,
+    dry_run: bool = False,
 ) -> InvalidTrials | None:
     """Measure the trials of a run folder that have no valid attempt. Returns the same as `run`.
 
@@ -95,34 +102,46 @@ def resume(
         testbed: Where to measure.
         display: Where to print the steps.
         retry_failed: Whether to measure trials again that have used up their attempts.
+        dry_run: Whether to print the trials instead.
     """
     expansion = expand(experiment)
     baseline = folder.campaign.get("baseline", experiment.baseline)
     display.announce(f"{experiment.name}: resuming {folder.path}", None)
     _note_interference(testbed, display)
     with display.progress(baseline, preflight.trial_s(expansion)) as observer:
-        return _execute(start.resume(folder, experiment, testbed, observer, retry_failed))
+        campaign = start.resume(folder, expansion, testbed, observer, retry_failed)
+        if not dry_run:
+            start.record_resumption(campaign.run, testbed, observer)
+            return _execute(campaign)
+    missing = campaign.open_trials
+    for trial in missing:
+        display.line(f"  {trial.describe()}")
+    display.line(
+        f"Dry run: all checks passed, nothing was measured. {len(missing)} of {campaign.planned} planned trials"
+        " would be measured."
+    )
+    return None
 
 
-def _fit_to_testbed(request: Request, testbed: Testbed, display: Display) -> Expansion:
-    experiment, left_out = supported.subset(request.experiment, testbed, request.required)
+def _announce_differences(
+    requested: Experiment, measured: Experiment, left_out: Sequence[str], display: Display
+) -> None:
+    """Print what the testbed does not have, and what it has instead."""
     if left_out:
         display.line(f"Left out because the testbed does not have them: {', '.join(left_out)}")
-    requested = supported.labels(request.experiment)
-    if added := [label for label in supported.labels(experiment) if label not in requested]:
+    before = supported.labels(requested)
+    if added := [label for label in supported.labels(measured) if label not in before]:
         display.line(f"Measured because the testbed has it: {', '.join(added)}")
-    return expand(experiment)
 
 
 def _decidable(expansion: Expansion, request: Request, display: Display) -> Expansion:
     """Return the expansion, with longer trials if they are needed to decide all requirements and the user agrees."""
-    experiment = expansion.experiment
-    if not isinstance(experiment, ApplicationExperiment):
+    experiment, known = expansion.experiment, expansion.candidates
+    if known is None or not isinstance(experiment, ApplicationExperiment):
         return expansion
-    configurations = len(applications.candidates(experiment).measurable)
-    if not (short := trial_length.undecidable(experiment, configurations)):
+    if not (short := trial_length.undecidable(experiment, len(known.measurable))):
         return expansion
-    longer = expand(trial_length.extended(experiment, short))
+    longer = replace(expansion, experiment=trial_length.extended(experiment, short))
     count = len(list(experiment.application.requirements))
     display.line(f"Trials of {experiment.duration_s:g} s cannot decide {len(short)} of {count} requirements:")
     for samples in short:
@@ -135,20 +154,25 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
 
 def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Display) -> float:
     """Print what is measured, and return how long it takes in seconds."""
-    trials = expansion.trials(testbed.name)
-    experiment, preparation_s = expansion.experiment, testbed.preparation_s(testbed.blocks(trials, seed))
-    what, rounds = f"{experiment.name}: {len(trials)} trials", 1
-    if isinstance(experiment, ApplicationExperiment):
-        what += f" of {experiment.duration_s:g} s"
-        if experiment.search:
-            rounds = race.rounds(experiment.search.max_trials)
-            what += f" in the first round, at most {experiment.search.max_trials} in all"
+    trials, experiment, search = expansion.trials(testbed.name), expansion.experiment, expansion.search
+    what = f"{experiment.name}: {len(trials)} trials"
+    what += f" of {experiment.duration_s:g} s" if expansion.candidates else ""
+    what += f" in the first round, at most {search.max_trials} in all" if search else ""
+    rounds = race.rounds(search.max_trials) if search else 1
+    preparation_s = testbed.preparation_s(testbed.blocks(trials, seed))
     estimate_s = preflight.estimate_s(expansion) + rounds * preparation_s
     display.announce(what, estimate_s)
-    if isinstance(experiment, ApplicationExperiment):
-        display.line(_configurations(experiment, expansion))
-        if experiment.search and estimate_s > LONG_S:
-            display.line(f"To make it shorter: {'; '.join(_shorter(experiment))}")
+    if expansion.candidates:
+        display.line(
+            f"{len(expansion.candidates.measurable)} configurations, {len(expansion.cells)} cells"
+            + (
+                f": a search, instead of {len(expansion.cells) * experiment.repetitions} trials"
+                if search
+                else ""
+            )
+        )
+    if search and estimate_s > LONG_S:
+        display.line(f"To make it shorter: {'; '.join(_shorter(experiment))}")
     for line in _sizes(expansion):
         display.line(line)
     for note in preflight.notes(expansion):
@@ -157,25 +181,15 @@ def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Displa
     return estimate_s
 
 
-def _shorter(experiment: ApplicationExperiment) -> list[str]:
+def _shorter(experiment: Experiment) -> list[str]:
     """Return how a search takes less time."""
-    networks = supported.labels(experiment)
-    ways = ["fewer networks (--network)"] if len(networks) > 1 else []
+    assert isinstance(experiment, ApplicationExperiment)
+    ways = ["fewer networks (--network)"] if len(supported.labels(experiment)) > 1 else []
     ways.append("fewer trials (--max-trials)")
     slowest = trial_length.slowest_percentile(experiment.application)
     if slowest and slowest.duration_s > experiment.duration_s / 2:
         ways.append(f"missed_percent instead of {slowest.requirement.describe()}, with a shorter --duration")
     return ways
-
-
-def _configurations(experiment: ApplicationExperiment, expansion: Expansion) -> str:
-    """Describe what is measured of an application."""
-    known = applications.candidates(experiment)
-    whole = len(expansion.cells) * experiment.repetitions
-    line = f"{len(known.measurable)} configurations, {len(expansion.cells)} cells"
-    if experiment.search is None:
-        return line
-    return f"{line}: a search, instead of {whole} trials"
 
 
 def _sizes(expansion: Expansion) -> list[str]:
@@ -195,8 +209,13 @@ def _note_interference(testbed: Testbed, display: Display) -> None:
 
 def _require_free_folder(folder: Path) -> None:
     """Check that the run folder can be created or is empty, before networks are built."""
-    # In contrast to Path.exists, os.path.exists returns False in a folder that the user may not search.
-    nearest = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    # In contrast to those of Path, functions of os.path do not raise in a folder that the user may not search.
+    missing = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.exists(path)]
+    if link := next((path for path in missing if os.path.islink(path)), None):
+        raise InputError(
+            f"cannot write to {folder}: {link} is a link to nothing, or to itself", "choose another: --output"
+        )
+    nearest = missing[-1].parent if missing else folder
     with explained(f"cannot write to {nearest}", "choose another folder: --output"):
         require_room(nearest, ROOM_BYTES)
     require_new(folder, f"continue it: k8sdds run --resume {folder}; or choose another folder: --output")

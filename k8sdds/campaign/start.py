@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__, middleware
-from k8sdds.campaign import planners
+from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.contradictions import protection_of
-from k8sdds.campaign.expansion import Expansion, expand
+from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
+from k8sdds.campaign.planner import Planner
+from k8sdds.campaign.precision import Precision
 from k8sdds.campaign.preflight import refuse
+from k8sdds.campaign.racing import Racing
 from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare, prepared_facts
 from k8sdds.middleware import config
-from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 COMPARED_FACTS = ("boot_id", "cluster_uid", "kernel", "cpu_model", "perftest")
 """Facts of the testbed whose change since the campaign's start is reported when it is resumed."""
+UNFINISHED = "meters.json.*.tmp"
+"""What a killed supervisor leaves of the file that it was writing."""
 
 
 def start(
@@ -42,34 +46,27 @@ def start(
     trials = expansion.trials(testbed.name)
     blocks = testbed.blocks(trials, seed)
     session = prepare(testbed, blocks[0], observer)
-    # The keyring reports renewed credentials to the campaign, which is created last.
-    created: list[Campaign] = []
     # A search can add cells with DDS Security, or with other programs, after its first round.
     every = expansion.repetition(0, testbed.name)
-    secured = any(protection_of(trial.cell) for trial in every)
-    keyring = create_keyring(every, lambda facts: created[0].credentials_renewed(facts)) if secured else None
+    keyring = create_keyring(every) if any(protection_of(trial.cell) for trial in every) else None
     data = _campaign_json(expansion.experiment, testbed, blocks, trials, session, name, seed)
     data |= _program_facts(every, testbed.name)
     data |= _security_facts(every, keyring) if keyring else {}
     copied = _with_copies(expansion)
     run = RunFolder.create(folder, data, experiment_yaml(copied), _user_files(expansion))
     run.append_event("started")
-    experiment = expansion.experiment
-    campaign = Campaign(run, testbed, blocks, observer, planners.of(experiment), experiment.repeat_disturbed)
-    created.append(campaign)
-    if keyring is not None:
-        campaign.use(keyring)
-    return campaign
+    repeated = expansion.experiment.repeat_disturbed
+    return Campaign(run, testbed, blocks, observer, planner_of(expansion), repeated, keyring=keyring)
 
 
 def resume(
-    run: RunFolder, experiment: Experiment, testbed: Testbed, observer: Observer, retry_failed: bool = False
+    run: RunFolder, expansion: Expansion, testbed: Testbed, observer: Observer, retry_failed: bool = False
 ) -> Campaign:
-    """Return the campaign of a run folder, which measures exactly the trials without a valid attempt.
+    """Return the campaign of a run folder, which measures exactly the trials without a valid attempt. Writes nothing.
 
     Args:
         run: The run folder.
-        experiment: Its experiment.
+        expansion: Its experiment.
         testbed: Where to measure.
         observer: Receives the progress.
         retry_failed: Whether to measure trials again that have used up their attempts.
@@ -87,7 +84,7 @@ def resume(
             "start a new campaign, or resume this one with the version in its campaign.json",
         )
     try:
-        original, before = data["testbed"]["name"], data["testbed"]["facts"]
+        original = data["testbed"]["name"]
         trials, blocks = _planned(run)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
@@ -98,23 +95,32 @@ def resume(
         raise InputError(
             f"{run.path} was measured on the testbed {original!r}", f"continue it there: --testbed {original}"
         )
-    refuse(testbed.check(trials + _later(experiment, testbed.name)))
-    facts = testbed.facts()
+    # A search may add each of its cells.
+    later = expansion.repetition(0, testbed.name) if expansion.search else []
+    refuse(testbed.check(trials + later))
+    repeated = expansion.experiment.repeat_disturbed
+    return Campaign(run, testbed, blocks, observer, planner_of(expansion), repeated, retry_failed)
+
+
+def record_resumption(run: RunFolder, testbed: Testbed, observer: Observer) -> None:
+    """Record where a campaign continues, report what differs from its start, and remove what a kill left behind."""
+    for leftover in run.path.glob(f"raw/*/*/*/{UNFINISHED}"):
+        leftover.unlink()
+    facts, before = testbed.facts(), run.facts
     run.append_event("resumed", facts=facts)
     for key in COMPARED_FACTS:
         # On a cluster, facts of the nodes are known only while pods run.
         if facts.get(key) is not None and before.get(key) != facts[key]:
             observer.note(f"{key} differs from the campaign's start: {before.get(key)} → {facts[key]}")
-    return Campaign(
-        run, testbed, blocks, observer, planners.of(experiment), experiment.repeat_disturbed, retry_failed
-    )
 
 
-def _later(experiment: Experiment, testbed: str) -> list[Trial]:
-    """Return a trial for each cell that a search may add."""
-    if isinstance(experiment, ApplicationExperiment) and experiment.search:
-        return expand(experiment).repetition(0, testbed)
-    return []
+def planner_of(expansion: Expansion) -> Planner | None:
+    """Return the planner of an experiment; None: its sweeps and repetitions state all trials."""
+    if expansion.search:
+        return Racing(expansion)
+    if expansion.searches:
+        return CapacitySearch(expansion)
+    return Precision(expansion) if expansion.experiment.precision_percent is not None else None
 
 
 def _planned(run: RunFolder) -> tuple[list[Trial], list[Block]]:

@@ -1,14 +1,15 @@
-"""Reduce an experiment to what a testbed can measure."""
+"""Reduce the configurations of an application to those that a testbed can measure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from k8sdds.campaign import applications, preflight
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import Candidate, Expansion
 from k8sdds.model.application import ApplicationExperiment, LeftOut
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell
 from k8sdds.networks import label_without_engine
 from k8sdds.testbeds import Testbed
 
@@ -19,29 +20,35 @@ _Values = tuple[tuple[str, str], ...]
 """Key of a sweep and value, for each of these choices."""
 
 
-def subset(experiment: Experiment, testbed: Testbed, required: Sequence[str]) -> tuple[Experiment, list[str]]:
+def subset(
+    expansion: Expansion, networks: Sequence[str], testbed: Testbed, required: Sequence[str]
+) -> tuple[Expansion, list[str]]:
     """Return what a testbed can measure of an experiment, and the names of what it does not have.
 
     Args:
-        experiment: The experiment.
+        expansion: The experiment, reduced to networks that the testbed has.
+        networks: Labels of the networks that were removed.
         testbed: Where to measure.
         required: Networks that are never left out, so that the check reports them.
     """
-    reduced, left_out = testbed.supported_subset(experiment, required)
-    if not isinstance(reduced, ApplicationExperiment):
-        return reduced, left_out
-    missing = _missing(reduced, testbed, required)
-    names = [name for name in left_out if name not in labels(reduced)]
-    recorded = [
+    experiment, known = expansion.experiment, expansion.candidates
+    if known is None or not isinstance(experiment, ApplicationExperiment):
+        return expansion, list(networks)
+    missing = _missing(expansion, testbed, required)
+    names = [name for name in networks if name not in labels(experiment)]
+    left_out = [
         LeftOut(choice="network", value=name, why=f"this testbed does not have the network {name}")
         for name in names
     ]
     for axis, reasons in missing.items():
-        reduced = applications.without(reduced, axis, list(reasons))
+        experiment = applications.without(experiment, axis, list(reasons))
         choice = applications.SHOWN.get(axis, axis)
-        recorded += [LeftOut(choice=choice, value=value, why=why) for value, why in reasons.items()]
+        left_out += [LeftOut(choice=choice, value=value, why=why) for value, why in reasons.items()]
         names += [value if axis == "networks" else f"{choice} {value}" for value in reasons]
-    return reduced.model_copy(update={"left_out": recorded}), names
+    measurable = tuple(each for each in known.measurable if not _has_any(each, missing))
+    reduced = replace(known, measurable=measurable)
+    experiment = experiment.model_copy(update={"left_out": left_out})
+    return replace(expansion, experiment=experiment, cells=reduced.cells, candidates=reduced), names
 
 
 def labels(experiment: Experiment) -> list[str]:
@@ -50,22 +57,23 @@ def labels(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys(map(label_without_engine, names)))
 
 
-def _missing(
-    experiment: ApplicationExperiment, testbed: Testbed, required: Sequence[str]
-) -> dict[str, dict[str, str]]:
+def _has_any(candidate: Candidate, values: Mapping[str, Mapping[str, str]]) -> bool:
+    return any(str(value) in values.get(axis, ()) for axis, value in candidate.choices)
+
+
+def _missing(expansion: Expansion, testbed: Testbed, required: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the values with which no cell can be measured here, each with the reason, by key of a sweep.
 
     If no combination can be measured, nothing is missing: the check of the whole experiment reports why.
     """
     combinations: dict[_Values, Cell] = {}
-    for cell in expand(experiment).cells:
+    for cell in expansion.cells:
         combinations.setdefault(_values(cell), cell)
     available: set[tuple[str, str]] = set()
     failures: dict[_Values, str] = {}
     for combination, cell in combinations.items():
         if not available.issuperset(combination):
-            trial = Trial(cell=cell, testbed=testbed.name, repetition=0, duration_s=1, warmup_s=0)
-            if problems := preflight.missing([trial], testbed):
+            if problems := preflight.missing([expansion.trial(cell, 0, testbed.name)], testbed):
                 failures[combination] = problems[0].what
             else:
                 available.update(combination)

@@ -68,6 +68,7 @@ class Campaign:
         planner: Adds trials when those of the blocks have ended; None: the blocks are all.
         repeat_disturbed: How often a trial is repeated whose valid attempts were all disturbed.
         retry_failed: Whether the invalid attempts in the run folder do not count.
+        keyring: Credentials whose fingerprints are in the run folder; None: they are created when a trial needs them.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Campaign:
         planner: Planner | None = None,
         repeat_disturbed: int = 0,
         retry_failed: bool = False,
+        keyring: Keyring | None = None,
     ) -> None:
         self.run = run
         self._testbed = testbed
@@ -86,7 +88,7 @@ class Campaign:
         self._observer = observer
         self._planner = planner
         self._trials = [trial for block in blocks for trial in block.trials]
-        self._launches = Launches(run, self._trials, self.credentials_renewed)
+        self._launches = Launches(run, self._trials, self._credentials_renewed, keyring)
         self._attempts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         """Attempts of this process during which a part of the testbed failed."""
@@ -100,9 +102,15 @@ class Campaign:
         if retry_failed:
             self._attempts.clear()
 
-    def use(self, keyring: Keyring) -> None:
-        """Use these credentials, whose fingerprints are in the run folder."""
-        self._launches.use(keyring)
+    @property
+    def planned(self) -> int:
+        """The number of planned trials."""
+        return len(self._trials)
+
+    @property
+    def open_trials(self) -> list[Trial]:
+        """The planned trials that need another attempt and may have it."""
+        return [trial for trial in self._trials if self._is_open(trial)]
 
     def execute(self) -> None:
         """Measure every trial without a valid attempt, and repeat those that were disturbed.
@@ -211,8 +219,8 @@ class Campaign:
 
     def _measure(self, session: Session, block: Block, trial: Trial) -> bool:
         """Make one attempt at a trial; return whether no part of the testbed failed."""
-        done = sum(not self._is_open(trial) for trial in self._trials)
-        self._observer.trial_starts(trial, done, len(self._trials))
+        total = len(self._trials)
+        self._observer.trial_starts(trial, total - len(self.open_trials), total)
         self.run.require_room()
         attempt = self._next_attempt(trial)
         folder = self.run.raw(trial.trial_id, attempt)
@@ -290,7 +298,7 @@ class Campaign:
         used = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
         return max(used, default=0) + 1
 
-    def credentials_renewed(self, facts: dict[str, Any]) -> None:
+    def _credentials_renewed(self, facts: dict[str, Any]) -> None:
         """Record that new credentials replace the previous ones."""
         self.run.append_event("credentials renewed", **facts)
         self._observer.note("new credentials were created: the previous ones expired or their process ended")

@@ -109,6 +109,7 @@ def recommend(
     Writes a page and the configuration files of the choice. The search continues with: k8sdds run --resume FOLDER
     """
     from k8sdds.campaign import applications
+    from k8sdds.campaign.racing import searched
     from k8sdds.cli.run import measure
     from k8sdds.cli.testbed import select
 
@@ -138,11 +139,11 @@ def recommend(
     if form != "table":
         raise InputError("--json and --format are for answers from run folders", "give --from FOLDER")
     selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
-    searched = applications.search(loaded, max_trials)
+    experiment = searched(loaded, max_trials)
 
     asks = not (yes or quick or dry_run) and sys.stdin.isatty() and sys.stdout.isatty()
     measure(
-        searched, seed, output, dry_run, selected, psk_file, network or (),
+        experiment, seed, output, dry_run, selected, psk_file, network or (),
         longer=lambda: agrees("Measure these longer trials?", False) if asks else yes,
         start=lambda: confirm("Start this search?", not asks),
     )  # fmt: skip

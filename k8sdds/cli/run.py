@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,6 +45,10 @@ from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
 from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import SelectedTestbed
+
+if TYPE_CHECKING:
+    from k8sdds.cli.run_progress import Progress
+    from k8sdds.model.experiment import Experiment
 
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
@@ -99,28 +103,22 @@ def run(
     Press Ctrl-C once to stop cleanly and keep the results (continue with --resume).
     Press it twice to stop at once.
     """
-    changes = (network, repeat, precision, max_time, duration, settings, seed, output)
+    testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
     if resume is not None:
-        if (
-            experiment is not None
-            or paper
-            or profile
-            or dry_run
-            or any(change is not None for change in changes)
-        ):
+        changes = (experiment, network, repeat, precision, max_time, duration, settings, seed, output)
+        if paper or profile or any(change is not None for change in changes):
             raise InputError(
                 "--resume continues a campaign unchanged",
-                "give no experiment and no changes; testbed options are allowed",
+                "give no experiment and no changes; testbed options and --dry-run are allowed",
             )
-        testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
         # A campaign continues on its first testbed unless options select another one.
         original = RunFolder.open(resume).reached if all(o is None for o in testbed_options) else None
         selected = selection.parse(original) if original else select(*testbed_options)
-        resume_measuring(resume, selected, psk_file, retry_failed)
+        resume_measuring(resume, selected, psk_file, retry_failed, dry_run=dry_run)
         return
     if retry_failed:
         raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
-    selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
+    selected = select(*testbed_options)
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import applications
@@ -140,7 +138,7 @@ def run(
 
 
 def measure(
-    experiment: Any,
+    experiment: Experiment,
     seed: int | None,
     output: Path | None,
     dry_run: bool,
@@ -191,6 +189,7 @@ def resume_measuring(
     psk_file: Path | None = None,
     retry_failed: bool = False,
     command: str = "",
+    dry_run: bool = False,
 ) -> None:
     """Measure the missing trials of a run folder and write its report; arguments and errors as of `measure`."""
     from k8sdds.campaign import experiments
@@ -207,8 +206,9 @@ def resume_measuring(
     print_step(f"Testbed: {selected.describe()}")
     with _ending(folder, command):
         with open_testbed(selected, name, experiment.name, psk_file) as testbed:
-            failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed)
-        _report(folder, failed, experiment)
+            failed = steps.resume(run_folder, experiment, testbed, Display(), retry_failed, dry_run)
+        if not dry_run:
+            _report(folder, failed, experiment)
 
 
 class Display:
@@ -223,14 +223,14 @@ class Display:
         takes = f", about {format_duration(estimate_s)}" if estimate_s is not None else ""
         self.line(f"{what}{takes}")
 
-    def progress(self, baseline: str, expected_trial_s: float) -> Any:
+    def progress(self, baseline: str, expected_trial_s: float) -> Progress:
         """Show the progress of the trials."""
         from k8sdds.cli.run_progress import Progress
 
         return Progress(baseline, expected_trial_s)
 
 
-def _report(folder: Path, failed: InvalidTrials | None, experiment: Any) -> None:
+def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) -> None:
     from k8sdds import report
     from k8sdds.model.application import ApplicationExperiment
 

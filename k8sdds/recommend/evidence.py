@@ -14,7 +14,7 @@ from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
-from k8sdds.campaign import applications, experiments
+from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
 from k8sdds.model.axis import counted
@@ -176,7 +176,7 @@ def of_trials(
     by_cell: dict[str, list[Row]] = defaultdict(list)
     for row in best:
         by_cell[row["cell_id"]].append(row | {BLOCK: row["repetition"]})
-    known = applications.candidates(experiment)
+    known = expansion.candidates(experiment)
     flows = [flow.name for flow in experiment.application.flows]
     options, unmeasured = [], []
     for candidate in known.measurable:
@@ -292,7 +292,7 @@ def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
     for combination in itertools.product(*(seen[axis].values() for axis in CHOSEN)):
         chosen = dict(zip(CHOSEN, combination, strict=True))
         keys = {
-            flow.name: tuple(str(value) for value in applications.effective(flow, chosen).values())
+            flow.name: tuple(str(value) for value in expansion.effective(flow, chosen).values())
             for flow in application.flows
         }
         trials = {name: index.get((name, key), []) for name, key in keys.items()}
@@ -382,7 +382,7 @@ def _of_one_background(application: Application, rows: Sequence[_Entry]) -> tupl
 
 def _background(application: Application, flow: Flow, row: Row) -> str:
     """Return what a trial of a flow ran next to: OTHER_FLOWS, or a text that differs for other backgrounds."""
-    wanted = applications.background(application, flow, str(row["transport"]))
+    wanted = expansion.background(application, flow, str(row["transport"]))
     text = row.get("background") or "none"
     found = {} if text == "none" else json.loads(text)
     return OTHER_FLOWS if found == (wanted.model_dump(mode="json") if wanted else {}) else text

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from k8sdds.campaign import applications, trial_length
+from k8sdds.campaign import applications, expansion, trial_length
 from k8sdds.deploy import tuning
 from k8sdds.model.application import Application, Flow
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
@@ -324,10 +324,10 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
     sweeps = []
     for flow in application.flows:
         values = {key: choices["network" if key == "networks" else key] for key in applications.CHOSEN}
-        own = applications.effective(flow, values) | {"networks": network}
+        own = expansion.effective(flow, values) | {"networks": network}
         text = str(own["message_bytes"])
         own["message_bytes"] = int(text) if text.isdecimal() else text
-        background = applications.background(application, flow, str(choices["transport"]))
+        background = expansion.background(application, flow, str(choices["transport"]))
         test = {"name": "paced"} | ({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
         sweep = own | {
             "test": test, "payload_bytes": flow.payload_bytes, "rate": flow.rate, "publishers": flow.publishers,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds.analysis.requirements import MET, NOT_MET
-from k8sdds.campaign import applications, preflight, trial_length
+from k8sdds.campaign import preflight, racing, trial_length
 from k8sdds.model.application import Application
 from k8sdds.recommend.answer import Answer, Ranked
 from k8sdds.recommend.evidence import Evidence
@@ -66,7 +66,7 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
         if "recommend" in evidence.command:
             # A search measures another configuration in the same rounds.
             added = 2 * len(application.flows) * (repetitions - best.option.repetitions)
-            trials = max(evidence.trials + added, applications.MIN_SEARCH_TRIALS)
+            trials = max(evidence.trials + added, racing.MIN_SEARCH_TRIALS)
             options += ["--max-trials", str(trials)]
     takes_s = trials * (seconds + application.warmup_s + preflight.OVERHEAD_S)
     what = f"To decide it, measure {' and '.join(wanted) or 'all flows'} (about {format_duration(takes_s)})"

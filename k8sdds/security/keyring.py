@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,6 @@ class Keyring:
         self,
         participants: Sequence[Participant],
         domains: range,
-        on_renewal: Callable[[dict[str, Any]], None],
         lifetime: timedelta = LIFETIME,
     ) -> None:
         """Create the credentials.
@@ -29,12 +28,10 @@ class Keyring:
         Args:
             participants: All participants of the campaign.
             domains: DDS domains in which they may participate.
-            on_renewal: Called with the facts of new credentials when they replace expiring ones.
             lifetime: Validity of the credentials.
         """
         self._participants = participants
         self._domains = domains
-        self._on_renewal = on_renewal
         self._lifetime = lifetime
         self._credentials = self._create()
 
@@ -58,5 +55,4 @@ class Keyring:
         if self._credentials.validity.covers(now, now + timedelta(seconds=seconds)):
             return False
         self._credentials = self._create()
-        self._on_renewal(self.facts())
         return True

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from k8sdds.campaign import applications, experiments, new_experiment
-from k8sdds.campaign.applications import Candidates
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import Candidates, background, candidates, expand
 from k8sdds.cli import verdict as command
 from k8sdds.cli.app import app
 from k8sdds.cli.recommend import _evidence as evidence_of
@@ -29,14 +28,14 @@ from tests.unit.test_init import all_keys_enabled, keys
 
 
 def candidates_of(application: Application) -> Candidates:
-    return applications.candidates(applications.experiment(application))
+    return candidates(applications.experiment(application))
 
 
 @pytest.mark.parametrize("name", applications.APPLICATIONS.names())
 def test_the_installed_applications_have_configurations_and_enough_samples(name: str) -> None:
     loaded = applications.load(name)
     experiment = applications.experiment(loaded)
-    assert applications.candidates(experiment).measurable
+    assert candidates(experiment).measurable
     for flow in loaded.flows:
         assert flow.delay, f"{flow.name} has no limit of its delay"
     assert experiment.duration_s <= 16
@@ -112,12 +111,12 @@ def test_the_other_flows_run_as_the_background() -> None:
     together = application(flows=flows)
     camera, commands = together.flows
     # 2 publishers × 8 Mbit/s, to four subscribers; by multicast, one copy for all.
-    background = applications.background(together, commands, "unicast")
-    assert (background.flows, background.rate_mbit) == (8, 8)
-    background = applications.background(together, commands, "multicast")
-    assert (background.flows, background.rate_mbit) == (2, 8)
-    assert not applications.background(together, camera, "unicast"), "51 kbit/s are left out"
-    assert not applications.background(application(flows=flows, together=False), commands, "unicast")
+    load = background(together, commands, "unicast")
+    assert (load.flows, load.rate_mbit) == (8, 8)
+    load = background(together, commands, "multicast")
+    assert (load.flows, load.rate_mbit) == (2, 8)
+    assert not background(together, camera, "unicast"), "51 kbit/s are left out"
+    assert not background(application(flows=flows, together=False), commands, "unicast")
 
 
 def test_samples_are_encrypted_once() -> None:
@@ -214,7 +213,7 @@ def test_the_answer_is_the_configuration_with_the_least_cpu_time(tmp_path: Path)
     low, high = middleware.interval()
     assert low is not None and high is not None and low < 1 / 1.4 < high and middleware.n == 5
     assert worth["middleware", "fastdds"].what == "cyclonedds instead of fastdds"
-    assert len(found.ranked) == len(applications.candidates(experiment).measurable)
+    assert len(found.ranked) == len(candidates(experiment).measurable)
     assert [each.score for each in found.ranked] == sorted(each.score or 0 for each in found.ranked)
     assert results.data(found)["recommended"]["verdict"] == "met"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.campaign import planners
+from k8sdds.campaign import start
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import load
@@ -55,7 +55,7 @@ def measured(trial: Trial, valid: bool = True) -> TrialRecord:
 def rounds_of(whole: Experiment) -> list[list[TrialRecord]]:
     first = [measured(trial) for trial in expand(whole).trials("lab")]
     rounds = [first]
-    while trials := CapacitySearch(whole).more([record for done in rounds for record in done]):
+    while trials := CapacitySearch(expand(whole)).more([record for done in rounds for record in done]):
         rounds.append([measured(trial) for trial in trials])
     return rounds
 
@@ -69,8 +69,8 @@ def test_the_campaign_starts_with_one_trial_per_network_without_a_rate() -> None
 
 
 def test_the_planner_of_an_experiment_with_a_capacity_test_searches() -> None:
-    assert isinstance(planners.of(experiment()), CapacitySearch)
-    assert planners.of(experiment(test="throughput")) is None
+    assert isinstance(start.planner_of(expand(experiment())), CapacitySearch)
+    assert start.planner_of(expand(experiment(test="throughput"))) is None
 
 
 def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -> None:
@@ -87,20 +87,20 @@ def test_a_search_continues_alike_after_an_interruption(data: st.DataObject, swe
     rounds = rounds_of(whole)
     number = data.draw(st.integers(1, len(rounds) - 1))
     before = [record for done in rounds[:number] for record in done]
-    planned = CapacitySearch(whole).more(before)
+    planned = CapacitySearch(expand(whole)).more(before)
     assert [trial.trial_id for trial in planned] == [record.trial_id for record in rounds[number]]
 
 
 def test_a_network_whose_trial_fails_is_searched_no_further() -> None:
     first = expand(experiment()).trials("lab")
     attempts = [measured(first[0]), measured(first[1], valid=False)]
-    planned = CapacitySearch(experiment()).more(attempts)
+    planned = CapacitySearch(expand(experiment())).more(attempts)
     assert {trial.cell.network for trial in planned} == {"host"}
 
 
 def test_the_status_names_what_is_known_of_each_network() -> None:
     rounds = rounds_of(experiment())
-    search = CapacitySearch(experiment())
+    search = CapacitySearch(expand(experiment()))
     assert search.status(rounds[0]) == "capacity so far: host ? – ? samples/s, kube-router ? – ? samples/s"
     done = search.status([record for done in rounds for record in done])
     low, high = done.partition("host ")[2].split(" samples/s, kube")[0].split(" – ")
@@ -124,7 +124,7 @@ def test_a_search_for_subscribers_changes_their_number_alone() -> None:
 
 def test_the_status_of_a_search_for_subscribers_counts_them() -> None:
     records = [record for done in rounds_of(experiment(**SUBSCRIBERS)) for record in done]
-    status = CapacitySearch(experiment(**SUBSCRIBERS)).status(records)
+    status = CapacitySearch(expand(experiment(**SUBSCRIBERS))).status(records)
     assert status == "capacity so far: host 20 – 21 subscribers, kube-router 15 – 16 subscribers"
 
 
@@ -132,8 +132,8 @@ def test_two_searches_of_a_network_do_not_share_probes() -> None:
     both = experiment(networks=["host"], payload_bytes=[64, 1024])
     first = [measured(trial) for trial in expand(both).trials("lab")]
     small = [record for record in first if record.payload_bytes == 64]
-    assert len(CapacitySearch(both).more(first)) == 2
-    assert [trial.cell.payload_bytes for trial in CapacitySearch(both).more(small)] == [64]
+    assert len(CapacitySearch(expand(both)).more(first)) == 2
+    assert [trial.cell.payload_bytes for trial in CapacitySearch(expand(both)).more(small)] == [64]
 
 
 def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:

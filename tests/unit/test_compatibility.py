@@ -66,7 +66,7 @@ def ten_digits(text: str) -> str:
 
 def test_a_campaign_with_other_definitions_is_not_resumed():
     with pytest.raises(InputError, match=r"older k8sdds started .* \(schema 1, now \d\)"):
-        start.resume(RunFolder(RECORDED / "run-folder"), experiment=None, testbed=None, observer=None)
+        start.resume(RunFolder(RECORDED / "run-folder"), expansion=None, testbed=None, observer=None)
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED["experiments"]))

@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,6 @@ from k8sdds import versions
 from k8sdds.bundle import cache, cached_bundle, download, native, official, packages
 from k8sdds.campaign import experiments
 from k8sdds.campaign import run as steps
-from k8sdds.campaign.expansion import expand
 from k8sdds.cli import deploy as command
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import deploy as flow
@@ -102,12 +103,16 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
 
 def test_a_dry_run_refuses_a_run_folder_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quickstart = experiments.load("quickstart")
-    monkeypatch.setattr(steps, "_fit_to_testbed", lambda *_: expand(quickstart))
+    testbed: Any = SimpleNamespace(supported_subset=lambda experiment, _: (experiment, []))
     monkeypatch.setattr(steps.preflight, "check", lambda *_: [])
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="already exists") as refused:
-        steps.run(steps.Request(quickstart, "name", tmp_path, 1, dry_run=True), None, None)
+        steps.run(steps.Request(quickstart, "name", tmp_path, 1, dry_run=True), testbed, None)
     assert f"--resume {tmp_path}" in refused.value.remedy
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for folder in (tmp_path / "loop", tmp_path / "loop" / "run"):
+        with pytest.raises(InputError, match="loop is a link to nothing, or to itself"):
+            steps.run(steps.Request(quickstart, "name", folder, 1, dry_run=True), testbed, None)
 
 
 @pytest.fixture

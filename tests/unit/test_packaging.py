@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from k8sdds.campaign import applications
-from k8sdds.model.application import Search
+from k8sdds.campaign.racing import searched
 from k8sdds.system import faults
 from k8sdds.versions import K8SDDS
 from tests import applications as measured
@@ -73,7 +73,7 @@ def test_the_modules_of_extras_are_known_to_the_message() -> None:
 WITHOUT_EXTRAS = """
 import importlib, pkgutil, sys
 from k8sdds.campaign import applications
-from k8sdds.model.application import Search
+from k8sdds.campaign.racing import searched
 from k8sdds.system import faults
 sys.modules |= {name: None for modules in faults.EXTRAS.values() for name in modules} | dict.fromkeys(("hdrh", "scipy"))
 import k8sdds.cli
@@ -93,7 +93,7 @@ MISSING = "Static figures need the Python package matplotlib"
 
 
 def test_recommendations_need_no_extra(tmp_path: Path) -> None:
-    experiment = applications.experiment(applications.load("teleoperation"), Search(max_trials=12))
+    experiment = searched(applications.load("teleoperation"), 12)
     run = measured.folder(tmp_path / "run", experiment)
     done = without_extras(
         "recommend", "teleoperation", "--from", str(run.path), "--output", str(tmp_path / "out")

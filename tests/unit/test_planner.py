@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.campaign import experiments, planner, planners, start
+from k8sdds.campaign import experiments, planner, start
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, plan_json
 from k8sdds.middleware.connext import settings
@@ -52,7 +52,7 @@ class LabLikeTestbed(ScriptedTestbed):
 
 @pytest.fixture
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    monkeypatch.setattr(planners, "of", lambda _: UntilThreeValid())
+    monkeypatch.setattr(start, "planner_of", lambda _: UntilThreeValid())
     networks = {FIRST.cell.network_label: {"name": FIRST.cell.network, "fidelity": "real"}}
     data = {"schema": SCHEMA, "seed": 1, "testbed": {"name": "lab", "facts": {}}, "networks": networks}
     return RunFolder.create(tmp_path / "run", data | plan_json([Block(0, (FIRST,))]), "")
@@ -94,7 +94,7 @@ def test_an_interrupted_campaign_continues_its_plan(run_folder: RunFolder, attem
     assert valid(run_folder) == IDS[:attempts]
     assert sum(bool(plan["blocks"]) for plan in run_folder.plan()) == attempts + 1
     testbed = LabLikeTestbed(repeat(VALID))
-    start.resume(run_folder, Experiment.model_construct(), testbed, Notes()).execute()
+    start.resume(run_folder, Expansion(Experiment.model_construct(), ()), testbed, Notes()).execute()
     assert valid(run_folder) == IDS
     assert [plan["blocks"] for plan in run_folder.plan() if plan["blocks"]] == [
         [[trial_id]] for trial_id in IDS
@@ -110,9 +110,10 @@ def test_programs_that_only_later_rounds_run_are_recorded(
     experiment = experiments.changed(
         experiments.load("quickstart"), settings=[*changes, "payload_bytes=1024"]
     )
-    cells = expand(experiment).cells
-    first = tuple(cell for cell in cells if cell.middleware == "cyclonedds")
-    assert 0 < len(first) < len(cells)
+    every = expand(experiment)
+    first = tuple(cell for cell in every.cells if cell.middleware == "cyclonedds")
+    assert 0 < len(first) < len(every.cells)
+    monkeypatch.setattr(Expansion, "first", first)
     testbed = LabLikeTestbed(repeat(VALID))
-    run = start.start(Expansion(experiment, cells, first), testbed, tmp_path / "run", "later", 1, Notes()).run
+    run = start.start(every, testbed, tmp_path / "run", "later", 1, Notes()).run
     assert run.campaign["connext"]["version"] == "4.2"

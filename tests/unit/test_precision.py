@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE, paired_ratio
-from k8sdds.campaign import experiments, planners, preflight
+from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.experiments import KNOWN
 from k8sdds.campaign.precision import MIN_REPETITIONS, Precision
@@ -49,7 +49,7 @@ def measured(trials: Sequence[Trial], spread: float, chance: random.Random) -> l
 
 
 def run(asked: Experiment, spread: float, seed: int = 1) -> tuple[Precision, list[TrialRecord]]:
-    planned = planners.of(asked)
+    planned = start.planner_of(expand(asked))
     assert isinstance(planned, Precision)
     chance = random.Random(seed)
     attempts = measured(expand(asked).trials("lab"), spread, chance)

@@ -13,8 +13,9 @@ import pytest
 from k8sdds.analysis import race
 from k8sdds.analysis.race import Measured
 from k8sdds.analysis.requirements import NOT_MET
-from k8sdds.campaign import applications, planners
-from k8sdds.campaign.racing import Racing
+from k8sdds.campaign import applications, start
+from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign.racing import Racing, searched
 from k8sdds.model.application import ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
 from k8sdds.recommend import evidence, results
@@ -31,16 +32,15 @@ CHOICES = {
 
 def experiment(share: float = 0.2, **changes: Any) -> ApplicationExperiment:
     asked = application(choices=CHOICES, **changes)
-    cells = len(applications.candidates(applications.experiment(asked)).cells)
-    return applications.experiment(
-        asked, Search(max_trials=max(12, round(share * cells * asked.repetitions)))
-    )
+    whole = applications.experiment(asked)
+    trials = share * len(expand(whole).cells) * asked.repetitions
+    return whole.model_copy(update={"search": Search(max_trials=max(12, round(trials)))})
 
 
 def run(experiment: ApplicationExperiment, truth: Truth, seed: int) -> list[TrialRecord]:
     """Return all attempts of a search."""
     chance = random.Random(seed)
-    plan = planners.of(experiment)
+    plan = start.planner_of(expand(experiment))
     assert isinstance(plan, Racing)
     attempts: list[TrialRecord] = []
     trials: Sequence[Trial] = trials_of(experiment)
@@ -63,9 +63,9 @@ def test_a_search_leaves_trials_for_the_verdict_about_its_leader() -> None:
 
 
 def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> dict[str, Any]:
-    plan = planners.of(experiment)
+    plan = start.planner_of(expand(experiment))
     assert isinstance(plan, Racing)
-    known = applications.candidates(experiment)
+    known = candidates(experiment)
     leader = race.next_round(known.designs, plan.measured(attempts))[0][0]
     return dict(known.measurable[leader].choices)
 
@@ -80,7 +80,7 @@ def test_a_search_without_a_valid_trial_has_an_answer() -> None:
 def test_the_first_round_has_every_value_of_every_choice() -> None:
     search = experiment()
     first = {trial.cell.cell_id for trial in trials_of(search)}
-    known = applications.candidates(search)
+    known = candidates(search)
     measured = [each for each in known.measurable if set(each.cell_ids) <= first]
     for axis, values in enumerate(zip(*known.designs, strict=True)):
         assert {str(each.choices[axis][1]) for each in measured} == set(values)
@@ -102,12 +102,12 @@ def test_a_search_with_few_trials_uses_all_that_compare_configurations(flows: in
         {"name": f"flow-{number}", "payload_bytes": 1000 + number, "rate": 100, "delay": "p90 <= 10 ms"}
         for number in range(flows)
     ]
-    search = applications.search(application(flows=many, choices=CHOICES), 10 * flows)
+    search = searched(application(flows=many, choices=CHOICES), 10 * flows)
     attempts = run(search, Truth(noise=0.2), 1)
     assert 8 * flows < len(attempts) <= 10 * flows
-    planner = planners.of(search)
-    assert planner is not None
-    assert f", {len(attempts)} of at most {10 * flows} trials: " in planner.status(attempts)
+    plan = start.planner_of(expand(search))
+    assert plan is not None
+    assert f", {len(attempts)} of at most {10 * flows} trials: " in plan.status(attempts)
 
 
 def test_a_single_configuration_is_measured_as_often_as_without_a_search() -> None:
@@ -117,7 +117,7 @@ def test_a_single_configuration_is_measured_as_often_as_without_a_search() -> No
         "receive_mode": "listener",
         "message_bytes": "auto",
     }
-    search = applications.search(application(choices=one))
+    search = searched(application(choices=one))
     attempts = run(search, Truth(), 1)
     assert [record.repetition for record in attempts] == list(range(5))
     assert concluded(search, attempts).confidence == pytest.approx(0.9), "one-sided tests at 5 %"
@@ -137,7 +137,7 @@ def test_requirements_are_judged_at_a_level_for_all_configurations_and_rounds() 
 def test_a_search_needs_trials_of_two_configurations() -> None:
     flows = [{"name": name, "payload_bytes": 64, "rate": 100} for name in "abc"]
     with pytest.raises(InputError, match="5 trials do not suffice") as error:
-        applications.search(application(flows=flows), 5)
+        searched(application(flows=flows), 5)
     assert "--max-trials 6" in error.value.remedy
 
 
@@ -145,7 +145,7 @@ def test_the_plan_depends_only_on_the_attempts() -> None:
     search = experiment()
     attempts = run(search, Truth(), 1)
     before = [record for record in attempts if record.repetition in (0, 1)]
-    plans = [planners.of(search) for _ in range(2)]
+    plans = [start.planner_of(expand(search)) for _ in range(2)]
     first, second = (plan.more(before) if plan else [] for plan in plans)
     assert [trial.trial_id for trial in first] == [trial.trial_id for trial in second]
     assert {trial.trial_id for trial in first} == {r.trial_id for r in attempts if r.repetition == 2}

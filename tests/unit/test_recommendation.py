@@ -19,10 +19,10 @@ from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.tests import one_sample
 from k8sdds.campaign import applications, experiments, start, trial_length
 from k8sdds.campaign import run as campaign
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign.racing import searched
 from k8sdds.cli.app import app
 from k8sdds.deploy.tuning import load as load_tuning
-from k8sdds.model.application import Search
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import Answer, answer, of_run
 from k8sdds.recommend.next_step import next_step
@@ -83,7 +83,7 @@ def test_the_confirmation_measures_the_recommended_cells_with_the_file(tmp_path:
     choices = {name: value for name, value in found.recommended.option.choices.items()}
     wanted = next(
         candidate.cells
-        for candidate in applications.candidates(experiment).measurable
+        for candidate in candidates(experiment).measurable
         if {applications.SHOWN.get(name, name): value for name, value in candidate.choices} == choices
     )
     plain = [
@@ -211,7 +211,7 @@ def test_what_is_tied_has_an_interval_that_contains_no_difference(tmp_path: Path
 
 def test_networks_that_were_measured_with_other_settings_are_not_called_unmeasured() -> None:
     known = application(choices={"networks": ["flannel-vxlan", "kube-router"], "receive_mode": "listener"})
-    experiment = applications.experiment(known, Search(max_trials=12))
+    experiment = searched(known, 12)
     chance, truth = random.Random(1), Truth()
     wanted = {("flannel-vxlan", "cyclonedds"), ("kube-router", "fastdds")}
     rows = [
@@ -287,9 +287,13 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
 def test_a_long_search_needs_confirmation_and_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = applications.search(application(flows=[TWO[0] | {"delay": "p99.99 <= 10 ms"}]))
+    long = searched(application(flows=[TWO[0] | {"delay": "p99.99 <= 10 ms"}]))
     testbed: Any = SimpleNamespace(
-        name="lab", blocks=lambda *_: [], preparation_s=lambda _: 0, interference=list
+        name="lab",
+        supported_subset=lambda experiment, _: (experiment, []),
+        blocks=lambda *_: [],
+        preparation_s=lambda _: 0,
+        interference=list,
     )
     monkeypatch.setattr(campaign.supported, "subset", lambda experiment, *_: (experiment, []))
     monkeypatch.setattr(campaign.preflight, "check", lambda *_: [])
@@ -314,7 +318,7 @@ def test_a_long_search_needs_confirmation_and_has_a_hint(
 def test_the_report_of_a_search_states_its_verdict_and_what_was_not_measured(tmp_path: Path) -> None:
     """Two trials of one network are too short for any percentile; the baseline was not measured with fastdds."""
     known = application(flows=[TWO[0] | {"missed_percent": 1, "delay": []}])
-    experiment = applications.experiment(known, Search(max_trials=12))
+    experiment = searched(known, 12)
     unknown = dict.fromkeys(("delay_p50_us", "delay_p90_us", "delay_p99_us"))
     run = folder(tmp_path / "run", applications.experiment(known), **unknown)
     (run.path / "experiment.yaml").write_text(start.experiment_yaml(experiment))

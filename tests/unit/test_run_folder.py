@@ -163,7 +163,7 @@ def test_a_campaign_is_not_resumed_through_links(tmp_path: Path, link: str) -> N
     (run.path / link).parent.mkdir(parents=True, exist_ok=True)
     (run.path / link).symlink_to(elsewhere)
     with pytest.raises(InputError, match="is a symbolic link"):
-        start.resume(run, experiment=None, testbed=None, observer=None)  # type: ignore[arg-type]
+        start.resume(run, expansion=None, testbed=None, observer=None)  # type: ignore[arg-type]
     assert not elsewhere.exists()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from k8sdds.campaign import applications, supported
 from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.racing import searched
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -55,9 +56,11 @@ def reduced(
     place: Place, choices: dict[str, list[str]], *required: str
 ) -> tuple[ApplicationExperiment, list[str]]:
     experiment = applications.experiment(application(choices=choices))
-    found, names = supported.subset(experiment, place, required)
-    assert isinstance(found, ApplicationExperiment)
-    return found, names
+    fitting, removed = place.supported_subset(experiment, required)
+    found, names = supported.subset(expand(fitting), removed, place, required)
+    assert isinstance(found.experiment, ApplicationExperiment)
+    assert found.cells == expand(found.experiment).cells
+    return found.experiment, names
 
 
 def test_choices_that_the_testbed_does_not_have_are_left_out_with_the_reason() -> None:
@@ -113,7 +116,7 @@ def test_the_network_of_a_foreign_cluster_replaces_the_default_networks() -> Non
 def test_everything_that_a_search_may_add_is_checked() -> None:
     from k8sdds.campaign.preflight import every_trial
 
-    expansion = expand(applications.search(application(repetitions=5)))
+    expansion = expand(searched(application(repetitions=5)))
     assert {trial.cell.cell_id for trial in every_trial(expansion, "lab")} == {
         cell.cell_id for cell in expansion.cells
     }

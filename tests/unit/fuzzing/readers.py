@@ -17,7 +17,7 @@ from unittest import mock
 
 from k8sdds.analysis import background_cost, components, kubectl_top, profile
 from k8sdds.campaign import applications, experiments
-from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.claims import files as claims
 from k8sdds.claims import study
 from k8sdds.deploy import profiles
@@ -87,7 +87,7 @@ def _application(path: Path) -> None:
     application = applications.load(str(path))
     values = [getattr(application.choices, name) for name in type(application.choices).model_fields]
     if all(len(value) < 4 for value in values):
-        applications.candidates(applications.experiment(application))
+        candidates(applications.experiment(application))
 
 
 def _study(data: bytes, folder: Path) -> None:
