@@ -72,6 +72,7 @@ def warnings(outputs: TrialOutputs) -> list[str]:
         *_fragmented(outputs),
         *_early_ends(outputs),
         *_cpu_intervals(outputs),
+        *_cut_logs(outputs),
         *workload.warnings(outputs),
         *background.warnings(outputs),
     ]
@@ -375,6 +376,16 @@ def _early_ends(outputs: TrialOutputs) -> list[str]:
     return [
         f"early-end: {', '.join(counted)} reached PerfTest's maximum number of samples before the end of the"
         f" {outputs.trial.duration_s:g} s; set a shorter duration_s"
+    ]
+
+
+def _cut_logs(outputs: TrialOutputs) -> list[str]:
+    """Return a warning for each participant whose log is incomplete: most often, others sent it malformed packets."""
+    dropped = {name: meters.get("stderr_dropped_bytes") for name, meters in outputs.meters.items()}
+    return [
+        f"log: {name} wrote so much to stderr that {bytes_} bytes of it were not kept"
+        for name, bytes_ in dropped.items()
+        if bytes_
     ]
 
 

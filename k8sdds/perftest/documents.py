@@ -153,6 +153,7 @@ class Meters(Shape):
     execution: Execution | None = None
     started_at_ns: Count = None
     ended_by: Text = None
+    stderr_dropped_bytes: Count = None
     cpu_s: Number = None
     cpu_user_s: Number = None
     throttled_s: Number = None

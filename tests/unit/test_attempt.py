@@ -293,6 +293,12 @@ def test_the_interval_of_the_cpu_time_is_recorded(recording: Recording) -> None:
     assert warning == "cpu-interval: the CPU time of sub1 covers 0.499 s, its samples 0.399 s"
 
 
+def test_a_log_that_was_cut_is_a_warning(recording: Recording) -> None:
+    recording.meters["sub1"]["stderr_dropped_bytes"] = 40_000_000
+    (warning,) = recording.record()["warnings"]
+    assert warning == "log: sub1 wrote so much to stderr that 40000000 bytes of it were not kept"
+
+
 def test_the_batch_that_the_middleware_used_is_recorded(recording: Recording) -> None:
     assert recording.record()["batch_bytes"] == 0
     recording.change("pub0", qos={"batch_bytes": 4000})

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "common.h"
+#include "fastdds_transport.h"
 #include "sockets.h"
 
 namespace k8sdds {
@@ -305,7 +306,7 @@ eprosima::fastdds::dds::DomainParticipantQos fastdds_participant(const Settings&
     // With an interface white list clients do not find a discovery server; there the locators select the interface.
     if (!nic.address.empty() && s.discovery != Discovery::server) udp->interfaceWhiteList.push_back(nic.address);
     qos.transport().use_builtin_transports = false;
-    qos.transport().user_transports.push_back(udp);
+    qos.transport().user_transports.push_back(checked(udp));
     if (s.shared_memory) qos.transport().user_transports.push_back(shared_memory(s));
 
     set_discovery(qos.wire_protocol().builtin, s, nic);

@@ -181,6 +181,7 @@ std::string meters_json(const Options& options, const Outcome& outcome, const Me
         {"error", json_or_null(outcome.error)},
         {"pid", outcome.pid},
         {"killed_descendants", outcome.killed_descendants},
+        {"stderr_dropped_bytes", outcome.stderr_dropped_bytes},
         {"cpus", outcome.cpus},
         {"capabilities",
          {{"mode", options.drop_capabilities ? "kubernetes" : "keep"},

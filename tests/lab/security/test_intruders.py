@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import subprocess
+import sys
 
 import pytest
 
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import Participant
 from k8sdds.security import levels
-from tests.lab.security.attacks import KINDS, MIDDLEWARES, WHEN_VALID, Field, Program, intruder, new_domain
+from tests.lab.security.attacks import (
+    ABORTING,
+    KINDS,
+    MIDDLEWARES,
+    WHEN_VALID,
+    Field,
+    Program,
+    intruder,
+    new_domain,
+)
 from tests.sampling import sampled
 
 LEVELS = levels.names()[1:]
@@ -93,6 +104,24 @@ def test_an_intruder_with_another_middleware_cannot_read_or_inject(
     field: Field, middleware: str, by: str, level: str, kind: str
 ) -> None:
     fails(*attack(field, middleware, levels.load(level), kind, by))
+
+
+@pytest.mark.parametrize("level", ["none", "SignRTPS"])
+def test_malformed_messages_do_not_end_participants(field: Field, level: str) -> None:
+    """Debian's Fast DDS 2.9 aborts when it reads these messages, before it checks signatures."""
+    protection, domain = levels.load(level), new_domain()
+    targets = [field.address(name) for name in ("pub0", "sub0")]
+    attacker = [*field.lab_network.enter("sub1"), sys.executable, "-c", ABORTING, str(domain), *targets]
+    field.running.append(subprocess.Popen(attacker))
+    subscriber, publisher = (
+        field.start(
+            f"-{name[:3]}", name, other, domain, "fastdds", protection, field.files(name, protection), *words,
+            timeout_s=20,
+        )
+        for name, other, words in (("sub0", "pub0", ()), ("pub0", "sub0", SHORT))
+    )  # fmt: skip
+    succeeds(((publisher, subscriber),))
+    assert field.running[0].poll() is None
 
 
 @pytest.mark.parametrize(("publishes", "subscribes"), list(itertools.permutations(MIDDLEWARES, 2)))

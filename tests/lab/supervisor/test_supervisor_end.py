@@ -178,3 +178,17 @@ def test_as_first_process_of_a_pid_namespace(supervisor, unshare):
     )
     assert process.returncode == 9
     assert not Path(f"/proc/{process.pid}").exists()
+
+
+@pytest.mark.parametrize("lines", [10, 500_000])
+def test_beginning_and_end_of_a_long_log_are_kept(supervisor, lines):
+    code = f"import sys; sys.stderr.writelines(f'{{n:09}}\\n' for n in range({lines})); sys.exit(3)"
+    process = supervisor.python(code)
+    assert process.returncode == 3
+    written, log = 10 * lines, (process.directory / "stderr").read_bytes()
+    dropped = meters(process)["stderr_dropped_bytes"]
+    assert dropped == max(0, written - (1 << 20) - 4096)
+    assert log.startswith(b"000000000\n") and log.endswith(f"{lines - 1:09}\n".encode())
+    marker = f"\n[k8sdds-supervisor: {dropped} bytes are left out here]\n" if dropped else ""
+    assert len(log) == written - dropped + len(marker)
+    assert log[1 << 20 :].startswith(marker.encode())
