@@ -10,8 +10,9 @@ import contextlib
 import json
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from k8sdds import __version__
 from k8sdds import claims as claims_
 from k8sdds.artifact import checksums, environment, files, readme, ro_crate, zip_format
 from k8sdds.artifact.contents import Description, PackedRun
-from k8sdds.artifact.recommended import recommendation
 from k8sdds.artifact.secrets import PART_BYTES, Search
 from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
@@ -31,6 +31,7 @@ from k8sdds.system.files import replacing
 from k8sdds.system.reading import escaped
 
 NAME = "artifact.json"
+APPLICATION = "application.yaml"
 SCHEMA = 1
 
 
@@ -135,9 +136,7 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
     packed: dict[str, str] = {}
 
     def add(path: str, content: bytes) -> str:
-        with archive.file(path) as file:
-            file.write(content)
-        packed[path] = file.digest
+        packed[path], _ = archive.add(path, [content])
         return packed[path]
 
     claims = claims_.load(description.claims)
@@ -149,7 +148,7 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
         for path, content in _tables(run.folder):
             add(f"expected/{run.name}/{path}", content)
             run.tables.append(path)
-        for path, content in recommendation(run):
+        for path, content in _recommendation(run):
             add(f"recommendations/{run.name}/{path}", content)
             run.recommendation.append(path)
         add(f"locks/{run.name}.json", environment.of_run(run.folder).encode())
@@ -203,17 +202,20 @@ class _LeftOut(Exception):
 
 def _add_file(archive: zip_format.Writer, run: PackedRun, path: str, file: Path) -> str | None:
     """Add a file of a run folder; return why it was not added, or None."""
-    search = Search()
-    try:
-        with archive.file(f"runs/{run.name}/{path}") as packed, file.open("rb") as source:
+
+    def searched() -> Iterator[bytes]:
+        search = Search()
+        with file.open("rb") as source:
             while part := source.read(PART_BYTES):
                 if reason := search.reason(part):
                     raise _LeftOut(reason)
-                packed.write(part)
+                yield part
+
+    try:
+        run.sums[path], size_bytes = archive.add(f"runs/{run.name}/{path}", searched())
     except _LeftOut as left_out:
         return str(left_out)
-    run.sums[path] = packed.digest
-    run.size_bytes += packed.size_bytes
+    run.size_bytes += size_bytes
     return None
 
 
@@ -222,6 +224,30 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
     from k8sdds.report import content, csv_tables
 
     return sorted((name, text.encode()) for name, text in csv_tables.texts(content.read(folder)).items())
+
+
+def _recommendation(run: PackedRun) -> list[tuple[str, bytes]]:
+    """Return the application, and the page, tables and files of its recommendation; empty: it measured none.
+
+    The files are those of `k8sdds recommend application.yaml --from runs/NAME --output FOLDER`.
+    """
+    from k8sdds.recommend import evidence, files, results
+    from k8sdds.recommend.answer import answer
+    from k8sdds.system import yaml_text
+
+    experiment = evidence.own_application(run.folder)
+    if experiment is None:
+        return []
+    found = replace(evidence.of_own_run(run.folder, experiment), folders=(f"runs/{run.name}",))
+    result = answer(found)
+    with tempfile.TemporaryDirectory(prefix="k8sdds-artifact-") as temporary:
+        folder = Path(temporary)
+        results.write(result, folder)
+        files.write(result, folder / files.FOLDER)
+        application = experiment.application.model_dump(mode="json", exclude_none=True)
+        (folder / APPLICATION).write_text(yaml_text.dump(application), encoding="utf-8")
+        written = sorted(path for path in folder.rglob("*") if path.is_file())
+        return [(path.relative_to(folder).as_posix(), path.read_bytes()) for path in written]
 
 
 def verdicts(runs: list[PackedRun], claims: Claims) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escape: character for character, escape in _ESCAPES.items()}
 
 
-def digest(content: bytes) -> str:
+def digest(content: bytes | bytearray) -> str:
     """Return the SHA-256 of some content in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
@@ -33,7 +33,7 @@ def size(paths: Iterable[str]) -> int:
     return sum(68 + 2 * len(path.encode()) for path in paths)
 
 
-def read(content: bytes) -> dict[str, str]:
+def read(content: bytes | bytearray) -> dict[str, str]:
     """Return the checksums by path.
 
     Raises:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
-import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k8sdds.artifact import checksums, zip_format
@@ -70,6 +70,7 @@ def verify(path: Path, expect: str | None = None) -> Verification:
     return result
 
 
+_RAW = re.compile("runs/[^/]+/raw/")
 Content = Iterable[bytes]
 """A file's content in parts. Iterating raises Damaged or OSError if it cannot be read."""
 
@@ -78,40 +79,19 @@ def _verify_archive(path: Path) -> Verification:
     with path.open("rb") as file:
         try:
             archive = zip_format.Archive.open(file)
-        except Damaged as error:
-            return Verification(None, 0, [VerificationIssue("damaged", str(path), str(error))])
-        listing = next((entry for entry in archive.zip.infolist() if entry.filename == checksums.NAME), None)
-        others = [
-            entry for entry in archive.zip.infolist() if entry is not listing and not _raw_folder(entry)
-        ]
-        limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entry.filename for entry in others) + (1 << 20))
-        result = _verify(
-            archive.content(listing) if listing else None,
-            limit,
-            ((entry.filename, archive.content(entry)) for entry in others),
-        )
-        findings = [*result.findings, *_changed_folders(archive)]
-        try:
-            if not findings:
+            entries = {entry.filename: entry for entry in archive.zip.infolist()}
+            listing = entries.pop(checksums.NAME, None)
+            limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entries) + (1 << 20))
+            # Of the folders, only those of raw files have an entry.
+            files = (
+                (name, archive.content(each)) for name, each in entries.items() if not _RAW.fullmatch(name)
+            )
+            result = _verify(archive.content(listing) if listing else None, limit, files)
+            if not result.findings:
                 archive.check_seal()
         except Damaged as error:
-            findings.append(VerificationIssue("damaged", str(path), str(error)))
-        return Verification(result.content_id, result.files, findings, archive.format)
-
-
-def _raw_folder(entry: zipfile.ZipInfo) -> bool:
-    """Return whether this is the entry of a run's raw files. Other folders have none."""
-    parts = entry.filename.split("/")
-    return len(parts) == 4 and (parts[0], parts[2], parts[3]) == ("runs", "raw", "")
-
-
-def _changed_folders(archive: zip_format.Archive) -> Iterator[VerificationIssue]:
-    for entry in filter(_raw_folder, archive.zip.infolist()):
-        try:
-            for _ in archive.content(entry):
-                pass
-        except Damaged as error:
-            yield VerificationIssue("changed", entry.filename, str(error))
+            return Verification(None, 0, [VerificationIssue("damaged", str(path), str(error))])
+        return replace(result, format=archive.format)
 
 
 def _verify_folder(folder: Path) -> Verification:
@@ -149,9 +129,13 @@ def _verify(listing: Content | None, limit: int, contents: Iterator[tuple[str, C
     """Compare contents with the text of SHA256SUMS, which must not be larger than `limit`."""
     if listing is None:
         return Verification(None, 0, [VerificationIssue("missing", checksums.NAME)])
+    text = bytearray()
     content_id = None
     try:
-        text = _joined(listing, limit)
+        for part in listing:
+            text += part
+            if len(text) > limit:
+                raise Damaged("it is larger than the names of the files require")
         content_id = checksums.digest(text)
         expected = checksums.read(text)
     except (Damaged, OSError, ValueError) as error:
@@ -159,7 +143,7 @@ def _verify(listing: Content | None, limit: int, contents: Iterator[tuple[str, C
             raise
         issue = VerificationIssue("damaged", checksums.NAME, escaped(str(error)))
         return Verification(content_id, 1, [issue])
-    del text
+    text.clear()
     compared, findings = _compare_all(expected, contents)
     return Verification(content_id, 1 + compared, findings)
 
@@ -182,15 +166,6 @@ def _compare_all(
     return count, sorted(findings, key=lambda finding: finding.path)
 
 
-def _joined(parts: Content, limit: int) -> bytes:
-    joined = bytearray()
-    for part in parts:
-        joined += part
-        if len(joined) > limit:
-            raise Damaged("it is larger than the names of the files require")
-    return bytes(joined)
-
-
 def _compared(path: str, content: Content, expected: str | None) -> VerificationIssue | None:
     """Return the deviation of a file from its expected checksum, if any. Added files are not read."""
     if expected is None:
@@ -199,10 +174,8 @@ def _compared(path: str, content: Content, expected: str | None) -> Verification
     try:
         for part in content:
             digest.update(part)
-    except Damaged as error:
-        return VerificationIssue("changed", path, str(error))
-    except OSError as error:
+    except (Damaged, OSError) as error:
         if is_resource(error):
             raise
-        return VerificationIssue("changed", path, error.strerror or str(error))
+        return VerificationIssue("changed", path, getattr(error, "strerror", None) or str(error))
     return None if digest.hexdigest() == expected else VerificationIssue("changed", path)

@@ -10,7 +10,6 @@ versions of k8sdds, has no seal.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -20,9 +19,10 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, BinaryIO
+from pathlib import PurePosixPath
+from typing import BinaryIO
 
 from k8sdds.system.errors import InputError
 
@@ -79,7 +79,7 @@ def _info(name: str) -> zipfile.ZipInfo:
 
 
 class Writer:
-    """Writes an archive to an empty file. Use `file` for each entry, and `finish` once."""
+    """Writes an archive to an empty file. Use `add` for each file, and `finish` once."""
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
@@ -90,28 +90,30 @@ class Writer:
         """Add an entry for a folder; its name must end with a slash."""
         self._zip.writestr(_info(name), b"")
 
-    @contextlib.contextmanager
-    def file(self, name: str) -> Iterator[FileWriter]:
-        """Add a file: yield a writer for its content. On an exception, the archive is as it was before.
+    def add(self, name: str, parts: Iterable[bytes]) -> tuple[str, int]:
+        """Add a file; return its SHA-256 and its size. If `parts` raises, the archive is as it was before.
 
         Raises:
             InputError: The content exceeds a limit.
         """
         with tempfile.SpooledTemporaryFile(CHUNK_BYTES) as content:
-            writer = FileWriter(content, name)
-            yield writer
-            content.seek(0)
+            for part in parts:
+                content.write(part)
             info = _info(name)
-            info.file_size = writer.size_bytes
+            info.file_size = content.tell()
+            content.seek(0)
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+            content.seek(0)
             with self._zip.open(info, "w") as entry:
                 shutil.copyfileobj(content, entry, CHUNK_BYTES)
-        self._total_bytes += writer.size_bytes
-        problem = size_problem(self._total_bytes, self._output.tell())
+        self._total_bytes += info.file_size
+        problem = size_problem(info.file_size, self._total_bytes, self._output.tell())
         if problem or len(self._zip.infolist()) > MAX_FILES:
             raise InputError(
                 f"cannot pack {name}: {problem or f'there are more than {MAX_FILES:,} files'}",
                 "pack fewer run folders into one artifact, or copies without the largest files",
             )
+        return digest, info.file_size
 
     def close(self) -> None:
         """Write no more. Without `finish`, the archive has no seal."""
@@ -131,34 +133,10 @@ class Writer:
         self._output.write(seal(self._output, length))
 
 
-class FileWriter:
-    """Receives the content of one file of an archive."""
-
-    def __init__(self, output: IO[bytes], name: str) -> None:
-        self._output = output
-        self._name = name
-        self._sha256 = hashlib.sha256()
-        self.size_bytes = 0
-
-    def write(self, content: bytes) -> None:
-        """Add content. Raises InputError."""
-        self.size_bytes += len(content)
-        if self.size_bytes > MAX_FILE_BYTES:
-            raise InputError(
-                f"cannot pack {self._name}: larger than {MAX_FILE_BYTES >> 30} GiB",
-                "remove it from a copy of the run folder",
-            )
-        self._sha256.update(content)
-        self._output.write(content)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the content in hexadecimal digits."""
-        return self._sha256.hexdigest()
-
-
-def size_problem(content_bytes: int, archive_bytes: int) -> str | None:
-    """Return the limit that the total size of the content exceeds, or None."""
+def size_problem(largest_bytes: int, content_bytes: int, archive_bytes: int) -> str | None:
+    """Return the limit that the largest file or the whole content exceeds, or None."""
+    if largest_bytes > MAX_FILE_BYTES:
+        return f"larger than {MAX_FILE_BYTES >> 30} GiB"
     if content_bytes > MAX_TOTAL_BYTES:
         return f"the content is larger than {MAX_TOTAL_BYTES >> 30} GiB"
     if content_bytes > MAX_FILE_BYTES + MAX_RATIO * archive_bytes:
@@ -193,7 +171,7 @@ class _BoundedReads:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive with a complete directory. The contents are not checked yet."""
+    """An archive with the headers that the writer writes. The contents are not checked yet."""
 
     file: BinaryIO
     zip: zipfile.ZipFile
@@ -201,7 +179,7 @@ class Archive:
 
     @classmethod
     def open(cls, file: BinaryIO) -> Archive:
-        """Read the directory. Raises Damaged: it is not the directory that the writer writes for these entries."""
+        """Read the headers. Raises Damaged: they are not those that the writer writes for these entries."""
         try:
             archive = zipfile.ZipFile(_BoundedReads(file))
         except OSError as error:
@@ -213,20 +191,17 @@ class Archive:
         sealed = _SEAL_PATTERN.fullmatch(archive.comment) is not None
         if archive.comment and not sealed:
             raise Damaged("its comment is not a seal")
-        _check_directory(archive)
-        if _directory(archive) != _tail(file, archive.start_dir):
-            raise Damaged("its directory was changed")
-        problem = size_problem(sum(info.file_size for info in archive.infolist()), file.seek(0, os.SEEK_END))
+        entries = archive.infolist()
+        sizes = [max(entry.file_size, entry.compress_size - CHUNK_BYTES) for entry in entries]
+        _check_names(entries)
+        problem = size_problem(max(sizes, default=0), sum(sizes), file.seek(0, os.SEEK_END))
         if problem:
             raise Damaged(problem)
+        _check_headers(archive, file)
         return cls(file, archive, FORMAT if sealed else UNSEALED_FORMAT)
 
     def content(self, entry: zipfile.ZipInfo) -> Iterator[bytes]:
-        """Yield the content of an entry in parts. Raises Damaged before the end of an entry that was changed."""
-        header = _local_header(entry)
-        self.file.seek(entry.header_offset)
-        if self.file.read(len(header)) != header:
-            raise Damaged("its header in the archive was changed")
+        """Yield the content of an entry in parts. Raises Damaged if it cannot be unpacked."""
         try:
             with self.zip.open(entry) as content:
                 while part := content.read(CHUNK_BYTES):
@@ -249,11 +224,6 @@ def _written(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
     return info
 
 
-def _local_header(entry: zipfile.ZipInfo) -> bytes:
-    """Return the bytes in front of an entry's content."""
-    return _written(entry).FileHeader(zip64=False)
-
-
 def _directory(archive: zipfile.ZipFile) -> bytes:
     """Return all bytes that the writer writes after the content of these entries."""
     with tempfile.TemporaryFile() as file:
@@ -269,38 +239,33 @@ def _tail(file: BinaryIO, start: int) -> bytes:
     return file.read(MAX_DIRECTORY_BYTES + CHUNK_BYTES)
 
 
-def _check_directory(archive: zipfile.ZipFile) -> None:
-    """Raise Damaged unless the entries are named and placed as the writer does it."""
-    entries = archive.infolist()
+def _check_headers(archive: zipfile.ZipFile, file: BinaryIO) -> None:
+    """Raise Damaged unless the entries follow each other, with the headers and the directory that the writer writes."""
+    position = 0
+    for number, entry in enumerate(archive.infolist(), 1):
+        header = _written(entry).FileHeader(zip64=False)
+        file.seek(position)
+        if entry.header_offset != position or file.read(len(header)) != header:
+            raise Damaged(f"the header of entry {number}, {entry.filename!a}, was changed, or is elsewhere")
+        if entry.is_dir() and (entry.file_size or entry.compress_size):
+            raise Damaged(f"entry {number}, {entry.filename!a}: it is a folder with content")
+        position += len(header) + entry.compress_size
+    if position != archive.start_dir:
+        raise Damaged("bytes were added to its entries, or removed")
+    if _directory(archive) != _tail(file, archive.start_dir):
+        raise Damaged("its directory was changed")
+
+
+def _check_names(entries: Sequence[zipfile.ZipInfo]) -> None:
     if len(entries) > MAX_FILES:
         raise Damaged(f"more than {MAX_FILES:,} files")
     names: set[str] = set()
-    folders: set[str] = set()
-    position = 0
     for number, entry in enumerate(entries, 1):
-        problem = name_problem(entry.filename) or (
-            "it occurs twice" if entry.filename in names
-            else "it is not where it was packed" if entry.header_offset != position
-            else "it is a folder with content" if entry.is_dir() and (entry.file_size or entry.compress_size)
-            else f"it is larger than {MAX_FILE_BYTES >> 30} GiB"
-            if max(entry.file_size, entry.compress_size) > MAX_FILE_BYTES + CHUNK_BYTES
-            else None
-        )  # fmt: skip
+        name = entry.filename
+        problem = name_problem(name) or ("it occurs twice" if name in names else None)
         if problem:
-            raise Damaged(f"entry {number}, {entry.filename!a}: {problem}")
-        names.add(entry.filename)
-        _add_folders(entry.filename, folders)
-        position += len(_local_header(entry)) + entry.compress_size
-    if position != archive.start_dir:
-        raise Damaged("bytes were added to its entries, or removed")
-    both = names & folders
-    if both:
+            raise Damaged(f"entry {number}, {name!a}: {problem}")
+        names.add(name)
+    folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+    if both := names & folders:
         raise Damaged(f"{min(both)!a} is both a file and a folder")
-
-
-def _add_folders(name: str, folders: set[str]) -> None:
-    """Add the folders that contain a file."""
-    parent = name.rstrip("/").rpartition("/")[0]
-    while parent and parent not in folders:
-        folders.add(parent)
-        parent = parent.rpartition("/")[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from k8sdds import versions
 from k8sdds.bundle import architecture, cache, oci
@@ -20,7 +21,14 @@ INDEX = "bundle.json"
 CREATE = "create a bundle: k8sdds bundle create"
 
 
-@dataclass(frozen=True)
+def _inside(path: str) -> str:
+    inside = PurePosixPath(path)
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ValueError("the path leaves the bundle")
+    return path
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Item:
     """A file or image in a bundle."""
 
@@ -30,10 +38,10 @@ class Item:
     """Name of a program or package, or reference of an image."""
     version: str
     arch: str
-    path: str
+    path: Annotated[str, AfterValidator(_inside)]
     """Path below the folder of the bundle. For an image, this is the path of its manifest."""
-    sha256: str
-    size_bytes: int
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    size_bytes: Annotated[int, Field(strict=True, ge=0, lt=1 << 50)]
     """Size of the file. For an image, this is the size of all its layers."""
     target: str = ""
     """Path of a binary on a node."""
@@ -45,8 +53,14 @@ class Item:
     verified: str = ""
     """What a downloaded program or image was verified against: `pinned`, `published`, `registry` or `archive`."""
 
+    @model_validator(mode="after")
+    def _packages_are_sorted(self) -> Item:
+        if self.kind in ("package", "index") and len(PurePosixPath(self.path).parts) != 4:
+            raise ValueError("packages must be in packages/SUITE/ARCH")
+        return self
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Bundle:
     """A bundle's folder and contents."""
 
@@ -70,17 +84,19 @@ class Bundle:
         except OSError as error:
             what = f"{path} is not a bundle: {INDEX}: {error.strerror}"
             raise InputError(what, CREATE) from error
+        if data.pop("format", None) != FORMAT:
+            raise InputError(
+                f"{folder / INDEX}: unknown format; another version of k8sdds created it", CREATE
+            )
+        for item in data["items"] if isinstance(data.get("items"), list) else ():
+            if isinstance(item, dict):
+                item.pop("built_from", None)  # earlier versions built images from repositories
         try:
-            if data.pop("format") != FORMAT:
-                raise ValueError("unknown format; another version of k8sdds created it")
-            items = tuple(_item(item) for item in data.pop("items"))
-            opened = cls(folder, arches=tuple(data.pop("arches")), items=items, **data)
-            _require_text(opened.name, opened.kubernetes, opened.toolchain, *opened.arches)
-            return opened
-        except KeyError as error:
-            raise InputError(f"{folder / INDEX}: {error} is missing", CREATE) from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{folder / INDEX}: {error}", CREATE) from error
+            return _BUNDLE.validate_python({**data, "folder": folder})
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise InputError(f"{folder / INDEX}: {where}: {problem['msg']}", CREATE) from error
 
     def binaries(self, arch: str) -> list[Item]:
         """Return the binaries that every node of an architecture installs."""
@@ -224,27 +240,7 @@ def _suite(item: Item) -> str:
     return PurePosixPath(item.path).parts[1]
 
 
-def _require_text(*values: Any) -> None:
-    for value in values:
-        if not isinstance(value, str):
-            raise ValueError(f"{value!a:.200} is not text")
-
-
-def _item(data: dict[str, Any]) -> Item:
-    data.pop("built_from", None)  # only earlier versions built images from repositories
-    unknown = set(data) - {field.name for field in fields(Item)}
-    if unknown:
-        raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
-    item = Item(**{**data, "links": tuple(data.get("links", ()))})
-    _require_text(*(getattr(item, field.name) for field in fields(Item) if field.type == "str"), *item.links)
-    if type(item.size_bytes) is not int or not 0 <= item.size_bytes < 1 << 50:
-        raise ValueError(f"{item.name}: size_bytes is not a size")
-    path = PurePosixPath(item.path)
-    if item.kind in ("package", "index") and len(path.parts) != 4:
-        raise ValueError(f"{item.name}: packages must be in packages/SUITE/ARCH")
-    if path.is_absolute() or ".." in path.parts or not re.fullmatch("[0-9a-f]{64}", item.sha256):
-        raise ValueError(f"{item.name}: the path leaves the bundle, or sha256 is not a SHA-256")
-    return item
+_BUNDLE = TypeAdapter(Bundle)
 
 
 def _check(path: Path, sha256: str) -> Problem | None:

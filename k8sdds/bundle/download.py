@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -37,8 +36,6 @@ CONNECT_TIMEOUT_S = 5
 STALL_TIMEOUT_S = 60
 """Longest time without data from a server."""
 IMAGE_TIMEOUT_S = 900
-STOP_INTERVAL_S = 0.5
-"""How often a download of an image checks whether it must stop."""
 PARALLEL = 4
 INDEX = "downloads.json"
 
@@ -143,7 +140,7 @@ class Downloader:
                     return [self._planned(release, arch) for release, arch in wanted]
                 return list(pool.map(lambda pair: self._fetch(*pair), wanted))
             finally:
-                # After an error or Ctrl-C, the other downloads end at once.
+                # After an error or Ctrl-C, downloads of files end at once, and no further image is downloaded.
                 self._stopped.set()
 
     def _planned(self, release: Release, arch: str) -> Provided | Unavailable:
@@ -235,38 +232,24 @@ class Downloader:
 
     def _skopeo(self, name: str, *argv: str) -> bytes:
         """Run skopeo, which verifies the digests of all content, for an image."""
+        self._check_stopped(name)
         try:
-            process = subprocess.Popen(
-                ["skopeo", *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            done = subprocess.run(
+                ["skopeo", *argv], stdin=subprocess.DEVNULL, capture_output=True, timeout=IMAGE_TIMEOUT_S
             )
         except FileNotFoundError:
             raise Unavailable(
                 "skopeo, which downloads images, is not installed (k8sdds setup --for deploy)"
             ) from None
-        deadline_s = time.monotonic() + IMAGE_TIMEOUT_S
-        with process:
-            try:
-                output, errors = self._communicate(process, name, deadline_s)
-            finally:
-                process.kill()
-        if process.returncode:
-            text = (errors.decode(errors="replace").strip().splitlines() or ["skopeo failed"])[-1]
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"{name}: no image within {IMAGE_TIMEOUT_S} s") from None
+        if done.returncode:
+            text = (done.stderr.decode(errors="replace").strip().splitlines() or ["skopeo failed"])[-1]
             message = re.sub(r'^time="[^"]*" level=\w+ msg="?', "", text).rstrip('"')
             if "digest" in message.lower():
                 raise WrongChecksum(f"{name}: {message[:400]}", "the registry's copy")
             raise Unavailable(f"{name}: {message[:400]}")
-        return output
-
-    def _communicate(
-        self, process: subprocess.Popen[bytes], name: str, deadline_s: float
-    ) -> tuple[bytes, bytes]:
-        while True:
-            try:
-                return process.communicate(timeout=STOP_INTERVAL_S)
-            except subprocess.TimeoutExpired:
-                self._check_stopped(name)
-            if time.monotonic() > deadline_s:
-                raise Unavailable(f"{name}: no image within {IMAGE_TIMEOUT_S} s")
+        return done.stdout
 
     def _check_stopped(self, name: str) -> None:
         if self._stopped.is_set():

@@ -93,8 +93,7 @@ def create(
     """
     from k8sdds import bundle
     from k8sdds.bundle.contents import HOST_ARCH
-    from k8sdds.bundle.create import check
-    from k8sdds.bundle.requirements import architectures_of
+    from k8sdds.bundle.create import architectures_of, check
     from k8sdds.deploy import bundled_networks, profiles
     from k8sdds.system import debian_release
 

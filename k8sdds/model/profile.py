@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_
 
 from k8sdds import versions
 from k8sdds.model.kubernetes import Kubernetes
-from k8sdds.system.strict import MAX_REMARKS, MAX_TITLE, Strict, mistake
+from k8sdds.system.strict import MAX_REMARKS, MAX_TITLE, Strict, as_list, mistake
 from k8sdds.system.yaml_text import nearest
 
 Role = Literal["control-plane", "worker"]
@@ -247,11 +247,7 @@ class MetricsServer(Strict):
     )
 
 
-def _list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-Archives = Annotated[list[str], BeforeValidator(_list), Field(min_length=1)]
+Archives = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
 
 
 class Software(Strict):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle.create import architectures_of
 from k8sdds.bundle.packages import distribution_entries
-from k8sdds.bundle.requirements import architectures_of
 from k8sdds.deploy import profiles
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.profile import Node

@@ -86,8 +86,7 @@ def written(path: Path, files: dict[str, bytes]) -> Path:
     with path.open("w+b") as output:
         writer = zip_format.Writer(output)
         for name, content in files.items():
-            with writer.file(name) as file:
-                file.write(content)
+            writer.add(name, [content])
         writer.finish()
     return path
 
@@ -133,8 +132,7 @@ def tiny(packed: Path, tmp_path: Path) -> Path:
         writer = zip_format.Writer(output)
         writer.folder("runs/measured/raw/")
         for name, content in files.items():
-            with writer.file(name) as file:
-                file.write(content)
+            writer.add(name, [content])
         writer.finish()
     assert found(tmp_path / "tiny.zip") == set()
     return tmp_path / "tiny.zip"
@@ -235,6 +233,7 @@ def test_archives_of_earlier_versions_are_intact(tmp_path: Path) -> None:
     assert unnoticed(old, random.Random(5).sample(bits, 300)) == []
 
 
+@pytest.mark.long
 def test_entries_after_4_gib(tmp_path: Path) -> None:
     """Their offsets and the end of the archive have another format."""
     path = tmp_path / "sparse.zip"
@@ -269,13 +268,12 @@ def test_ambiguous_archives_are_rejected(tmp_path: Path) -> None:
     with path.open("w+b") as output:
         writer = zip_format.Writer(output)
         for name, content in (("a", b"1"), *listed({"a": b"1"}).items()):
-            with writer.file(name) as file:
-                file.write(content)
+            writer.add(name, [content])
         writer.finish()
     assert "occurs twice" in str(artifact.verify(path).findings)
     # A name in the local header that differs from the one in the directory.
     path.write_bytes(resealed(whole.replace(b"a", b"z", 1)))
-    assert found(path) == {("changed", "a")}
+    assert "header of entry 1, 'a', was changed" in str(artifact.verify(path).findings)
     # A second archive in front, of which other programs may read the entries.
     path.write_bytes(resealed(whole + whole))
     assert found(path) == {("damaged", str(path))}
@@ -310,11 +308,8 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     zeros = bytes(1 << 20)
     with (tmp_path / "large.zip").open("w+b") as output:
         writer = zip_format.Writer(output)
-        with writer.file("zeros") as file:
-            for _ in range(224):
-                file.write(zeros)
-        with writer.file(checksums.NAME) as listing:
-            listing.write(checksums.write({"zeros": file.digest}).encode())
+        digest, _ = writer.add("zeros", [zeros] * 224)
+        writer.add(checksums.NAME, [checksums.write({"zeros": digest}).encode()])
         writer.finish()
     bomb = (tmp_path / "large.zip").read_bytes()
     assert len(bomb) < 600_000
@@ -322,9 +317,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "listing.zip").write_bytes(b"")
     with (tmp_path / "listing.zip").open("w+b") as output:
         writer = zip_format.Writer(output)
-        with writer.file(checksums.NAME) as file:
-            for _ in range(224):
-                file.write(zeros)
+        writer.add(checksums.NAME, [zeros] * 224)
         writer.finish()
     sparse = tmp_path / "sparse.zip"
     with sparse.open("wb") as output:
