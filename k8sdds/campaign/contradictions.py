@@ -98,7 +98,7 @@ def unsupported(cell: Cell) -> str | None:
     workload = workloads.find(cell.test)
     implementation = middleware.of(cell)
     if implementation is None:
-        return workload.unsupported(cell)
+        return workload.unsupported(cell) or _unsupported_match(workload.matched_middleware(cell))
     if cell.payload_bytes < MIN_SAMPLE_BYTES:
         return f"a sample of a {cell.test} test has at least {MIN_SAMPLE_BYTES} bytes"
     reason = (
@@ -129,6 +129,14 @@ def unsupported(cell: Cell) -> str | None:
     if isinstance(message, int) and isinstance(fragment, int) and fragment > message:
         return f"fragment_bytes {fragment} does not fit in message_bytes {message}"
     return None
+
+
+def _unsupported_match(name: str | None) -> str | None:
+    """Return why two pods cannot match with a middleware, or None."""
+    matching = [known for known, each in middleware.MIDDLEWARES.items() if each.reports_match]
+    if name is None or name in matching:
+        return None
+    return f"dds: {name} does not report when two pods match: give {' or '.join(matching)}"
 
 
 def _unsupported_without_network(cell: Cell, implementation: middleware.Middleware) -> str | None:

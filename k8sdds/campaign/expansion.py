@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from k8sdds import workloads
+from k8sdds import middleware, workloads
 from k8sdds.analysis import race
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.applications import CHOSEN, is_encrypted_once, shown
-from k8sdds.middleware import config
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.axis import Axis
 from k8sdds.model.background import MAX_FLOWS, Background
@@ -166,7 +165,8 @@ def expand(experiment: Experiment) -> Expansion:
     where: dict[str, str] = {}
     for sweep in experiment.sweeps:
         path = sweep.middleware_config
-        checksum = {"middleware_config_sha256": config.checksum(path)} if path else {}
+        checksums = [middleware.config_checksum(name, path) for name in sweep.middleware if path]
+        checksum = {"middleware_config_sha256": checksums[0]} if checksums else {}
         links = list((sweep.link or experiment.link).each())
         for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), links):
             settings = dict(zip(LISTS, values, strict=True)) | {"link": link}

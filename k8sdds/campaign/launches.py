@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds import middleware
 from k8sdds.campaign import background
 from k8sdds.campaign.contradictions import protection_of
-from k8sdds.middleware import Surroundings, config
+from k8sdds.middleware import Surroundings
 from k8sdds.model.measurement import Launch, Listener
 from k8sdds.model.trial import Participant, Trial
 from k8sdds.perftest import command
@@ -106,7 +106,7 @@ class Launches:
         """Return the run folder's copy of the user's configuration file, or None if the trial has none."""
         if not trial.cell.middleware_config:
             return None
-        return (self._run.path / MIDDLEWARE_CONFIG / config.copy_name(trial.cell)).resolve()
+        return (self._run.path / MIDDLEWARE_CONFIG / middleware.config_copy(trial.cell)).resolve()
 
 
 def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -> Launch:

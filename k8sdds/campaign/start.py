@@ -18,7 +18,6 @@ from k8sdds.campaign.precision import Precision
 from k8sdds.campaign.preflight import refuse
 from k8sdds.campaign.racing import Racing
 from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare, prepared_facts
-from k8sdds.middleware import config
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
@@ -198,7 +197,7 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
         if (implementation := middleware.of(cell)) is not None and implementation.takes_qos(cell)
     }
     configs = {
-        config.copy_name(cell): Path(cell.middleware_config)
+        middleware.config_copy(cell): Path(cell.middleware_config)
         for cell in expansion.cells
         if cell.middleware_config
     }
@@ -210,7 +209,7 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
 def _with_copies(expansion: Expansion) -> Experiment:
     """Return the experiment as the run folder holds it: its configuration files are the copies there."""
     names = {
-        cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{config.copy_name(cell)}"
+        cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{middleware.config_copy(cell)}"
         for cell in expansion.cells
         if cell.middleware_config
     }

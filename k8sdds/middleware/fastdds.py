@@ -1,14 +1,61 @@
-"""eProsima Fast DDS."""
+"""eProsima Fast DDS, with its discovery server.
+
+Each participant gets the addresses of all servers, each with its id: the n-th pod of the StatefulSet has the
+id n-1. A participant registers with the servers that respond, so one server is enough. Participants that
+have discovered each other no longer need a server: losing all servers only keeps new participants out.
+Servers ignore DDS domains, so the trials of a campaign run one after the other and never overlap.
+"""
 
 from __future__ import annotations
 
-from k8sdds.discovery import server
+from typing_extensions import override
+
+from k8sdds import versions
+from k8sdds.discovery import Service
+from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 
 HANDSHAKE_BYTES = 8192
 """A message that holds certificates and signed permissions."""
+
+SERVER = Service(
+    name="k8sdds-discovery",
+    title="Fast DDS discovery server",
+    manifest="discovery/fastdds.yaml",
+    port=11811,  # the server's default
+    image=versions.DISCOVERY_SERVER_IMAGE,
+    program="fast-discovery-server",
+    package="fastdds-tools",
+)
+
+_NAMESPACE = 'xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles"'
+# k8sdds-perftest measured with this period of heartbeats; the library's own is 3 s. The misspelling is the library's.
+_WRITER_TIMES = """\
+      <times>
+        <heartbeatPeriod><sec>0</sec><nanosec>10000000</nanosec></heartbeatPeriod>
+        <nackSupressionDuration><sec>0</sec><nanosec>1000000</nanosec></nackSupressionDuration>
+      </times>
+"""
+_MULTICAST_READER = """\
+    <!-- Receive samples by multicast. -->
+          <multicastLocatorList><locator><udpv4><address>239.255.0.2</address></udpv4></locator></multicastLocatorList>
+"""
+_MEASURED = f"""\
+<dds {_NAMESPACE}>
+  <profiles>
+    <participant profile_name="participant">
+      <rtps>
+        <listenSocketBufferSize>{RECEIVE_BUFFER_BYTES}</listenSocketBufferSize>
+      </rtps>
+    </participant>
+    <data_writer profile_name="writer">
+      <historyMemoryPolicy>PREALLOCATED_WITH_REALLOC</historyMemoryPolicy>
+    </data_writer>
+  </profiles>
+</dds>
+"""
 
 
 class FastDDS(K8sddsPerftest):
@@ -17,10 +64,10 @@ class FastDDS(K8sddsPerftest):
     shared_memory = True
 
     def __init__(self) -> None:
-        super().__init__("fastdds", server.FASTDDS)
+        super().__init__("fastdds", SERVER)
 
+    @override
     def unsupported(self, cell: Cell) -> str | None:
-        """Reject a length of fragments, which Fast DDS does not have, and messages too short for its handshake."""
         size = cell.message_bytes
         if cell.security != NONE and (size == "mtu" or (isinstance(size, int) and size < HANDSHAKE_BYTES)):
             return (
@@ -30,8 +77,58 @@ class FastDDS(K8sddsPerftest):
         fills_message = cell.fragment_bytes in ("default", "max") or cell.fragment_bytes == size == "mtu"
         if not fills_message:
             return f"fragments of fastdds fill a message: fragment_bytes must be default, not {cell.fragment_bytes}"
-        return None
+        return super().unsupported(cell)
 
+    @override
     def service_command(self, address: str) -> list[str]:
-        """Return the command line of the discovery server."""
-        return server.command_line(address)
+        assert SERVER.program is not None
+        return [SERVER.program, "-i", "0", "-l", address, "-p", str(SERVER.port)]
+
+    @override
+    def ready_files(self, configuration: Configuration) -> list[ReadyFile]:
+        size = configuration.message_bytes
+        length = f"        <maxMessageSize>{size}</maxMessageSize>\n" if size is not None else ""
+        kind = "RELIABLE" if configuration.reliable else "BEST_EFFORT"
+        locators = _MULTICAST_READER if configuration.multicast else ""
+        text = f"""\
+<?xml version="1.0" encoding="UTF-8"?>
+<profiles {_NAMESPACE}>
+    <transport_descriptors>
+      <transport_descriptor>
+        <transport_id>udp</transport_id>
+        <type>UDPv4</type>
+        <sendBufferSize>{max(131_072, size or 0)}</sendBufferSize>
+        <receiveBufferSize>{RECEIVE_BUFFER_BYTES}</receiveBufferSize>
+{length}      </transport_descriptor>
+    </transport_descriptors>
+    <participant profile_name="participant" is_default_profile="true">
+      <rtps>
+        <useBuiltinTransports>false</useBuiltinTransports>
+        <userTransports><transport_id>udp</transport_id></userTransports>
+      </rtps>
+    </participant>
+    <data_writer profile_name="writer" is_default_profile="true">
+      <qos>
+        <reliability><kind>{kind}</kind></reliability>
+        <publishMode><kind>SYNCHRONOUS</kind></publishMode>
+      </qos>
+{_WRITER_TIMES}      <historyMemoryPolicy>PREALLOCATED_WITH_REALLOC</historyMemoryPolicy>
+    </data_writer>
+    <data_reader profile_name="reader" is_default_profile="true">
+      <qos>
+        <reliability><kind>{kind}</kind></reliability>
+      </qos>
+{locators}      <historyMemoryPolicy>PREALLOCATED_WITH_REALLOC</historyMemoryPolicy>
+    </data_reader>
+</profiles>
+"""
+        old = "`FASTRTPS_DEFAULT_PROFILES_FILE`"
+        return [
+            ReadyFile(
+                "fastdds.xml",
+                f"Fast DDS: set `FASTDDS_DEFAULT_PROFILES_FILE` (before version 3: {old})",
+                text,
+                {"FASTDDS_DEFAULT_PROFILES_FILE": "", "FASTRTPS_DEFAULT_PROFILES_FILE": ""},
+                _MEASURED,
+            )
+        ]

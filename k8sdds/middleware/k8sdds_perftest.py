@@ -6,20 +6,22 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from typing_extensions import override
+
 from k8sdds import security as credentials
 from k8sdds import workloads
-from k8sdds.discovery import SERVER, Service, peers, server
-from k8sdds.middleware.protocol import Command, Middleware, Surroundings
-from k8sdds.middleware.qos import qos_file
+from k8sdds.discovery import SERVER, Service
+from k8sdds.middleware.files import qos_file
+from k8sdds.middleware.protocol import SETTINGS, Command, Middleware, Surroundings
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.security import Protection
 from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial, host_and_port
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
-from k8sdds.perftest.output import Summary
+from k8sdds.perftest.output import PERFTEST_REASONS, Summary
 from k8sdds.results import histograms
-from k8sdds.system import reading
+from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import Problem
 from k8sdds.system.paths import native_program, private_folder
 
@@ -33,13 +35,17 @@ _TRANSPORTS: dict[IpFamily, str] = {"ipv4": "UDPv4", "ipv6": "UDPv6"}
 class K8sddsPerftest(Middleware):
     """A backend of k8sdds-perftest: `libk8sdds-perftest-NAME.so` next to the program."""
 
+    settings = SETTINGS
+    reports_match = True
+    exit_reasons = PERFTEST_REASONS
+
     def __init__(self, name: str, service: Service | None = None) -> None:
         self.name = name
         self.backend = name
         self.service = service
 
+    @override
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return a problem if the backend is not built."""
         built = backends()
         if self.backend in built:
             return []
@@ -49,8 +55,12 @@ class K8sddsPerftest(Middleware):
         what = f"middleware {self.backend!r} is not built here (built: {', '.join(built)})"
         return [Problem(what, "see: k8sdds docs perftest")]
 
+    @override
+    def check_config(self, content: bytes, name: str) -> None:
+        xml_text.parse(content, name, "see: k8sdds docs middleware-config")
+
+    @override
     def refused_files(self, cell: Cell) -> str | None:
-        """Return why the backend rejects the cell's QoS profile or configuration file, or None."""
         refused = self._refused(cell)
         # The program takes the reliability of a file, unless -bestEffort contradicts it.
         if refused or not (cell.qos and cell.reliability == "reliable" and self.takes_qos(cell)):
@@ -76,6 +86,7 @@ class K8sddsPerftest(Middleware):
             reading.printable(done.stderr.strip().removeprefix(f"{PROGRAM}: ")) if done.returncode else None
         )
 
+    @override
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
         """Return the command line of k8sdds-perftest.
 
@@ -89,7 +100,7 @@ class K8sddsPerftest(Middleware):
         transport = _TRANSPORTS[cell.ip_family] if cell.uses_network else "SHMEM"
         argv += command.transport_options(surroundings.domain, interface, cell.payload_bytes, transport)
         argv += _size_options(cell)
-        argv += ["-receive", cell.receive_mode]
+        argv += ["-receive", cell.receive_mode] if "receive_mode" in self.settings else []
         argv += command.topic_options(cell) + command.key_options(cell)
         argv += ["-bestEffort"] if cell.reliability == "best-effort" else []
         argv += ["-qosFile", str(paths.qos or qos_file(cell))] if self.takes_qos(cell) else []
@@ -125,17 +136,20 @@ class K8sddsPerftest(Middleware):
             assert self.service is not None
             address = surroundings.endpoints.get(DISCOVERY_SERVER.name)
             own = [host_and_port(address.address, self.service.port)] if address else []
-            return server.options(surroundings.servers or own)
+            servers = surroundings.servers or own
+            return ["-discovery", SERVER, *(part for each in servers for part in ("-discoveryServer", each))]
         kind = [] if cell.discovery == "auto" else ["-discovery", cell.discovery]
         if self._needs_peers(cell):
-            return kind + peers.options(participant.name, surroundings.endpoints)
+            # Participants that do not know each other's addresses, and share a node, are named once each.
+            others = [each for name, each in surroundings.endpoints.items() if name != participant.name]
+            return kind + [part for each in others for part in ("-peer", each.address)]
         return kind
 
     def _needs_peers(self, cell: Cell) -> bool:
         return cell.discovery_kind != "multicast"
 
+    @override
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        """Return the summary in a participant's stdout."""
         return output.read(folder / participant.name / "stdout")
 
 

@@ -1,4 +1,4 @@
-"""The middleware protocol: a program that implements DDS, with what only such a program has."""
+"""The middleware protocol: a program that publishes and subscribes, with its own vocabulary of settings."""
 
 from __future__ import annotations
 
@@ -6,30 +6,50 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from k8sdds.discovery import Service
+from k8sdds.middleware.files import Configuration, ReadyFile
+from k8sdds.model.axis import DDS, PROCESS
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import Cell
-from k8sdds.perftest.output import PERFTEST_REASONS
+from k8sdds.model.trial import AXES, Cell
 from k8sdds.workloads.program import Command, Program, Surroundings
 
-__all__ = ["Command", "Middleware", "Surroundings"]
+__all__ = ["SETTINGS", "Command", "Middleware", "Surroundings"]
+
+SETTINGS = frozenset(
+    name
+    for name, axis in AXES.items()
+    if axis.scope in (DDS, PROCESS) and name not in ("middleware", "middleware_config_sha256")
+)
+"""The settings of trials that only some programs have."""
 
 
 class Middleware(Program, Protocol):
-    """What sends the samples. Each middleware is one module of this package and one line of its registry."""
+    """What sends the samples. Each middleware is one module of this package and one line of its registry.
+
+    It need not implement DDS: a program has the settings, files, discovery service and security that it declares.
+    """
 
     name: str
     """The value of `middleware` in experiments and in trials.jsonl."""
+    settings: frozenset[str] = frozenset()
+    """Those of SETTINGS that the program has. A trial with another value than the default of the others is refused."""
+    refusals: Mapping[str, str] = {}
+    """Why the program does not have a setting, and what to give instead, where there is more to say."""
     service: Service | None = None
     """The service by which participants discover each other with `discovery: server`; None: it has none."""
-
     shared_memory: bool = False
     """Whether it can send samples through shared memory."""
-    exit_reasons: Mapping[int, tuple[str, str]] = PERFTEST_REASONS
+    reports_match: bool = False
+    """Whether its summary states when publisher and subscriber found each other, for `dds` of the test pod-start."""
+    config_suffix: str = ".xml"
+    """End of the name of its own configuration file."""
 
     # -- before a campaign ----------------------------------------------------------------------------
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the middleware cannot run this cell on any testbed, or None."""
+        for name, axis in AXES.items():
+            if name in SETTINGS - self.settings and getattr(cell, name) != axis.default:
+                return self.refusals.get(name, f"{self.name} does not have the setting {name}: leave it out")
         return None
 
     def unsupported_mtu(self, cell: Cell, mtu: int) -> tuple[str, str] | None:
@@ -42,7 +62,11 @@ class Middleware(Program, Protocol):
 
     def takes_qos(self, cell: Cell) -> bool:
         """Whether the cell's QoS profile is passed to the program."""
-        return True
+        return "qos" in self.settings
+
+    def check_config(self, content: bytes, name: str) -> None:
+        """Check the form of its own configuration file. Raises InputError, with the name of the file."""
+        return
 
     def refused_files(self, cell: Cell) -> str | None:
         """Return why the program rejects the cell's QoS profile or configuration file, or None. Runs the program."""
@@ -53,6 +77,12 @@ class Middleware(Program, Protocol):
 
         Empty if the service has no program for the lab.
         """
+        return []
+
+    # -- after a campaign -----------------------------------------------------------------------------
+
+    def ready_files(self, configuration: Configuration) -> list[ReadyFile]:
+        """Return the middleware's own files with which an application uses a measured configuration."""
         return []
 
     # -- on a cluster ---------------------------------------------------------------------------------

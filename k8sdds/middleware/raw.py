@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from k8sdds import workloads
 from k8sdds.middleware.k8sdds_perftest import K8sddsPerftest
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES
-from k8sdds.model.security import NONE
 from k8sdds.model.trial import Cell
 
 BACKEND = "raw"
@@ -30,60 +31,43 @@ MAX_PAYLOAD_BYTES = 65507
 class Raw(K8sddsPerftest):
     """UDP datagrams to a fixed list of addresses, without DDS."""
 
+    settings = frozenset({"reliability", "message_bytes", "receive_mode", "lock_memory", "dscp"})
+    reports_match = False
+
     def __init__(self, mode: str = "") -> None:
         super().__init__(f"{BACKEND}-{mode}" if mode else BACKEND)
         self.backend = BACKEND
         self._mode = mode
 
+    @override
     def unsupported(self, cell: Cell) -> str | None:
-        """Reject what only DDS has: security, reliability, batching, QoS profiles and discovery."""
-        if cell.security != NONE:
-            return f"{self.name} has no DDS Security: security must be none"
         if cell.reliability == "reliable":
             return f"{self.name} sends plain UDP: reliability must be best-effort"
         if cell.payload_bytes > MAX_PAYLOAD_BYTES:
             return f"{self.name} sends UDP datagrams: at most {MAX_PAYLOAD_BYTES} bytes"
-        if cell.batch_bytes:
-            return f"{self.name} does not batch: batch_bytes must be 0"
-        if cell.has_several_writers:
-            return f"{self.name} has no topics: topics and writers must be 1"
-        if cell.instances:
-            return f"{self.name} has no topics with a key: instances must be 0"
-        if cell.fragment_bytes != "default":
-            return f"{self.name} does not fragment samples: fragment_bytes must be default, not {cell.fragment_bytes}"
         longest = LONGEST_MESSAGE_BYTES if cell.message_bytes == "max" else cell.message_bytes
         if isinstance(longest, int) and cell.payload_bytes > longest:
             return (
-                f"{self.name} sends a sample as it is: message_bytes {cell.message_bytes} does not hold one"
+                f"{self.name} sends a sample as one datagram: message_bytes {cell.message_bytes} is too short"
             )
-        if cell.qos:
-            return f"{self.name} has no QoS"
-        if cell.publish_mode == "asynchronous":
-            return f"{self.name} sends in the thread that writes: publish_mode must be synchronous"
-        if cell.middleware_config:
-            return f"{self.name} has no configuration file: leave out middleware_config"
-        if cell.discovery != "auto":
-            return f"{self.name} has no discovery: leave it out"
         load = workloads.find(cell.test).load(cell)
         if self._mode in COLLECTING and (load.round_trips or load.rate):
             return f"{self.name} collects samples, which delays them: only in throughput tests without a rate"
-        return None
+        return super().unsupported(cell)
 
+    @override
     def unsupported_mtu(self, cell: Cell, mtu: int) -> tuple[str, str] | None:
-        """Reject a sample that is longer than `message_bytes: mtu`, because nothing divides it."""
         longest = mtu - IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
         if cell.message_bytes != "mtu" or cell.payload_bytes <= longest:
             return None
         what = f"{self.name} sends a sample as one datagram, and message_bytes mtu is {longest} here"
         return what, "give a smaller payload_bytes, or another message_bytes"
 
-    def takes_qos(self, cell: Cell) -> bool:
-        """Return False: plain UDP has no QoS."""
-        return False
-
+    @override
     def _options(self) -> list[str]:
         return ["-rawMode", self._mode] if self._mode else []
 
+    @override
     def _needs_peers(self, cell: Cell) -> bool:
         # Also with multicast: the publisher announces itself to known addresses.
         return True

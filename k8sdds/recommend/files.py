@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from k8sdds import middleware
 from k8sdds.campaign import applications, expansion, trial_length
 from k8sdds.deploy import tuning
+from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
 from k8sdds.model.application import Application, Flow
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES, USUAL_MESSAGE_BYTES
 from k8sdds.model.settings import NO_TUNING
@@ -26,22 +27,9 @@ from k8sdds.system.paths import shared
 
 FOLDER = "configuration"
 """Name of the folder."""
-RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-"""What k8sdds-perftest requests for sockets, with both middlewares."""
 MESSAGE_BYTES = {"auto": USUAL_MESSAGE_BYTES, "max": LONGEST_MESSAGE_BYTES}
-CYCLONE_FRAGMENT_BYTES, CYCLONE_RETRANSMIT_BYTES = 1344, 1456
-"""Defaults of Cyclone DDS."""
 UDP_HEADERS = 28
 MIN_CPU_MILLI = 10
-
-
-@dataclass(frozen=True)
-class ReadyFile:
-    """A file, and what it is for."""
-
-    name: str
-    purpose: str
-    text: str
 
 
 def write(answer: Answer, folder: Path) -> list[Path]:
@@ -65,8 +53,11 @@ def ready_files(answer: Answer) -> list[ReadyFile]:
     if best is None:
         return []
     choices = best.option.choices
+    own = _middleware_files(application, choices)
+    part = "the part of it that `middleware_config` of an experiment may set; `confirm.yaml` sets the rest"
     files = [
-        *_middleware_files(application, choices),
+        *own,
+        *(ReadyFile(f"measured/{file.name}", part, file.measured) for file in own if file.measured),
         *(_qos_file(flow, choices) for flow in application.flows),
         _network_file(choices),
         _sysctl_file(choices),
@@ -98,114 +89,14 @@ def message_bytes(choices: Mapping[str, Any]) -> int | None:
 
 
 def _middleware_files(application: Application, choices: Mapping[str, Any]) -> list[ReadyFile]:
-    match choices["middleware"]:
-        case "cyclonedds":
-            variable = "Cyclone DDS: set `CYCLONEDDS_URI=file:///…/cyclonedds.xml`"
-            whole = cyclonedds_xml(choices)
-            measured = f'<CycloneDDS>\n  <Domain Id="any">\n{_cyclone_internal()}  </Domain>\n</CycloneDDS>\n'
-        case "fastdds":
-            old = "`FASTRTPS_DEFAULT_PROFILES_FILE`"
-            variable = f"Fast DDS: set `FASTDDS_DEFAULT_PROFILES_FILE` (before version 3: {old})"
-            whole, measured = fastdds_xml(application, choices), _fastdds_measured()
-        case _:
-            return []
-    part = "the part of it that `middleware_config` of an experiment may set; `confirm.yaml` sets the rest"
-    name = f"{choices['middleware']}.xml"
-    return [ReadyFile(name, variable, whole), ReadyFile(f"measured/{name}", part, measured)]
-
-
-def cyclonedds_xml(choices: Mapping[str, Any]) -> str:
-    """Return the configuration of Cyclone DDS that corresponds to what was measured."""
-    multicast = choices["transport"] == "multicast"
     carries = NETWORKS.get(label_without_engine(str(choices["network"])))
-    # Discovery by multicast needs a network that carries it; the measured participants knew each other's addresses.
-    allowed = "true" if multicast else "spdp" if carries is not None and carries.multicast else "false"
-    general = [f"      <AllowMulticast>{allowed}</AllowMulticast>"]
-    if (size := message_bytes(choices)) is not None:
-        fragment = min(CYCLONE_FRAGMENT_BYTES, (size - 84) & ~3)
-        general += [
-            f"      <MaxMessageSize>{size} B</MaxMessageSize>",
-            f"      <FragmentSize>{fragment} B</FragmentSize>",
-            f"      <MaxRexmitMessageSize>{min(CYCLONE_RETRANSMIT_BYTES, size)} B</MaxRexmitMessageSize>",
-        ]
-    peers = (
-        "      <!-- This network carries no multicast: name the addresses of the other participants.\n"
-        '      <Peers><Peer Address="192.0.2.10"/></Peers> -->\n'
-        if allowed == "false"
-        else ""
+    configuration = Configuration(
+        message_bytes(choices),
+        reliable=any(_reliability(flow, choices) == "reliable" for flow in application.flows),
+        multicast=choices["transport"] == "multicast",
+        carries_multicast=bool(carries and carries.multicast),
     )
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<CycloneDDS>\n  <Domain Id="any">\n    <General>\n'
-        + "\n".join(general)
-        + "\n    </General>\n    <Discovery>\n      <ParticipantIndex>auto</ParticipantIndex>\n"
-        + peers
-        + f"    </Discovery>\n{_cyclone_internal()}  </Domain>\n</CycloneDDS>\n"
-    )
-
-
-def _cyclone_internal() -> str:
-    return (
-        "    <Internal>\n"
-        f'      <SocketReceiveBufferSize min="default" max="{RECEIVE_BUFFER_BYTES >> 20} MiB"/>\n'
-        "    </Internal>\n"
-    )
-
-
-def fastdds_xml(application: Application, choices: Mapping[str, Any]) -> str:
-    """Return the profiles of Fast DDS that correspond to what was measured."""
-    size = message_bytes(choices)
-    length = f"        <maxMessageSize>{size}</maxMessageSize>\n" if size is not None else ""
-    reliable = any(_reliability(flow, choices) == "reliable" for flow in application.flows)
-    kind = "RELIABLE" if reliable else "BEST_EFFORT"
-    multicast = (
-        "          <multicastLocatorList><locator><udpv4><address>239.255.0.2</address></udpv4></locator>"
-        "</multicastLocatorList>\n"
-        if choices["transport"] == "multicast"
-        else ""
-    )
-    multicast_reader = f"    <!-- Receive samples by multicast. -->\n{multicast}" if multicast else ""
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        '<profiles xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles">\n'
-        "    <transport_descriptors>\n      <transport_descriptor>\n"
-        "        <transport_id>udp</transport_id>\n        <type>UDPv4</type>\n"
-        f"        <sendBufferSize>{max(131_072, size or 0)}</sendBufferSize>\n"
-        f"        <receiveBufferSize>{RECEIVE_BUFFER_BYTES}</receiveBufferSize>\n{length}"
-        "      </transport_descriptor>\n    </transport_descriptors>\n"
-        '    <participant profile_name="participant" is_default_profile="true">\n      <rtps>\n'
-        "        <useBuiltinTransports>false</useBuiltinTransports>\n"
-        "        <userTransports><transport_id>udp</transport_id></userTransports>\n"
-        "      </rtps>\n    </participant>\n"
-        f'    <data_writer profile_name="writer" is_default_profile="true">\n'
-        f"      <qos>\n        <reliability><kind>{kind}</kind></reliability>\n"
-        "        <publishMode><kind>SYNCHRONOUS</kind></publishMode>\n      </qos>\n"
-        f"{_FASTDDS_TIMES}"
-        "      <historyMemoryPolicy>PREALLOCATED_WITH_REALLOC</historyMemoryPolicy>\n    </data_writer>\n"
-        '    <data_reader profile_name="reader" is_default_profile="true">\n'
-        f"      <qos>\n        <reliability><kind>{kind}</kind></reliability>\n      </qos>\n{multicast_reader}"
-        "      <historyMemoryPolicy>PREALLOCATED_WITH_REALLOC</historyMemoryPolicy>\n    </data_reader>\n"
-        "</profiles>\n"
-    )
-
-
-_FASTDDS_TIMES = (
-    "      <times>\n        <heartbeatPeriod><sec>0</sec><nanosec>10000000</nanosec></heartbeatPeriod>\n"
-    "        <nackSupressionDuration><sec>0</sec><nanosec>1000000</nanosec></nackSupressionDuration>\n      </times>\n"
-)
-"""The period of heartbeats with which k8sdds-perftest measured; the library's own is 3 s. The misspelling is the
-library's."""
-
-
-def _fastdds_measured() -> str:
-    return (
-        '<dds xmlns="http://www.eprosima.com/XMLSchemas/fastRTPS_Profiles">\n  <profiles>\n'
-        '    <participant profile_name="participant">\n      <rtps>\n'
-        f"        <listenSocketBufferSize>{RECEIVE_BUFFER_BYTES}</listenSocketBufferSize>\n"
-        "      </rtps>\n    </participant>\n"
-        '    <data_writer profile_name="writer">\n'
-        "      <historyMemoryPolicy>PREALLOCATED_WITH_REALLOC</historyMemoryPolicy>\n    </data_writer>\n"
-        "  </profiles>\n</dds>\n"
-    )
+    return middleware.find(str(choices["middleware"])).ready_files(configuration)
 
 
 def _reliability(flow: Flow, choices: Mapping[str, Any]) -> str:
@@ -252,19 +143,17 @@ def _sysctl_file(choices: Mapping[str, Any]) -> ReadyFile:
 def _pod_file(application: Application, best: Ranked) -> ReadyFile:
     """Return a fragment of a manifest: a ConfigMap with the files, and a pod template that mounts it."""
     choices = best.option.choices
-    middleware = str(choices["middleware"])
-    own = {file.name: file.text for file in _middleware_files(application, choices) if "/" not in file.name}
-    variables = {
-        "cyclonedds": [("CYCLONEDDS_URI", "file:///etc/dds/cyclonedds.xml")],
-        "fastdds": [
-            ("FASTDDS_DEFAULT_PROFILES_FILE", "/etc/dds/fastdds.xml"),
-            ("FASTRTPS_DEFAULT_PROFILES_FILE", "/etc/dds/fastdds.xml"),
-        ],
-    }.get(middleware, [])
+    files = _middleware_files(application, choices)
+    own = {file.name: file.text for file in files}
+    variables = [
+        {"name": name, "value": f"{before}/etc/dds/{file.name}"}
+        for file in files
+        for name, before in file.variables.items()
+    ]
     container = {
         "name": "participant",
         "image": "registry.example/your-image:1",
-        "env": [{"name": name, "value": value} for name, value in variables],
+        "env": variables,
         "resources": {"requests": {"cpu": f"{_cpu_milli(best)}m"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "dds", "mountPath": "/etc/dds", "readOnly": True}],
@@ -319,7 +208,7 @@ def _cpu_milli(best: Ranked) -> int:
 
 def _confirm_file(application: Application, choices: Mapping[str, Any]) -> ReadyFile:
     """Return an experiment that measures the configuration with the files."""
-    middleware = str(choices["middleware"])
+    measured = [file.name for file in _middleware_files(application, choices) if file.measured]
     network = label_without_engine(str(choices["network"]))
     sweeps = []
     for flow in application.flows:
@@ -335,8 +224,8 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
         }  # fmt: skip
         if background:
             sweep["background"] = background.model_dump(mode="json", exclude_defaults=True)
-        if middleware in ("cyclonedds", "fastdds"):
-            sweep["middleware_config"] = f"measured/{middleware}.xml"
+        if measured:
+            sweep["middleware_config"] = f"measured/{measured[0]}"
         sweeps.append(sweep)
     experiment = {
         "name": f"{application.name}-confirm",

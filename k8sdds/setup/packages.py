@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.bundle.native import LIBRARIES, cross_compiler
-from k8sdds.discovery.server import FASTDDS
+from k8sdds.middleware.fastdds import SERVER
 from k8sdds.model.background import STRESSOR
 from k8sdds.networks import features
 from k8sdds.setup.root import as_root
@@ -33,7 +33,7 @@ BUILD = ("g++", "cmake", "ninja-build", "cyclonedds-tools", *LIBRARIES)
 LAB = tuple(
     dict.fromkeys(
         [*(() if BUNDLED.is_dir() else BUILD), *TOOLS.values(), *tool_packages().values()]
-        + ["ethtool", STRESSOR, "kmod", "openssl", "procps", FASTDDS.package, PERF.package]
+        + ["ethtool", STRESSOR, "kmod", "openssl", "procps", SERVER.package, PERF.package]
         + [package for feature in features() if feature != CLANG for package in feature.package.split()]
     )
 )

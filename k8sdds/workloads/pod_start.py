@@ -38,9 +38,9 @@ class PodStartOptions(Strict):
     pods: Annotated[int, Axis(WORKLOAD, counted("pod"))] = Field(
         default=1, ge=1, le=MAX_PODS, description="number of pods that are created at once"
     )
-    dds: Annotated[Literal["cyclonedds", "fastdds"] | None, Axis(WORKLOAD, named("dds"))] = Field(
+    dds: Annotated[str | None, Axis(WORKLOAD, named("dds"))] = Field(
         default=None,
-        description="middleware with which two of the pods find each other; null: none (clusters)",
+        description="middleware with which two of the pods find each other, such as `fastdds`; null: none (clusters)",
     )
 
 
@@ -105,6 +105,10 @@ class PodStart(Exchange):
     def started_pods(self, cell: Cell) -> int:
         """Return the number of pods of the cell."""
         return PodStartOptions(**cell.test_options).pods
+
+    def matched_middleware(self, cell: Cell) -> str | None:
+        """Return the option `dds`."""
+        return PodStartOptions(**cell.test_options).dds
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why these pods cannot be started, or None."""

@@ -60,6 +60,10 @@ class Workload(Protocol):
         """Return how many further pods the testbed starts and times before the participants run."""
         return 0
 
+    def matched_middleware(self, cell: Cell) -> str | None:
+        """Return the middleware with which two of these pods find each other, or None."""
+        return None
+
     def services(self, cell: Cell) -> ServiceSet | None:
         """Return the Services of which the client connects to one; None: it connects to the server's pod."""
         return None

@@ -11,7 +11,7 @@ import pytest
 
 from k8sdds import nodes, versions
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.middleware.connext import license, settings
+from k8sdds.middleware.connext import settings
 from k8sdds.testbeds.cluster import permissions
 from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
@@ -65,10 +65,10 @@ def test_connext_by_peers_and_by_its_discovery_service(
     monkeypatch.setenv(settings.IMAGE, image.PERFTEST)
     monkeypatch.setenv(settings.VERSION, "4.1")
     monkeypatch.setenv(versions.CONNEXT_DISCOVERY_IMAGE_VARIABLE, image.DISCOVERY)
-    monkeypatch.delenv(license.VARIABLE, raising=False)
+    monkeypatch.delenv(settings.LICENSE, raising=False)
     refused = k8sdds("run", "./connext.yaml", *user.options, "--dry-run")
-    assert refused.returncode == 2 and license.VARIABLE in refused.stderr
-    monkeypatch.setenv(license.VARIABLE, str(tmp_path / "rti_license.dat"))
+    assert refused.returncode == 2 and settings.LICENSE in refused.stderr
+    monkeypatch.setenv(settings.LICENSE, str(tmp_path / "rti_license.dat"))
     done = k8sdds("run", "./connext.yaml", *user.options, "-o", "run")
     assert done.returncode == 0, done.stderr + done.stdout
     run = tmp_path / "run"
@@ -83,7 +83,7 @@ def test_connext_by_peers_and_by_its_discovery_service(
         raw = run / "raw" / row["trial_id"] / str(row["attempt"])
         for name in ("pub0", "sub0", "sub1"):
             environment = json.loads((raw / name / "meters.json").read_text())["environment"]
-            assert environment[license.VARIABLE] == license.IN_POD
+            assert environment[settings.LICENSE] == settings.LICENSE_IN_POD
             assert ("NDDS_DISCOVERY_PEERS" in environment) == (row["discovery"] == "server")
     assert "a stand-in ran in place of RTI PerfTest" in (run / "report" / "report.html").read_text()
     # The license is nowhere but on the cluster.

@@ -6,7 +6,7 @@ import pytest
 
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
-from k8sdds.middleware.connext import license
+from k8sdds.middleware.connext import settings
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.versions import PERFTEST_IMAGE
@@ -28,10 +28,10 @@ def test_pods_pass_strict_validation_and_pod_security(
         PERFTEST_IMAGE,
         "c",
         MEMORY,
-        extra_volumes=license.pod_parts(),
+        extra_volumes=settings.license_parts(),
     )
     admin.create(path, licensed, dryRun="All")
-    secret = license.secret(name, b"a licence")
+    secret = settings.license_secret(name, b"a license")
     admin.create(objects.collection_path(admin, secret), secret, dryRun="All")
     for field, slot in {
         "hostNetwork": Slot("pub0", "pub", "somewhere", True, None),

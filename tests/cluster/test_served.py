@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from k8sdds.discovery.cloud import CONNEXT
-from k8sdds.discovery.server import FASTDDS
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.metrics import node_meter
+from k8sdds.middleware.connext import SERVICE as CONNEXT
+from k8sdds.middleware.fastdds import SERVER as FASTDDS
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 

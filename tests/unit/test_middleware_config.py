@@ -74,7 +74,7 @@ def test_unusable_files(tmp_path: Path, content: str | None, message: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("middleware", "message"), [("connext", "give `qos`"), ("raw", "no configuration file")]
+    ("middleware", "message"), [("connext", "give `qos`"), ("raw", "setting middleware_config")]
 )
 def test_middlewares_without_such_a_file(tmp_path: Path, middleware: str, message: str) -> None:
     (cell, _) = expansion(tmp_path, middleware).cells

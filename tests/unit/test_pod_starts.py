@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds import middleware, versions
+from k8sdds import versions
 from k8sdds.bundle import contents, golang
+from k8sdds.campaign import contradictions
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.datapath import LabNode
@@ -24,7 +25,6 @@ from k8sdds.testbeds.cluster.pod_pool import PodPool
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.lab import pod_starts as lab_pod_starts
 from k8sdds.workloads import TrialOutputs, find, pod_start
-from k8sdds.workloads.pod_start import PodStartOptions
 
 NUMBERS = itertools.count()
 STEPS = ("PodScheduled", "PodReadyToStartContainers", "Ready")
@@ -188,8 +188,8 @@ def test_a_match_needs_two_pods_and_a_cluster() -> None:
     second = own.model_copy(update={"network": "macvlan"})
     (problem,) = preflight.pod_start_problems([second])
     assert problem.what.startswith("macvlan: dds: ")
-    chosen = PodStartOptions.model_json_schema()["properties"]["dds"]["anyOf"][0]["enum"]
-    assert all(name in middleware.MIDDLEWARES for name in chosen)
+    own.test_options["dds"] = "raw"
+    assert "give cyclonedds or fastdds" in str(contradictions.unsupported(own))
 
 
 def test_no_other_test_starts_pods(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from k8sdds.deploy.phases.phase import (
     on_control_plane,
     steps,
 )
-from k8sdds.discovery import server
-from k8sdds.discovery.service import REPLICAS
+from k8sdds.discovery import REPLICAS
 from k8sdds.kubernetes import apply
+from k8sdds.middleware.fastdds import SERVER
 from k8sdds.model.profile import MetricsServer, Node, taint_identity, toleration
 
 METRICS = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 """The workload that serves `kubectl top`."""
-SERVICE = server.FASTDDS
+SERVICE = SERVER
 DISCOVERY = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"
 
 

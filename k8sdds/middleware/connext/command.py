@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from k8sdds import workloads
-from k8sdds.discovery import MULTICAST, PEERS, SERVER, cloud
+from k8sdds.discovery import MULTICAST, PEERS, SERVER
 from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.ip_families import IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.message_size import LONGEST_MESSAGE_BYTES
-from k8sdds.model.security import NONE
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
 from k8sdds.system.errors import InputError
@@ -26,8 +25,30 @@ INDEXES = 5
 LATENCY_FILE = "latency.csv"
 
 
+SETTINGS = frozenset(
+    {
+        "reliability", "qos", "batch_bytes", "message_bytes", "instances", "discovery", "receive_mode", "publish_mode",
+        "flow_period_ms",
+    }
+)  # fmt: skip
+_WRITERS = "RTI PerfTest has one topic and one writer in a publisher: topics and writers must be 1"
+_PROCESS = "RTI PerfTest neither locks memory nor marks packets: leave out lock_memory and dscp"
+REFUSALS = {
+    "security": "RTI PerfTest takes one authority for identities and permissions, and k8sdds has two: security must be"
+    " none with connext",
+    "flow_bytes": "the flow controllers of RTI PerfTest are fixed: leave out flow_bytes, or define one in the QoS"
+    " profile",
+    "middleware_config": "RTI PerfTest reads its XML from the QoS profile: give `qos` instead of middleware_config",
+    "fragment_bytes": "RTI PerfTest has no option for the length of fragments: fragment_bytes must be default",
+    "lock_memory": _PROCESS,
+    "dscp": _PROCESS,
+    "topics": _WRITERS,
+    "writers": _WRITERS,
+}
+
+
 def unsupported(cell: Cell) -> str | None:
-    """Return why no release of RTI PerfTest can run this cell, or None."""
+    """Return why no release of RTI PerfTest can run this cell, whose settings it has, or None."""
     workload = workloads.find(cell.test)
     load = workload.load(cell)
     if load.on_schedule or workload.finds_capacity:
@@ -36,30 +57,12 @@ def unsupported(cell: Cell) -> str | None:
         return "RTI PerfTest sends pings without a rate: rate must be 0 with test latency"
     if cell.receive_mode == "spin":
         return "RTI PerfTest does not receive by spinning: receive_mode must be listener or waitset"
-    if cell.security != NONE:
-        return (
-            "RTI PerfTest takes one authority for identities and permissions, and k8sdds has two:"
-            " security must be none with connext"
-        )
-    if cell.flow_bytes:
-        return "the flow controllers of RTI PerfTest are fixed: leave out flow_bytes, or define one in the QoS profile"
     if cell.ip_family != "ipv4":
         return "k8sdds runs RTI PerfTest by IPv4: ip_families must begin with ipv4"
-    if cell.lock_memory or cell.dscp:
-        return "RTI PerfTest neither locks memory nor marks packets: leave out lock_memory and dscp"
-    if cell.middleware_config:
-        return "RTI PerfTest reads its XML from the QoS profile: give `qos` instead of middleware_config"
-    if cell.rate and cell.rate != int(cell.rate):
+    if cell.rate != int(cell.rate):
         return f"RTI PerfTest sends whole samples per second: rate {cell.rate:g} is not whole"
-    if cell.has_several_writers:
-        return "RTI PerfTest has one topic and one writer in a publisher: topics and writers must be 1"
     if cell.batch_bytes and cell.payload_bytes > LARGE_BYTES:
         return f"RTI PerfTest does not batch samples above {LARGE_BYTES} bytes: batch_bytes must be 0"
-    if cell.fragment_bytes != "default":
-        return (
-            "RTI PerfTest has no option for the length of fragments: fragment_bytes must be default, not"
-            f" {cell.fragment_bytes}"
-        )
     return None
 
 
@@ -130,8 +133,15 @@ def command_line(
 
 
 def environment(settings: Settings, servers: Sequence[str] = ()) -> dict[str, str]:
-    """Return the environment of a participant; `servers`: discovery servers, each `HOST:PORT`."""
-    return settings.environment() | (cloud.environment(servers) if servers else {})
+    """Return the environment of a participant.
+
+    Args:
+        settings: The user's PerfTest.
+        servers: `HOST:PORT` of the discovery servers. They relay only the participants' first announcements. A list
+            without a multicast address also keeps the participant from listening to multicast.
+    """
+    peers = ",".join(f"rtps@udpv4://{server}" for server in servers)
+    return settings.environment() | ({"NDDS_DISCOVERY_PEERS": peers} if servers else {})
 
 
 def _size_options(cell: Cell, endpoint: Endpoint) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
 import re
@@ -10,8 +11,10 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from k8sdds.middleware.connext import license, options
+from k8sdds import versions
+from k8sdds.middleware.connext import options
 from k8sdds.middleware.connext.options import Version
 from k8sdds.system.errors import InputError, PrerequisiteError
 
@@ -19,6 +22,13 @@ PROGRAM, IMAGE, VERSION = "K8SDDS_CONNEXT_PERFTEST", "K8SDDS_CONNEXT_IMAGE", "K8
 LIBRARIES, MORE = "K8SDDS_CONNEXT_LIBRARIES", "K8SDDS_CONNEXT_OPTIONS"
 IN_IMAGE = "/opt/rti/perftest_cpp"
 """Path of the program in images that are built with perftest-images/connext."""
+LICENSE = "RTI_LICENSE_FILE"
+"""The environment variable of RTI with the path of the license file."""
+SECRET = "rti-licence"
+"""With the spelling under which users who may not create Secrets have created it."""
+LICENSE_KEY = "rti_license.dat"
+LICENSE_FOLDER = "/run/secrets/rti"
+LICENSE_IN_POD = f"{LICENSE_FOLDER}/{LICENSE_KEY}"
 _BANNER = re.compile(r"RTI Perftest (\d+)\.(\d+)")
 VERSION_TIMEOUT_S = 20
 
@@ -37,7 +47,7 @@ class Settings:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that the clean environment of a participant has in addition."""
-        values = {"LD_LIBRARY_PATH": self.libraries, license.VARIABLE: self.license}
+        values = {"LD_LIBRARY_PATH": self.libraries, LICENSE: self.license}
         return {name: value for name, value in values.items() if value}
 
     def facts(self) -> dict[str, object]:
@@ -70,11 +80,11 @@ def on_this_machine(environment: Mapping[str, str] = os.environ) -> Settings:
     path = Path(program).expanduser().absolute()
     if not os.access(path, os.X_OK) or not path.is_file():
         raise InputError(f"{PROGRAM}: {path} is not a program", "set it to the path of perftest_cpp")
-    license_file = license.file(environment)
+    own_license = license_file(environment)
     libraries = environment.get(LIBRARIES, "")
     version = _given_version(environment) or _printed_version(path, libraries)
     return Settings(
-        str(path), version, libraries, str(license_file or ""), _user_options(environment, version)
+        str(path), version, libraries, str(own_license or ""), _user_options(environment, version)
     )
 
 
@@ -94,9 +104,9 @@ def in_image(environment: Mapping[str, str] = os.environ) -> tuple[str, Settings
     version = _given_version(environment)
     if version is None:
         raise InputError(f"{VERSION} is not set", "set it to the release in the image, such as 4.1")
-    license.file(environment)  # fail here rather than when the testbed creates the Secret
+    license_file(environment)  # fail here rather than when the testbed creates the Secret
     libraries = environment.get(LIBRARIES, "/opt/rti/lib")
-    return image, Settings(IN_IMAGE, version, libraries, license.IN_POD, _user_options(environment, version))
+    return image, Settings(IN_IMAGE, version, libraries, LICENSE_IN_POD, _user_options(environment, version))
 
 
 def _given_version(environment: Mapping[str, str]) -> Version | None:
@@ -147,3 +157,50 @@ def _user_options(environment: Mapping[str, str], version: Version) -> tuple[str
     if refused:
         raise InputError(f"{MORE}: {refused}")
     return args
+
+
+# -- the license, whose content is only in the Secret and in memory -----------------------------------------
+
+
+def license_file(environment: Mapping[str, str]) -> Path | None:
+    """Return the path of the user's license, or None if the environment names none.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    name = environment.get(LICENSE, "")
+    if not name:
+        return None
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"{LICENSE}: there is no file {name}", "set it to the path of your license")
+    return path
+
+
+def license_secret(namespace: str, content: bytes) -> dict[str, Any]:
+    """Return the Secret for a campaign's own namespace."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": SECRET,
+            "namespace": namespace,
+            "labels": {versions.MANAGED_BY_LABEL: versions.MANAGED_BY},
+        },
+        "immutable": True,
+        "type": "Opaque",
+        "data": {LICENSE_KEY: base64.b64encode(content).decode()},
+    }
+
+
+def license_parts() -> dict[str, Any]:
+    """Return the volume of the license and its mount in the participant's container.
+
+    The volume is optional, because some builds of Connext need no license: without the Secret its folder is
+    empty.
+    """
+    source = {"secretName": SECRET, "optional": True, "defaultMode": 0o440}
+    return {
+        "volumes": [{"name": "license", "secret": source}],
+        "volumeMounts": [{"name": "license", "mountPath": LICENSE_FOLDER, "readOnly": True}],
+    }

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.campaign import contradictions
-from k8sdds.discovery import cloud
-from k8sdds.middleware.connext import command, license, options, settings
+from k8sdds.middleware.connext import SERVICE, command, options, settings
 from k8sdds.middleware.connext.options import Version
 from k8sdds.middleware.connext.settings import Settings
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
@@ -163,7 +162,7 @@ def test_release_from_the_banner(tmp_path: Path) -> None:
 def test_image_and_release() -> None:
     image, result = settings.in_image({settings.IMAGE: "r.example/p:1", settings.VERSION: "4.3"})
     assert (image, result.version) == ("r.example/p:1", (4, 3))
-    assert result.environment()[license.VARIABLE] == license.IN_POD
+    assert result.environment()[settings.LICENSE] == settings.LICENSE_IN_POD
 
 
 @pytest.mark.parametrize(
@@ -174,7 +173,7 @@ def test_image_and_release() -> None:
         ({settings.PROGRAM: "/bin/true"}, InputError, "does not print its release"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "9.9"}, InputError, "does not support"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "new"}, InputError, "does not support"),
-        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", license.VARIABLE: "/none"}, InputError, "license"),
+        ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.LICENSE: "/none"}, InputError, "license"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "-scan"}, InputError, "only for the publisher"),
         ({settings.PROGRAM: "/bin/true", settings.VERSION: "4.1", settings.MORE: "'"}, InputError, "quotation"),
     ],
@@ -187,27 +186,25 @@ def test_invalid_settings(environment: dict[str, str], error: type[Exception], m
 def test_pods_get_the_license_from_a_secret(tmp_path: Path) -> None:
     path = tmp_path / "rti_license.dat"
     path.write_bytes(b"one\xff")
-    assert license.file({}) is None and license.file({license.VARIABLE: str(path)}) == path
-    secret = license.secret("there", path.read_bytes())
+    assert settings.license_file({}) is None and settings.license_file({settings.LICENSE: str(path)}) == path
+    secret = settings.license_secret("there", path.read_bytes())
     assert secret["metadata"]["namespace"] == "there"
-    assert base64.b64decode(secret["data"][license.KEY]) == b"one\xff"
+    assert base64.b64decode(secret["data"][settings.LICENSE_KEY]) == b"one\xff"
     slot = pods.Slot("pub0", "pub", "n1", False, None)
-    pod = pods.pod("x", slot, "image", "c", (1, 1), extra_volumes=license.pod_parts())["spec"]
+    pod = pods.pod("x", slot, "image", "c", (1, 1), extra_volumes=settings.license_parts())["spec"]
     volumes = {item["name"]: item for item in pod["volumes"]}
     mounts = {item["name"]: item["mountPath"] for item in pod["containers"][0]["volumeMounts"]}
     assert volumes.keys() == mounts.keys() and len(volumes) == 3
-    assert volumes["licence"]["secret"]["secretName"] == secret["metadata"]["name"]
-    assert f"{mounts['licence']}/{license.KEY}" == license.IN_POD
-    (discovery,) = (
-        item for item in cloud.CONNEXT.objects("there", image="i") if item["kind"] == "StatefulSet"
-    )
+    assert volumes["license"]["secret"]["secretName"] == secret["metadata"]["name"]
+    assert f"{mounts['license']}/{settings.LICENSE_KEY}" == settings.LICENSE_IN_POD
+    (discovery,) = (item for item in SERVICE.objects("there", image="i") if item["kind"] == "StatefulSet")
     spec = discovery["spec"]["template"]["spec"]
-    assert spec["volumes"][0]["secret"]["secretName"] == license.SECRET
-    assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == license.FOLDER
+    assert spec["volumes"][0]["secret"]["secretName"] == settings.SECRET
+    assert spec["containers"][0]["volumeMounts"][0]["mountPath"] == settings.LICENSE_FOLDER
 
 
 def test_missing_image(tmp_path: Path) -> None:
-    wrong = {settings.IMAGE: "i", settings.VERSION: "4.1", license.VARIABLE: str(tmp_path / "none")}
+    wrong = {settings.IMAGE: "i", settings.VERSION: "4.1", settings.LICENSE: str(tmp_path / "none")}
     with pytest.raises(InputError, match="no file"):
         settings.in_image(wrong)
     with pytest.raises(PrerequisiteError, match="an image"):

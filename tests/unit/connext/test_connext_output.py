@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.campaign import record as attempt
-from k8sdds.middleware.connext import output
+from k8sdds.middleware.connext import read_output
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import Cell, Trial
 from tests.unit.importing import logs
@@ -22,7 +22,7 @@ def participant(folder: Path, stdout: str, publisher: bool, **configuration: Any
 
 
 def test_a_latency_test(tmp_path: Path) -> None:
-    parsed = output.read(participant(tmp_path / "pub0", logs.csv_latency(), True), 1024, True, 30)
+    parsed = read_output(participant(tmp_path / "pub0", logs.csv_latency(), True), 1024, True, 30)
     assert parsed is not None
     assert parsed.latency_us("latency_ns", "p50") == 55
     assert parsed.latency_us("latency_ns", "mean") == 54
@@ -32,25 +32,25 @@ def test_a_latency_test(tmp_path: Path) -> None:
 
 def test_the_stand_in_is_recorded(tmp_path: Path) -> None:
     participant_folder = participant(tmp_path / "pub0", logs.csv_latency(), True, commit="stand-in")
-    parsed = output.read(participant_folder, 1024, True, 30)
+    parsed = read_output(participant_folder, 1024, True, 30)
     assert parsed is not None
     assert parsed["middleware"] == {"name": "RTI Connext", "version": "stand-in of 7.3.0"}
 
 
 def test_a_subscriber(tmp_path: Path) -> None:
-    parsed = output.read(participant(tmp_path / "sub0", logs.TEXT_THROUGHPUT, False), 1024, False, 30)
+    parsed = read_output(participant(tmp_path / "sub0", logs.TEXT_THROUGHPUT, False), 1024, False, 30)
     assert parsed is not None
     assert (parsed["received"], parsed["lost"], parsed["throughput_mbps"]) == (181000, 3, 741.4)
 
 
 def test_untrustworthy_output(tmp_path: Path) -> None:
-    assert output.read(tmp_path / "none", 1024, True, 30) is None
-    assert output.read(participant(tmp_path / "a", "", True), 1024, True, 30) is None
+    assert read_output(tmp_path / "none", 1024, True, 30) is None
+    assert read_output(participant(tmp_path / "a", "", True), 1024, True, 30) is None
     # Of another payload, or with numbers that cannot all be true.
     other = participant(tmp_path / "b", logs.TEXT_THROUGHPUT, False)
-    assert output.read(other, 64, False, 30) is None
+    assert read_output(other, 64, False, 30) is None
     damaged = participant(tmp_path / "c", logs.TEXT_THROUGHPUT.replace("741.4", "74.14"), False)
-    assert output.read(damaged, 1024, False, 30) is None
+    assert read_output(damaged, 1024, False, 30) is None
 
 
 def record(folder: Path, seen: int, **changes: Any) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from k8sdds import discovery, middleware
-from k8sdds.discovery import cloud, peers, server
-from k8sdds.model.trial import Endpoint
+from k8sdds.middleware import connext, fastdds
 from k8sdds.system.errors import InputError
 
-FASTDDS, CONNEXT = server.FASTDDS, cloud.CONNEXT
+FASTDDS, CONNEXT = fastdds.SERVER, connext.SERVICE
 
 
 @pytest.mark.parametrize("service", [FASTDDS, CONNEXT], ids=["fastdds", "connext"])
@@ -37,9 +36,6 @@ def test_servers_are_named_by_their_pods() -> None:
         "k8sdds-discovery-0.k8sdds-discovery.there.svc:11811",
         "k8sdds-discovery-1.k8sdds-discovery.there.svc:11811",
     )
-    assert server.options(FASTDDS.servers("there", 1)) == [
-        "-discovery", "server", "-discoveryServer", "k8sdds-discovery-0.k8sdds-discovery.there.svc:11811",
-    ]  # fmt: skip
 
 
 def test_objects_are_copies() -> None:
@@ -54,11 +50,3 @@ def test_invalid_services() -> None:
     for replicas in (0, 10):
         with pytest.raises(InputError, match="discovery servers"):
             FASTDDS.objects("there", replicas)
-
-
-def test_peers_are_the_others() -> None:
-    endpoints = {
-        name: Endpoint(f"10.0.0.{i // 2}", "eth0", None) for i, name in enumerate(["pub0", "sub0", "sub1"])
-    }
-    assert peers.options("sub1", endpoints) == ["-peer", "10.0.0.0", "-peer", "10.0.0.0"]
-    assert peers.options("pub0", endpoints) == ["-peer", "10.0.0.0", "-peer", "10.0.0.1"]

@@ -24,8 +24,7 @@ from k8sdds.deploy import profiles
 from k8sdds.importing import kubectl_top as published_top
 from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
-from k8sdds.middleware import config
-from k8sdds.middleware.connext import output as connext_output
+from k8sdds.middleware import config_checksum, connext
 from k8sdds.model.trial import participants
 from k8sdds.networks import packets
 from k8sdds.perftest import log
@@ -212,7 +211,7 @@ def _logs() -> list[bytes]:
 def _connext(data: bytes, folder: Path) -> None:
     (folder / "stderr").write_bytes(data)
     (folder / "stdout").write_bytes(data)
-    connext_output.read(folder, 1024, True, 3)
+    connext.read_output(folder, 1024, True, 3)
     log.read(data)
     perftest_output.last_line(folder / "stderr")
     published_top.read(data)
@@ -371,7 +370,7 @@ READERS = [
     Reader("perf", _recorded("perf/short.txt"), _perf, damage.bytes_of),
     Reader("cpu-profile", _recorded("perf/profile.json"), _file(_cpu_profile, profile.FILE), damage.json_of),
     Reader("packet-handling", corpus("packet-handling"), _packet_handling, damage.json_of),
-    Reader("middleware-config", corpus("xml"), _file(lambda path: config.checksum(str(path)), "m.xml"), damage.bytes_of),
+    Reader("middleware-config", corpus("xml"), _file(lambda path: config_checksum("cyclonedds", str(path)), "m.xml"), damage.bytes_of),
     Reader("xml", corpus("xml"), _xml, damage.bytes_of),
     Reader("json", corpus("campaigns"), _json, damage.json_of),
     Reader("testbed", corpus("testbeds"), _selected, damage.json_of),

@@ -1,4 +1,8 @@
-"""Describe a discovery service: its manifest in deploy/discovery and the addresses of its servers."""
+"""How participants discover each other: by multicast, by a list of peers, or by a discovery server.
+
+The names of the mechanisms are the values of `-discovery` of k8sdds-perftest. A server is the discovery service of a
+middleware: its manifest is in deploy/discovery.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.kubernetes.apply import read_manifest
 from k8sdds.system.errors import InputError
+
+MULTICAST, PEERS, SERVER = "multicast", "peers", "server"
 
 REPLICAS = 2
 """Two servers, so that discovery works while one is lost or moves to another node."""

@@ -1,0 +1,75 @@
+"""The files of a middleware: those that users provide for a trial, and those that applications need."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from k8sdds.model.trial import Cell
+from k8sdds.system import reading
+from k8sdds.system.errors import InputError
+from k8sdds.system.paths import shared
+
+MAX_BYTES = 64 * 1024
+"""Largest configuration file. k8sdds-perftest has the same limit."""
+RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
+"""What k8sdds-perftest requests for sockets, with all middlewares."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What was measured and an application is to use."""
+
+    message_bytes: int | None
+    """Largest message; None: the middleware's default."""
+    reliable: bool
+    multicast: bool
+    """Whether samples are sent by multicast."""
+    carries_multicast: bool
+    """Whether the network carries it, so that participants can discover each other by it."""
+
+
+@dataclass(frozen=True)
+class ReadyFile:
+    """A file for an application, and what it is for."""
+
+    name: str
+    purpose: str
+    text: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that name the file to a program, each with what precedes the path in its value."""
+    measured: str = ""
+    """The part of it that `middleware_config` of an experiment may set; the experiment itself sets the rest."""
+
+
+def qos_file(cell: Cell) -> Path:
+    """Return the file of the cell's QoS profile: a profile of qos/ by name, or the given path.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    name = cell.qos_profile
+    is_file = "/" in name or name.endswith(".xml")
+    path = Path(name) if is_file else shared("qos") / f"{name}.xml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in shared("qos").glob("*.xml")))
+        raise InputError(f"there is no QoS profile {name!r}", f"known: {known}; or name an XML file")
+    return path.resolve()
+
+
+def checksum(path: str, check: Callable[[bytes, str], None]) -> str:
+    """Return the SHA-256 of a configuration file. `check` receives its content, and its name for messages.
+
+    Raises:
+        InputError: The file cannot be read or is too long, or the check fails.
+    """
+    name = f"middleware_config: {path}"
+    try:
+        content = reading.data(path, MAX_BYTES)
+    except (OSError, ValueError, reading.UnreadableError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{name}: {why}", "name a file, relative to the experiment") from error
+    check(content, name)
+    return hashlib.sha256(content).hexdigest()
