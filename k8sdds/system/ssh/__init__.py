@@ -7,9 +7,7 @@ stdin, never as arguments.
 The libraries are imported with the first connection, because their import takes longer than most commands.
 """
 
-from k8sdds.system.ssh.connections import Connections, Result
-from k8sdds.system.ssh.errors import HostError, HostLost
-from k8sdds.system.ssh.host import Host, ScriptResult
+from k8sdds.system.ssh.host import Connections, Host, HostError, HostLost, Result, ScriptResult
 from k8sdds.system.ssh.target import Login, Target
 
 __all__ = ["Connections", "Host", "HostError", "HostLost", "Login", "Result", "ScriptResult", "Target"]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import glob
-import io
 import os
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from paramiko.config import SSHConfig, SSHConfigDict
+from paramiko.config import SSHConfig, SSHConfigDict
 
-    from k8sdds.system.ssh.target import Target
+from k8sdds.system.ssh.target import Target
 
 USER_FOLDER = Path("~/.ssh")
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")
@@ -31,8 +28,6 @@ def read(target: Target) -> SSHConfig:
         ValueError: A line cannot be parsed.
         SSHException: A line cannot be parsed.
     """
-    from paramiko.config import SSHConfig
-
     user_folder = USER_FOLDER.expanduser()
     lines = _lines_of_target(target)
     if target.ssh_config is not None:
@@ -42,9 +37,7 @@ def read(target: Target) -> SSHConfig:
             if path.is_file():
                 # Each file starts outside of the last Host block of the previous one.
                 lines += ["Host *", *_lines(path, path.parent)]
-    config = SSHConfig()
-    config.parse(io.StringIO("\n".join(lines)))
-    return config
+    return SSHConfig.from_text("\n".join(lines))
 
 
 def known_hosts_files(options: SSHConfigDict) -> tuple[list[Path], list[Path]]:

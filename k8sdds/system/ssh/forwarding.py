@@ -1,4 +1,4 @@
-"""Forward a local port over SSH."""
+"""Forward a local port over SSH. The forwarding of fabric ends with the first connection that is refused."""
 
 from __future__ import annotations
 
@@ -12,78 +12,51 @@ import paramiko
 
 from k8sdds.system.errors import K8sddsError
 
-LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 1 << 18
 Stream: TypeAlias = socket.socket | paramiko.Channel
+REFUSED = (K8sddsError, paramiko.SSHException, OSError, EOFError)
 
 
-class Forwarding:
-    """A listening port of this machine, whose connections lead to another machine. A context.
+@contextlib.contextmanager
+def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
+    """Yield a local port whose connections lead to another machine. They end with the `with` block.
 
-    fabric's own forwarding ends with the first connection that the destination refuses.
+    Args:
+        connect: Connects to the destination.
     """
-
-    def __init__(self, connect: Callable[[], paramiko.Channel]) -> None:
-        """Listen on a free port.
-
-        Args:
-            connect: Connects to the destination.
-        """
-        self._connect = connect
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._lock = threading.Lock()
-        # Guarded by _lock.
-        self._open: set[Stream] = set()
-        self._ended = False
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-
-    def __enter__(self) -> Forwarding:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._ended = True
-            for stream in self._open:
-                _end(stream)
-        _end(self._listener)
-        self._thread.join()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        threads = []
-        # `__exit__` ends the wait for a connection.
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threads.append(threading.Thread(target=self._serve, args=(client,), daemon=True))
-                threads[-1].start()
-                threads = [thread for thread in threads if thread.is_alive()]
-        for thread in threads:
-            thread.join()
-
-    def _serve(self, client: socket.socket) -> None:
-        # A destination that refuses connections ends this connection only.
-        with client, contextlib.suppress(K8sddsError, paramiko.SSHException, OSError, EOFError):
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.closing(self._connect()) as channel, self._registered(client, channel):
-                back = threading.Thread(target=_copy, args=(channel, client), daemon=True)
-                back.start()
-                _copy(client, channel)
-                back.join()
-
-    @contextlib.contextmanager
-    def _registered(self, *streams: Stream) -> Iterator[None]:
-        with self._lock:
-            if self._ended:
-                raise OSError
-            self._open.update(streams)
+    streams: set[Stream] = set()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_accept, args=(listener, connect, streams), daemon=True)
+        thread.start()
         try:
-            yield
+            yield listener.getsockname()[1]
         finally:
-            with self._lock:
-                self._open.difference_update(streams)
+            _end(listener)
+            thread.join()
+            for stream in list(streams):
+                _end(stream)
+
+
+def _accept(listener: socket.socket, connect: Callable[[], paramiko.Channel], streams: set[Stream]) -> None:
+    # The end of the forwarding ends the wait for a connection.
+    with contextlib.suppress(OSError):
+        while True:
+            client, _ = listener.accept()
+            streams.add(client)
+            threading.Thread(target=_serve, args=(client, connect, streams), daemon=True).start()
+
+
+def _serve(client: socket.socket, connect: Callable[[], paramiko.Channel], streams: set[Stream]) -> None:
+    # A destination that refuses connections ends this connection only.
+    with client, contextlib.suppress(*REFUSED):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.closing(connect()) as channel:
+            streams.add(channel)
+            back = threading.Thread(target=_copy, args=(channel, client), daemon=True)
+            back.start()
+            _copy(client, channel)
+            back.join()
+            streams -= {client, channel}
 
 
 def _copy(source: Stream, sink: Stream) -> None:

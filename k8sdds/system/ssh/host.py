@@ -1,4 +1,4 @@
-"""A machine that runs scripts."""
+"""The machines of a profile, which run scripts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import io
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
-from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh.errors import HostError, HostLost
-from k8sdds.system.ssh.target import CONNECT_S, Target
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
+from k8sdds.system.ssh.target import HostError, HostLost, Target
 
 if TYPE_CHECKING:
     import paramiko
 
     from k8sdds.system.ssh.connection import Connection
 
+__all__ = ["Connections", "Host", "HostError", "HostLost", "Result", "ScriptResult"]
+
 SUDO = "env LC_ALL=C sudo -n --"
 """Starts a command as root. The messages of sudo are in English, so that they are recognized."""
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Host:
         target: Target,
         accept_new_keys: bool = False,
         jump_host: Callable[[str, Host], Host] | None = None,
+        needed_by: tuple[str, ...] = (),
     ) -> None:
         """Describe a machine. The connection is opened when it is needed.
 
@@ -49,8 +53,12 @@ class Host:
             target: How SSH reaches the machine.
             accept_new_keys: Whether to accept and record an unknown host key.
             jump_host: Returns the last of the jump hosts that ssh_config names for a machine.
+            needed_by: The jump hosts that are reached through this one, and this one.
         """
         self.target = target
+        self.needed_by = needed_by
+        self.ended = False
+        """Whether `end` was called, so that no script can run any more."""
         self._accept_new_keys = accept_new_keys
         self._jump_host = jump_host
         self._connecting = threading.Lock()
@@ -58,17 +66,11 @@ class Host:
         self._connection: Connection | None = None
         self._attempts = 0
         self._failure: HostError | None = None
-        self._ended = False
 
     @property
     def name(self) -> str:
         """Name of the machine in the profile."""
         return self.target.name
-
-    @property
-    def ended(self) -> bool:
-        """Whether `end` was called, so that no script can run any more."""
-        return self._ended
 
     def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> ScriptResult:
         """Run a shell script and return its result, whatever its exit code.
@@ -83,137 +85,185 @@ class Host:
         """
         # `sh -s` reads the script while running it. The braces make it read the whole script first, so that a
         # command in it that reads stdin cannot consume the rest.
-        shell = (
-            f'if [ "$(id -u)" = 0 ]; then exec sh -s; else exec {SUDO} sh -s; fi' if root else "exec sh -s"
-        )
-        return self._run(shell, io.BytesIO(f"{{\n{script}\n}} </dev/null\n".encode()), root, timeout_s)
+        stdin = io.BytesIO(f"{{\n{script}\n}} </dev/null\n".encode())
+        return self._run(_as_root("sh -s") if root else "exec sh -s", stdin, root, timeout_s)
 
     def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
         """Run a script as root with `content` as its stdin.
 
         The script must not contain secrets, because `ps` shows it. Raises HostError as `run` does.
         """
-        command = f"sh -c {shlex.quote(script)}"
-        shell = f'if [ "$(id -u)" = 0 ]; then exec {command}; else exec {SUDO} {command}; fi'
         try:
             stdin = content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
         except FileNotFoundError as error:
             raise PrerequisiteError(f"{content!s} was deleted", "run the command again") from error
         with stdin:
-            return self._run(shell, stdin, True, timeout_s)
+            return self._run(_as_root(f"sh -c {shlex.quote(script)}"), stdin, True, timeout_s)
 
     def _run(self, shell: str, stdin: IO[bytes], root: bool, timeout_s: float) -> ScriptResult:
-        from k8sdds.system.ssh import session
-
-        transport = self._transport()
+        connection = self._open()
         # For `--verbose`, like the audit events of local programs. The script on stdin may contain secrets.
         sys.audit("k8sdds.ssh", self.name, shell)
-        try:
-            code, out, err = session.execute(transport, shell, stdin, timeout_s)
-        except session.CommandTimeout as error:
-            raise HostError(
-                self.name,
-                f"no answer within {timeout_s:g} s",
-                "check whether the machine is overloaded or disconnected",
-            ) from error
-        except session.ConnectionLost as error:
-            raise HostLost(
-                self.name,
-                "the connection was lost while a script ran",
-                "check that the machine is on and connected, and that it has not rebooted",
-            ) from error
-        result = ScriptResult(code, out.decode(errors="replace"), err.decode(errors="replace"))
-        if root:
-            self._check_sudo(result)
-        return result
-
-    def _check_sudo(self, result: ScriptResult) -> None:
-        if "sudo:" in result.err and "password is required" in result.err:
+        result = ScriptResult(*connection.run(shell, stdin, timeout_s))
+        if root and "sudo:" in result.err and "password is required" in result.err:
             raise HostError(
                 self.name,
                 "sudo requires a password",
                 "allow sudo without a password: add a line `USER ALL=(ALL) NOPASSWD: ALL` with visudo",
             )
-        if result.code == 127 and "sudo" in result.err:
+        if root and result.code == 127 and "sudo" in result.err:
             raise HostError(self.name, "sudo is not installed", "install sudo, or let ssh log in as root")
+        return result
 
     @contextlib.contextmanager
     def forward(self, address: str, port: int) -> Iterator[int]:
-        """Forward a port of this machine's loopback interface within a `with` block.
+        """Yield a local port that leads to a port of this machine, until the end of the `with` block.
 
         Args:
             address: The destination as the machine sees it.
             port: Its port.
 
-        Returns:
-            The local port.
-
         Raises:
             HostError: The machine cannot be reached.
         """
-        from k8sdds.system.ssh.forwarding import Forwarding
+        from k8sdds.system.ssh.forwarding import forwarding
 
-        self._transport()
-        with Forwarding(lambda: self._open_channel((address, port))) as forwarding:
-            yield forwarding.port
+        def connect() -> paramiko.Channel:
+            transport = self._open().fabric.transport
+            return transport.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0))
+
+        self._open()
+        with forwarding(connect) as local_port:
+            yield local_port
 
     def close(self) -> None:
         """Close the connection, if it is open. The next script opens it again."""
         with self._connecting:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            self._close()
 
     def end(self) -> None:
         """Close the connection for good, at once: scripts that run now or later fail."""
-        self._ended = True
-        connection = self._connection
+        self.ended = True
+        self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    def _transport(self) -> paramiko.Transport:
+    def _open(self) -> Connection:
         """Return the open connection. Opens it if it is not open."""
         attempts = self._attempts
         with self._connecting:
-            self._check_ended()
-            if self._connection is not None and self._connection.is_open:
-                return self._connection.transport
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
-            if self._failure is not None and self._attempts != attempts:
-                # Another thread has just tried. Many machines may wait for the same jump host.
-                raise self._failure
-            self._connection = self._connect()
-            # Checked after the assignment, because `end` sets the flag before it reads the connection.
-            if self._ended:
-                self._connection.close()
-            self._check_ended()
-            return self._connection.transport
+            connection = self._connection
+            if connection is None or not connection.is_open:
+                self._require_not_ended()
+                self._close()
+                if self._failure is not None and self._attempts != attempts:
+                    # Another thread has just tried. Many machines may wait for the same jump host.
+                    raise self._failure
+                connection = self._connection = self._connect()
+                # Checked after the assignment, because `end` sets the flag before it reads the connection.
+                if self.ended:
+                    self._close()
+                    self._require_not_ended()
+            return connection
 
-    def _check_ended(self) -> None:
-        if self._ended:
+    def _require_not_ended(self) -> None:
+        if self.ended:
             raise HostError(self.name, "the command was interrupted", "run it again")
 
     def _connect(self) -> Connection:
         from k8sdds.system.ssh.connection import Connection
 
         try:
-            return Connection(self.target, self._accept_new_keys, self._open_through)
+            return Connection(self.target, self._accept_new_keys, self._through)
         except HostError as error:
             self._failure = error
             raise
         finally:
             self._attempts += 1
 
-    def _open_through(self, jump_hosts: str, destination: tuple[str, int]) -> paramiko.Channel:
+    def _through(self, jump_hosts: str) -> Connection:
+        """Return the open connection to the last of several jump hosts."""
         assert self._jump_host is not None
         try:
-            return self._jump_host(jump_hosts, self)._open_channel(destination)
+            return self._jump_host(jump_hosts, self)._open()
         except HostError as error:
             raise HostError(self.name, f"jump host {error.message}", error.remedy) from error
 
-    def _open_channel(self, destination: tuple[str, int]) -> paramiko.Channel:
-        """Connect to an address from the machine. Raises SSHException, EOFError or HostError."""
-        transport = self._transport()
-        return transport.open_channel("direct-tcpip", destination, ("127.0.0.1", 0), timeout=CONNECT_S)
+
+def _as_root(command: str) -> str:
+    return f'if [ "$(id -u)" = 0 ]; then exec {command}; else exec {SUDO} {command}; fi'
+
+
+class Connections:
+    """A context with one connection per machine of a profile and per jump host, closed on exit."""
+
+    def __init__(
+        self, targets: Iterable[Target], accept_new_keys: bool = False, concurrency: int = 20
+    ) -> None:
+        self._accept_new_keys = accept_new_keys
+        self._concurrency = concurrency
+        self.hosts = {target.name: Host(target, accept_new_keys, self._jump_host) for target in targets}
+        self._lock = threading.Lock()
+        # Guarded by _lock. Machines with the same jump hosts share their connections.
+        self._jump_hosts: dict[tuple[str, Path | None, tuple[str, ...]], Host] = {}
+
+    def __enter__(self) -> Connections:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        # Machines before their jump hosts, which are added later.
+        for host in (*self.hosts.values(), *self._jump_hosts.values()):
+            host.end()
+
+    def _jump_host(self, jump_hosts: str, host: Host) -> Host:
+        """Return the last of the jump hosts of a machine or of another jump host. Raises HostError."""
+        if jump_hosts in host.needed_by:
+            raise HostError(host.name, f"its jump host {jump_hosts} needs itself", "correct ssh_config")
+        key = jump_hosts, host.target.ssh_config, host.needed_by
+        with self._lock:
+            if key not in self._jump_hosts:
+                target = Target.of_jump_hosts(jump_hosts, host.target.ssh_config)
+                needed_by = (*host.needed_by, jump_hosts)
+                self._jump_hosts[key] = Host(target, self._accept_new_keys, self._jump_host, needed_by)
+            return self._jump_hosts[key]
+
+    def each(
+        self, work: Callable[[Host], Result], names: Iterable[str]
+    ) -> tuple[dict[str, Result], dict[str, K8sddsError]]:
+        """Run `work` on these machines in parallel; return the results and the failures, by machine name."""
+        selected = list(names)
+        results: dict[str, Result] = {}
+        failures: dict[str, K8sddsError] = {}
+        with ThreadPoolExecutor(max_workers=max(1, min(self._concurrency, len(selected)))) as pool:
+            futures = {name: pool.submit(work, self.hosts[name]) for name in selected}
+            try:
+                for name, future in futures.items():
+                    try:
+                        results[name] = future.result()
+                    except K8sddsError as error:
+                        failures[name] = error
+            except BaseException:
+                # Ctrl-C: the scripts that run must not delay the end of the command.
+                self._end()
+                raise
+        return results, failures
+
+    def all(self, work: Callable[[Host], Result], names: Iterable[str]) -> dict[str, Result]:
+        """Run `work` on these machines in parallel and return the results, by machine name.
+
+        Raises:
+            K8sddsError: The failure, if exactly one machine failed.
+            PrerequisiteError: Several machines failed; contains all messages.
+        """
+        results, failures = self.each(work, names)
+        if len(failures) == 1:
+            raise next(iter(failures.values()))
+        if failures:
+            raise PrerequisiteError("\n".join(str(error) for error in failures.values()))
+        return results

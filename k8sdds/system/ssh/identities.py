@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import os
-import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from paramiko import PasswordRequiredException, PKey, SSHException
-from paramiko.agent import AgentSSH
+from paramiko import Agent, PasswordRequiredException, PKey, SSHException
 from paramiko.auth_strategy import AuthStrategy, InMemoryPrivateKey
 from paramiko.config import SSHConfigDict
 from paramiko.pkey import UnknownKeyType
+from typing_extensions import override
 
 from k8sdds.system.ssh import config
 
 DEFAULT_FILES = ("id_rsa", "id_ecdsa", "id_ed25519")
-AGENT_TIMEOUT_S = 30
+AGENT_VARIABLE = "SSH_AUTH_SOCK"
+_environment = threading.Lock()
 
 
 class Identities(AuthStrategy):  # type: ignore[misc]
@@ -32,43 +32,32 @@ class Identities(AuthStrategy):  # type: ignore[misc]
         self._only_files = config.flag(options, "identitiesonly")
         configured = [Path(os.path.expanduser(name)) for name in options.get("identityfile", ())]
         self._files = configured or [config.USER_FOLDER.expanduser() / name for name in DEFAULT_FILES]
-        self._agent_name = options.get("identityagent", "SSH_AUTH_SOCK")
-        self._agent: _Agent | None = None
         self.encrypted: list[Path] = []
         """Key files that require a passphrase and are not in the agent."""
         self.offered = 0
         """Number of keys that the server has seen."""
 
+    @override
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
+        with contextlib.closing(_agent(self.ssh_config.get("identityagent", AGENT_VARIABLE))) as agent:
+            for key in self._keys(agent.get_keys()):
+                self.offered += 1
+                yield InMemoryPrivateKey(self._user, key)
+
+    def _keys(self, agent_keys: tuple[PKey, ...]) -> Iterator[PKey]:
         """Yield keys: those of the agent that are also files, others of the agent, and those of files."""
         files = {path: _public_key(path) for path in self._files if os.path.isfile(path)}
-        self._agent = _Agent(self._agent_name)
-        agent_keys: tuple[PKey, ...] = self._agent.get_keys()
         in_agent = {key.asbytes() for key in agent_keys}
         named = [key for key in agent_keys if key.asbytes() in files.values()]
         others = [key for key in agent_keys if key not in named]
-        for key in named if self._only_files else [*named, *others]:
-            yield self._source(key)
+        yield from named if self._only_files else [*named, *others]
         for path, public in files.items():
-            loaded = None if public in in_agent else self._load(path)
-            if loaded is not None:
-                yield self._source(loaded)
+            key = None if public in in_agent else self._load(path)
+            if key is not None:
+                yield key
         if self._only_files and any(files[path] is None for path in self.encrypted):
             # Without its public file, any key of the agent may be the encrypted one.
-            for key in others:
-                yield self._source(key)
-
-    def authenticate(self, transport: object) -> object:
-        """Log in, and close the connection to the agent."""
-        try:
-            return super().authenticate(transport)
-        finally:
-            if self._agent is not None:
-                self._agent.close()
-
-    def _source(self, key: PKey) -> InMemoryPrivateKey:
-        self.offered += 1
-        return InMemoryPrivateKey(self._user, key)
+            yield from others
 
     def _load(self, path: Path) -> PKey | None:
         try:
@@ -80,29 +69,29 @@ class Identities(AuthStrategy):  # type: ignore[misc]
         return None
 
 
-class _Agent(AgentSSH):  # type: ignore[misc]
-    """The agent that ssh_config names. It has no keys if it does not answer."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        path = os.environ.get(name.removeprefix("$"), "") if name.isupper() else os.path.expanduser(name)
-        if path and name != "none":
-            connection = socket.socket(socket.AF_UNIX)
-            connection.settimeout(AGENT_TIMEOUT_S)
-            try:
-                connection.connect(path)
-                self._connect(connection)
-            except (OSError, SSHException):
-                connection.close()
-
-    def close(self) -> None:
-        self._close()
+def _agent(name: str) -> Agent:
+    """Return the agent at a path, or at the path in a variable. It has no keys if it does not answer."""
+    path = os.environ.get(name.removeprefix("$"), "") if name.isupper() else os.path.expanduser(name)
+    # paramiko takes the path from this variable only.
+    with _environment:
+        before = os.environ.get(AGENT_VARIABLE)
+        os.environ[AGENT_VARIABLE] = path
+        try:
+            return Agent()
+        except SSHException:
+            os.environ[AGENT_VARIABLE] = ""
+            return Agent()
+        finally:
+            if before is None:
+                del os.environ[AGENT_VARIABLE]
+            else:
+                os.environ[AGENT_VARIABLE] = before
 
 
 def _public_key(path: Path) -> bytes | None:
     """Return the public key of a key file; None: it has no public file. `path` may be the public file."""
     for file in (path, path.with_name(f"{path.name}.pub")):
-        with contextlib.suppress(OSError, ValueError, IndexError, binascii.Error):
+        with contextlib.suppress(OSError, ValueError, IndexError):
             kind, key = file.read_text().split()[:2]
             if kind.startswith(("ssh-", "ecdsa-", "sk-")):
                 return base64.b64decode(key, validate=True)

@@ -1,4 +1,4 @@
-"""Describe how SSH reaches a machine. Pure data."""
+"""Describe how SSH reaches a machine, and why it does not. Pure data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,22 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from k8sdds.system.errors import PrerequisiteError
+
 CONNECT_S = 10
 """Timeout of a connection attempt."""
+
+
+class HostError(PrerequisiteError):
+    """A machine cannot be reached, or a command failed on it."""
+
+    def __init__(self, host: str, message: str, remedy: str = "") -> None:
+        super().__init__(f"{host}: {message}", remedy)
+        self.host = host
+
+
+class HostLost(HostError):
+    """The connection to a machine was lost while a script ran."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +43,12 @@ class Login:
         """
         user, at, rest = text.rpartition("@")
         in_brackets = re.fullmatch(r"\[([^]]*)\](?::(.*))?", rest)
+        address, colon, after = rest.partition(":")
+        port = after if colon else None
         if in_brackets:
-            address, port = in_brackets[1], in_brackets[2]
+            address, port = in_brackets.groups()
         elif _is_ipv6(rest):
             address, port = rest, None
-        else:
-            address, colon, after = rest.partition(":")
-            port = after if colon else None
         if at and not user:
             raise ValueError("the user is missing before @")
         if not address:
