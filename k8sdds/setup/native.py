@@ -20,17 +20,19 @@ COMPILER = ("c++", "cmake", "ninja")
 _WHAT = "the native programs"
 _SETUP = "k8sdds setup"
 _TESTED = ("all", "test-programs")
-"""What a source tree builds: the tests run programs that are not installed."""
+"""What the tests of a source tree run, in addition to the programs that are installed."""
 
 
-def is_current() -> bool:
+def is_current(for_tests: bool = False) -> bool:
     """Return whether all programs exist, with all middlewares, and correspond to their sources."""
     try:
         for program in PROGRAMS:
             native_program(program)
     except PrerequisiteError:
         return False
-    return not missing_middlewares() and (CHECKOUT is None or _is_up_to_date(CHECKOUT / "build" / "native"))
+    return not missing_middlewares() and (
+        CHECKOUT is None or _is_up_to_date(CHECKOUT / "build" / "native", for_tests)
+    )
 
 
 def can_build() -> bool:
@@ -38,12 +40,13 @@ def can_build() -> bool:
     return all(shutil.which(tool) for tool in COMPILER)
 
 
-def build(report: Callable[[str], None], progress: Callable[[str], None]) -> None:
+def build(report: Callable[[str], None], progress: Callable[[str], None], for_tests: bool = False) -> None:
     """Build and install the programs, and report each middleware that could not be built.
 
     Args:
         report: Receives steps and notes.
         progress: Receives the lines of the build.
+        for_tests: Whether to build the programs that only the tests of a source tree run, too.
 
     Raises:
         PrerequisiteError: The build fails.
@@ -52,7 +55,8 @@ def build(report: Callable[[str], None], progress: Callable[[str], None]) -> Non
     if CHECKOUT is None:
         log = _build_in_cache(progress)
     else:
-        log = _build(CHECKOUT / "build" / "native", CHECKOUT / "build", (*_TESTED, "install"), progress)
+        targets = (*_TESTED, "install") if for_tests else ("install",)
+        log = _build(CHECKOUT / "build" / "native", CHECKOUT / "build", targets, progress)
     for program in PROGRAMS:
         native_program(program)
     for name in missing_middlewares():
@@ -94,8 +98,9 @@ def _build(
     return log
 
 
-def _is_up_to_date(folder: Path) -> bool:
+def _is_up_to_date(folder: Path, for_tests: bool) -> bool:
     if not (folder / "build.ninja").is_file() or not shutil.which("ninja"):
         return False
-    done = subprocess.run(["ninja", "-C", folder, "-n", *_TESTED], capture_output=True, text=True)
+    targets = _TESTED if for_tests else ("all",)
+    done = subprocess.run(["ninja", "-C", folder, "-n", *targets], capture_output=True, text=True)
     return done.returncode == 0 and "no work to do" in done.stdout

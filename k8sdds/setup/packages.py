@@ -6,7 +6,9 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -78,6 +80,13 @@ PURPOSES = {
     )
 }
 
+LOCK_TIMEOUT_S = 600
+"""How long to wait for another program that changes packages."""
+LOCK_POLL_S = 2
+APT_FAILED = 100
+"""Exit code of apt-get after an error, such as a failed download."""
+MAX_SHOWN_LINES = 10
+
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Program that Debian's maintainer scripts run before they start a service."""
 _UNITS = Path("/lib/systemd/system")
@@ -105,17 +114,21 @@ def missing(packages: Sequence[str]) -> list[str]:
     return [package for package in packages if installed.isdisjoint(_names(package))]
 
 
-def install(packages: Sequence[str]) -> None:
+def update(report: Callable[[str], None]) -> None:
+    """Update the list of available packages. Raises PrerequisiteError if apt-get fails."""
+    _apt_get(report, "update")
+
+
+def install(packages: Sequence[str], report: Callable[[str], None]) -> None:
     """Install packages without starting their services, now or at boot.
 
     Raises:
         PrerequisiteError: A package is not available, or apt-get fails.
     """
-    _apt_get("update", "-q=2")
     names = [available_name(package) or _unavailable(package) for package in packages]
     new_services = [service for service in _SERVICES if not (_UNITS / service).exists()]
     with _services_stopped():
-        _apt_get("install", "-q=2", "--yes", "--no-install-recommends", *names)
+        _apt_get(report, "install", "--yes", "--no-install-recommends", *names)
     enabled = [service for service in new_services if (_UNITS / service).exists()]
     if enabled and shutil.which("systemctl"):
         as_root("systemctl", "disable", "--quiet", *enabled)
@@ -141,14 +154,36 @@ def _unavailable(package: str) -> NoReturn:
     )
 
 
-def _apt_get(*args: str) -> None:
-    done = as_root("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "apt-get", *args)
-    if done:
-        raise PrerequisiteError(
-            f"apt-get {args[0]} failed with exit code {done}",
-            "see the messages above, and run it again; if you may not use sudo, ask an administrator to install the"
-            " packages that k8sdds setup --dry-run lists",
-        )
+def _apt_get(report: Callable[[str], None], action: str, *args: str) -> None:
+    """Run apt-get. It waits while another program changes packages, and repeats a failed action once."""
+    environment = ("env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8")
+    options = ("-q=2", "--option", f"DPkg::Lock::Timeout={LOCK_TIMEOUT_S}")
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    waited = repeated = False
+    while True:
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            code = as_root(*environment, "apt-get", *options, action, *args, output=output)
+            output.seek(0)
+            lines = output.read().splitlines()
+        if not code:
+            return
+        # The option does not apply to the list of packages, which `update` locks.
+        if any("Could not get lock" in line for line in lines) and time.monotonic() < deadline:
+            if not waited:
+                report("waiting for another program that changes packages")
+            waited = True
+            time.sleep(LOCK_POLL_S)
+        elif code == APT_FAILED and not repeated:
+            report(f"apt-get {action} failed, and runs once more")
+            repeated = True
+        else:
+            break
+    errors = [line for line in lines if line.startswith(("E: ", "dpkg: error"))] or lines
+    raise PrerequisiteError(
+        "\n".join([f"apt-get {action} failed with exit code {code}", *errors[-MAX_SHOWN_LINES:]]),
+        "see the messages above, and run it again; if you may not use sudo, ask an administrator to install the"
+        " packages that k8sdds setup --dry-run lists",
+    )
 
 
 @contextlib.contextmanager

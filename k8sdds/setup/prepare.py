@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from k8sdds.networks import features
@@ -24,6 +25,8 @@ class Plan:
     """Kernel modules that are available but not loaded."""
     build: bool = False
     """Whether the native programs must be built."""
+    for_tests: bool = False
+    """Whether to build those that only tests run, too."""
 
     @property
     def needs_root(self) -> bool:
@@ -52,7 +55,9 @@ def plan(purposes: Sequence[Purpose]) -> Plan:
     modules = dict.fromkeys(
         module for feature in features() for module in kernel_features.unloaded_modules(feature)
     )
-    return Plan(tuple(packages.missing(list(names))), tuple(modules), not native.is_current())
+    for_tests = any(purpose.name == "tests" for purpose in purposes)
+    missing = tuple(packages.missing(list(names)))
+    return Plan(missing, tuple(modules), not native.is_current(for_tests), for_tests)
 
 
 def apply(
@@ -70,13 +75,21 @@ def apply(
     Raises:
         PrerequisiteError: A step failed, or packages are still missing.
     """
-    if plan.needs_root and root.is_available():
-        _change_system(plan, report)
-    elif plan.modules:
-        report(f"kernel modules are not loaded, because you are not root: {', '.join(plan.modules)}")
+    # The programs are built while the packages are installed that the build does not need.
+    with ThreadPoolExecutor(1) as other:
+        building = None
+        if plan.needs_root and root.is_available():
+            first = [name for name in plan.packages if name in packages.BUILD]
+            rest = [name for name in plan.packages if name not in packages.BUILD]
+            _install(first, report, update=True)
+            building = other.submit(_build, plan, report, progress)
+            _install(rest, report, update=not first)
+            _load(plan.modules, report)
+        elif plan.modules:
+            names = ", ".join(plan.modules)
+            report(f"kernel modules are not loaded, because you are not root: {names}")
+        (building or other.submit(_build, plan, report, progress)).result()
     still_missing = packages.missing(plan.packages)
-    if plan.build and (not still_missing or native.can_build()):
-        _build(report, progress, bool(still_missing))
     if still_missing:
         names = " ".join(packages.available_name(name) or name for name in still_missing)
         raise PrerequisiteError(
@@ -86,20 +99,28 @@ def apply(
         )
 
 
-def _build(report: Callable[[str], None], progress: Callable[[str], None], may_fail: bool) -> None:
-    """Build the native programs. A failure that missing packages explain is only reported."""
-    try:
-        native.build(report, progress)
-    except PrerequisiteError as error:
-        if not may_fail:
-            raise
-        report(str(error))
+def _install(names: Sequence[str], report: Callable[[str], None], update: bool) -> None:
+    if names:
+        report(f"installing {len(names)} Debian packages")
+        if update:
+            packages.update(report)
+        packages.install(names, report)
 
 
-def _change_system(plan: Plan, report: Callable[[str], None]) -> None:
-    if plan.packages:
-        report(f"installing {len(plan.packages)} Debian packages")
-        packages.install(plan.packages)
-    for module in plan.modules:
+def _load(modules: Sequence[str], report: Callable[[str], None]) -> None:
+    for module in modules:
         if root.as_root("modprobe", module):
             report(f"cannot load the kernel module {module}; k8sdds doctor shows what needs it")
+
+
+def _build(plan: Plan, report: Callable[[str], None], progress: Callable[[str], None]) -> None:
+    """Build the native programs, if it is possible. A failure that missing packages explain is only reported."""
+    lacking = bool(packages.missing([name for name in plan.packages if name in packages.BUILD]))
+    if not plan.build or (lacking and not native.can_build()):
+        return
+    try:
+        native.build(report, progress, plan.for_tests)
+    except PrerequisiteError as error:
+        if not lacking:
+            raise
+        report(str(error))

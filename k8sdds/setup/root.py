@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+from typing import IO
 
 
 def is_available() -> bool:
@@ -13,7 +14,7 @@ def is_available() -> bool:
     return os.geteuid() == 0 or shutil.which("sudo") is not None
 
 
-def as_root(*argv: str, text: str | None = None) -> int:
+def as_root(*argv: str, text: str | None = None, output: IO[str] | int = subprocess.DEVNULL) -> int:
     """Run a command as root and return its exit code. Its messages appear on stderr.
 
     Ctrl-C is passed on, and the command ends in an orderly way before this function raises KeyboardInterrupt: a
@@ -22,10 +23,15 @@ def as_root(*argv: str, text: str | None = None) -> int:
     Args:
         argv: The command.
         text: Its standard input. By default, the command has the terminal, on which sudo asks for a password.
+        output: A file that receives what it prints, its messages included. By default, only messages are shown.
     """
     command = argv if os.geteuid() == 0 else ("sudo", "--", *argv)
     process = subprocess.Popen(
-        command, stdin=None if text is None else subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command,
+        stdin=None if text is None else subprocess.PIPE,
+        stdout=output,
+        stderr=None if output == subprocess.DEVNULL else subprocess.STDOUT,
+        text=True,
     )
     interrupted = False
     if process.stdin is not None:

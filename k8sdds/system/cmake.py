@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from k8sdds.system.errors import PrerequisiteError
+
+TIMEOUT_S = 3 * 3600
+"""Timeout of a build, which takes most of an hour on a small machine."""
 
 
 def build(
@@ -40,11 +44,11 @@ def build(
     configure += [f"-D{key}={value}" for key, value in {"CMAKE_BUILD_TYPE": "Release", **settings}.items()]
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("w+", buffering=1) as output:
-        for argv in (configure, ["cmake", "--build", folder, "--target", *targets]):
+        for argv in (configure, ["ninja", "-C", folder, *targets]):
             try:
                 code = _run(argv, output, progress)
             except FileNotFoundError:
-                raise PrerequisiteError("cmake is not installed", f"run: {setup}") from None
+                raise PrerequisiteError(f"{argv[0]} is not installed", f"run: {setup}") from None
             if code:
                 lines = [line.strip() for line in log.read_text().splitlines() if "rror" in line][:3]
                 raise PrerequisiteError(
@@ -58,11 +62,18 @@ def _run(argv: Sequence[str | Path], output: IO[str], progress: Callable[[str], 
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace", env={**os.environ, "LC_ALL": "C"},
     ) as process:  # fmt: skip
+        timer = threading.Timer(TIMEOUT_S, process.terminate)
+        timer.start()
         try:
             for line in process.stdout or ():
                 output.write(line)
                 progress(line.strip())
-            return process.wait()
+            code = process.wait()
         except BaseException:
-            process.kill()
+            process.terminate()
             raise
+        finally:
+            timer.cancel()
+        if timer.finished.is_set() and code < 0:
+            output.write(f"error: it did not end within {TIMEOUT_S / 3600:g} h\n")
+        return code

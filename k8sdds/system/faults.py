@@ -31,9 +31,6 @@ PATH_REMEDIES = {
     errno.ENOTEMPTY: "use another folder, or move what is there",
     errno.ENAMETOOLONG: "use a shorter name",
     errno.ELOOP: "use a path without a loop of symbolic links",
-    errno.EXDEV: "use folders of one file system",
-    errno.EBUSY: "stop the program that uses it, or use another path",
-    errno.ETXTBSY: "stop the program that uses it, or use another path",
 }
 """Error numbers of a path that cannot be used as it was named, and the fix."""
 
@@ -42,34 +39,22 @@ RESOURCE_REMEDIES = {
     errno.EDQUOT: "free space within your quota (quota -s), or use a folder on another file system",
     errno.EFBIG: "raise the limit of file sizes: ulimit -f",
     errno.EIO: "check the device and its cable: dmesg",
-    errno.ENXIO: "check the device and its cable: dmesg",
-    errno.ENODEV: "check the device and its cable: dmesg",
-    errno.ESTALE: "mount the network file system again",
     errno.EMFILE: "raise the limit of open files: ulimit -n 1024",
-    errno.ENFILE: "stop programs with many open files, or raise fs.file-max with sysctl",
     errno.ENOMEM: "stop other programs, add memory or swap, or raise the limit: ulimit -v",
     errno.EAGAIN: "stop other programs, or raise the limit of processes: ulimit -u",
-    errno.ENOLCK: "free locks, or use a folder on a local file system",
 }
 """Error numbers of an exhausted or broken resource of this machine, and the fix."""
 
-EXTRAS = {
-    "artifact": ("rocrate",),
-    "cluster": ("kubernetes", "fabric", "invoke", "paramiko", "urllib3", "websocket", "yaml"),
-    "parquet": ("pyarrow",),
-    "report": ("matplotlib", "seaborn"),
-}
-"""The optional dependencies in pyproject.toml, and the modules that come with each."""
-
-_FEATURES = {
-    "artifact": "archives", "cluster": "clusters", "parquet": "Parquet files", "report": "static figures",
-}  # fmt: skip
-"""What requires each of them."""
-
-DEFECTS = (
-    errno.EBADF, errno.EFAULT, errno.EINVAL, errno.ENOTSOCK, errno.EDOM, errno.ERANGE, errno.EDEADLK,
-)  # fmt: skip
+DEFECTS = (errno.EBADF, errno.EINVAL)
 """Error numbers of calls with wrong arguments, which are defects of k8sdds."""
+
+EXTRAS = {
+    "artifact": ("archives", ("rocrate",)),
+    "cluster": ("clusters", ("kubernetes", "fabric", "invoke", "paramiko", "urllib3", "websocket", "yaml")),
+    "parquet": ("Parquet files", ("pyarrow",)),
+    "report": ("static figures", ("matplotlib", "seaborn")),
+}
+"""The optional dependencies in pyproject.toml: what requires each, and the modules that come with it."""
 
 _LOADER_MESSAGES = (
     *(os.strerror(number) for number in RESOURCE_REMEDIES),
@@ -128,18 +113,18 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 
 def not_installed(extra: str) -> PrerequisiteError | None:
     """Return the error for the first module of an extra that is not installed; None if all are."""
-    return next((missing_extra(name) for name in EXTRAS[extra] if find_spec(name) is None), None)
+    _, modules = EXTRAS[extra]
+    return next((missing_extra(name) for name in modules if find_spec(name) is None), None)
 
 
 def missing_extra(module: str | None) -> PrerequisiteError | None:
     """Return the error for a module that is not installed; None if it belongs to no extra."""
     name = (module or "").partition(".")[0]
-    for extra, modules in EXTRAS.items():
+    for extra, (feature, modules) in EXTRAS.items():
         if name in modules:
             install = "make setup" if CHECKOUT else f"pip install 'k8sdds[{extra}]{_origin()}'"
             return PrerequisiteError(
-                f"{_FEATURES[extra]} need the Python package {name}, which is not installed",
-                f"run: {install}",
+                f"{feature} need the Python package {name}, which is not installed", f"run: {install}"
             )
     return None
 
@@ -149,11 +134,8 @@ def _origin() -> str:
     with contextlib.suppress(PackageNotFoundError):
         origin = json.loads(distribution("k8sdds").read_text("direct_url.json") or "{}")
         if "url" in origin:
-            return (
-                f" @ {origin['vcs_info']['vcs']}+{origin['url']}"
-                if "vcs_info" in origin
-                else f" @ {origin['url']}"
-            )
+            kind = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
+            return f" @ {kind}{origin['url']}"
     return ""
 
 

@@ -147,6 +147,7 @@ class _CheckedConstructor(RoundTripConstructor):
         """Construct the value of a node."""
         try:
             if isinstance(node, ScalarNode):
+                node.value = _without_surrogate_pairs(node.value)
                 # ruamel marks the folds of a folded text with U+0007.
                 text = node.value.replace("\a", "") if node.style == ">" else node.value
                 if character := unprintable(text.replace("\r", "")):
@@ -155,6 +156,14 @@ class _CheckedConstructor(RoundTripConstructor):
         except _LIBRARY_ERRORS as error:
             reason = str(error)[:200] if isinstance(error, ValueError) else f"not a value of {node.tag}"
             raise ConstructorError(None, None, reason, node.start_mark) from error
+
+
+def _without_surrogate_pairs(text: str) -> str:
+    """Return text in which two escapes of one character, as in JSON, are that character."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        return text
 
 
 def load_all(text: str) -> list[Any]:

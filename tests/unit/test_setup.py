@@ -7,8 +7,10 @@ import pwd
 import re
 import shutil
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
@@ -83,13 +85,66 @@ def test_packages_are_found_under_the_names_of_this_release(monkeypatch: pytest.
     assert packages.available_name(NOWHERE) == "dpkg"
 
 
+class Apt:
+    """Stands for apt-get, which fails with these messages, one call after the other, and then succeeds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *failures: str, code: int = 100) -> None:
+        self.failures, self.code, self.actions = list(failures), code, list[str]()
+        monkeypatch.setattr(root, "is_available", lambda: True)
+        monkeypatch.setattr(packages, "as_root", self.run)
+        monkeypatch.setattr(packages, "LOCK_POLL_S", 0)
+
+    def run(self, *argv: str, text: str | None = None, output: IO[str] | None = None) -> int:
+        if output is None or "apt-get" not in argv:
+            return 0
+        self.actions += [word for word in argv if word in ("update", "install")]
+        if not self.failures:
+            return 0
+        output.write(self.failures.pop(0))
+        return self.code
+
+
 @needs_apt
 def test_without_sudo_rights_the_message_names_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(root, "is_available", lambda: True)
-    monkeypatch.setattr(packages, "as_root", lambda *argv, text=None: 1)
-    with pytest.raises(PrerequisiteError, match="apt-get update failed") as error:
+    Apt(monkeypatch, "sudo: a password is required\n", code=1)
+    with pytest.raises(PrerequisiteError, match=r"(?s)apt-get update failed.*password is required") as error:
         setup.apply(setup.Plan(packages=(NOWHERE,)), lambda line: None)
     assert "administrator" in error.value.remedy
+
+
+@needs_apt
+def test_another_apt_is_awaited_and_a_failed_download_is_repeated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    locked = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)\n"
+    failed = "Fetched 3 MB\nE: Failed to fetch http://deb/x.deb  Hash Sum mismatch\n"
+    apt = Apt(monkeypatch, locked, locked, failed)
+    notes: list[str] = []
+    packages.update(notes.append)
+    assert apt.actions == ["update"] * 4
+    assert [note for note in notes if "waiting" in note] and "once more" in notes[-1]
+    apt = Apt(monkeypatch, failed, failed, failed)
+    with pytest.raises(PrerequisiteError, match=r"(?s)install failed.*Hash Sum mismatch") as error:
+        packages.install(["dpkg"], notes.append)
+    assert apt.actions == ["install"] * 2 and "Fetched" not in str(error.value)
+
+
+def test_programs_are_built_while_other_packages_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = threading.Event()
+    installed = []
+
+    def install(names: list[str], _report: object) -> None:
+        installed.append(names)
+        # The build begins before the other packages are there.
+        assert names == ["g++"] or built.wait(20)
+
+    monkeypatch.setattr(root, "is_available", lambda: True)
+    monkeypatch.setattr(packages, "update", lambda _report: None)
+    monkeypatch.setattr(packages, "install", install)
+    monkeypatch.setattr(packages, "missing", lambda _names: [])
+    monkeypatch.setattr(native, "build", lambda *_: built.set())
+    setup.apply(setup.Plan(("iperf3", "g++"), build=True), lambda line: None)
+    assert installed == [["g++"], ["iperf3"]] and built.is_set()
 
 
 def test_a_command_that_does_not_read_its_input_reports_its_exit_code(

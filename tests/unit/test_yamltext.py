@@ -127,6 +127,12 @@ def test_text_that_is_not_a_mapping_is_rejected_with_a_line(text: str) -> None:
     assert refused(text).startswith("mine.yaml")
 
 
+def test_escapes_of_characters_outside_of_the_basic_plane_are_combined() -> None:
+    title = GOOD + 'title: "\\ud83d\\ude00 \\U0001F600"\n'
+    assert yaml_text.parse(title, Experiment, "mine.yaml", experiments.KNOWN).title == "\U0001f600 \U0001f600"
+    assert "control character U+D83D" in refused(GOOD + 'title: "\\ud83d alone"\n')
+
+
 @given(st.text(max_size=200))
 def test_any_text_gives_data_or_an_input_error(text: str) -> None:
     with suppress(InputError):
