@@ -145,7 +145,7 @@ def switch(
         confirm(f"Install {network} on {loaded.name} and recreate every pod that uses the pod network?", yes)
 
     result = deployed_clusters.switch_and_verify(
-        loaded, new_network, accept_new_host_keys, print_note, dry_run, None if yes else ask, force
+        loaded, new_network, accept_new_host_keys, print_note, dry_run, ask, force
     )
     if as_json:
         print_text(to_json(asdict(result)))

@@ -9,6 +9,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from k8sdds import versions
@@ -16,8 +17,8 @@ from k8sdds.bundle import cache, contents
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import (
     api_access,
-    boot_command_line,
     facts,
+    fixes,
     local_nodes,
     network_install,
     preflight,
@@ -40,6 +41,8 @@ from k8sdds.model.profile import Profile
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.system.ssh import Connections
+
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class MachineSurvey:
             InputError: All problems are mistakes in the profile.
             PrerequisiteError: A machine cannot be reached, or does not meet the prerequisites.
         """
-        lines = [str(error) for error in self.failures.values()] + [str(problem) for problem in self.problems]
+        lines = [str(problem) for problem in (*self.failures.values(), *self.problems)]
         if not lines:
             return
         text = "\n".join([f"the profile {profile.name} does not fit its machines:", *lines])
@@ -126,33 +129,36 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             failed.
     """
     # The second check for campaigns does not repeat the notes of the first.
-    note = functools.cache(interface.note)
+    note: Note = functools.cache(interface.note)
     with record.locked(profile.name):
         create_nodes = not machines_exist(profile)
         if create_nodes:
-            running_campaigns.refuse_on_local_nodes(profile, options.force, note)
-            note = cache.planned(note, functools.partial(_provide_local, profile))
+            refuse = partial(running_campaigns.refuse_on_local_nodes, profile, options.force)
+            refuse(note)
+            note = cache.planned(note, partial(_provide_local, profile))
             interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
-            # A campaign can start while the user is asked.
-            running_campaigns.refuse_on_local_nodes(profile, options.force, note)
+            refuse(note)
         bundle = None if options.dry_run else create_machines(profile, note)
         note(f"connecting to {len(profile.nodes)} machines, and gathering facts")
         targets = profiles.targets(profile)
         with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
 
-            def refuse() -> None:
+            def ask(confirm: Callable[[], None]) -> None:
                 host = connections.hosts[profile.control_plane.name]
-                running_campaigns.refuse(host, options.force, note)
+                running_campaigns.ask(partial(running_campaigns.refuse, host, options.force), note, confirm)
 
             part, machines = restrict(profile, survey(profile, connections), options.limit)
             may_reboot = options.allow_reboot and not options.dry_run
             if may_reboot and (names := machines_to_reboot(part, machines, options.limit)):
                 question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
-                running_campaigns.ask(refuse, lambda: interface.confirm(question.format(", ".join(names))))
+                ask(lambda: interface.confirm(question.format(", ".join(names))))
                 enable_memory_cgroup(names, machines, connections, note)
                 part, machines = restrict(profile, survey(profile, connections), options.limit)
             machines.raise_problems(profile)
-            with cache.frozen() if options.dry_run else contextlib.nullcontext({}) as missing:
+            missing: dict[str, int] = {}
+            with contextlib.ExitStack() as frozen:
+                if options.dry_run:
+                    missing = frozen.enter_context(cache.frozen())
                 state = desired_state(part, machines.facts, bundle, note)
             if missing:
                 return DeployResult((), machines.notes, len(part.nodes), missing=missing)
@@ -160,7 +166,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             actions = plan_within(state, options.limit)
             if actions and not options.dry_run:
                 if not create_nodes:
-                    running_campaigns.ask(refuse, lambda: interface.confirm_plan(actions, machines.notes))
+                    ask(lambda: interface.confirm_plan(actions, machines.notes))
                 for line in machines.notes:
                     note(line)
                 with interface.progress(actions) as observer:
@@ -175,7 +181,7 @@ def machines_exist(profile: Profile) -> bool:
     return profile.provider != "local" or local_nodes.all_running(profile)
 
 
-def create_machines(profile: Profile, note: Callable[[str], None]) -> Software | None:
+def create_machines(profile: Profile, note: Note) -> Software | None:
     """Create missing local nodes and return the software that they share; None for other machines."""
     if profile.provider != "local":
         return None
@@ -186,14 +192,14 @@ def create_machines(profile: Profile, note: Callable[[str], None]) -> Software |
     return shared
 
 
-def missing_software(profile: Profile, note: Callable[[str], None]) -> dict[str, int]:
+def missing_software(profile: Profile, note: Note) -> dict[str, int]:
     """Return the steps that create what local nodes need and the cache does not have, with their typical times."""
     with cache.frozen() as missing:
         _provide_local(profile, note)
     return missing
 
 
-def _provide_local(profile: Profile, note: Callable[[str], None]) -> None:
+def _provide_local(profile: Profile, note: Note) -> None:
     with contextlib.suppress(cache.NotCached):
         software.for_profile(profile, (HOST_ARCH,), note)
     rootfs(note)
@@ -261,17 +267,17 @@ def machines_to_reboot(profile: Profile, machines: MachineSurvey, limit: Collect
     names = [
         name
         for name, machine in machines.facts.items()
-        if boot_command_line.must_change(machine) and (not limit or name in limit)
+        if fixes.lacks_memory_cgroup(machine) and (not limit or name in limit)
     ]
     if names:
-        enabled = {name: boot_command_line.with_memory_cgroup(machines.facts[name]) for name in names}
+        enabled = {name: fixes.with_memory_cgroup(machines.facts[name]) for name in names}
         problems = preflight.check(profile, {**machines.facts, **enabled})
         replace(machines, problems=problems).raise_problems(profile)
     return names
 
 
 def enable_memory_cgroup(
-    names: Sequence[str], machines: MachineSurvey, connections: Connections, note: Callable[[str], None]
+    names: Sequence[str], machines: MachineSurvey, connections: Connections, note: Note
 ) -> None:
     """Enable the memory cgroup on these machines, and return when all answer after their reboot.
 
@@ -280,20 +286,16 @@ def enable_memory_cgroup(
     """
     for name in names:
         note(f"{name}: enabling the memory cgroup and rebooting")
-    scripts = {name: boot_command_line.change_script(machines.facts[name]) for name in names}
-    connections.all(lambda host: boot_command_line.reboot(host, scripts[host.name]), names)
+    scripts = {name: fixes.memory_cgroup_script(machines.facts[name]) for name in names}
+    connections.all(lambda host: fixes.reboot(host, scripts[host.name]), names)
 
 
 def desired_state(
-    profile: Profile, machines: Mapping[str, Facts], bundle: Software | None, note: Callable[[str], None]
+    profile: Profile, machines: Mapping[str, Facts], bundle: Software | None, note: Note
 ) -> DesiredState:
     """Return the input of the plan. Creates the bundle if it is not in the cache, which takes minutes.
 
-    Args:
-        profile: The profile.
-        machines: The facts of its machines.
-        bundle: The software that local nodes share. By default, it is selected for the machines' architectures.
-        note: Receives the progress of building.
+    `bundle` is the software that local nodes share. By default, it is selected for the machines' architectures.
 
     Raises:
         InputError: The bundle does not contain what the profile requires.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from k8sdds.deploy import facts, network_install, profiles, record, running_campaigns
 from k8sdds.deploy.deploy import survey
@@ -17,7 +17,7 @@ from k8sdds.deploy.network_switch.switch import (
     switch,
 )
 from k8sdds.model.profile import PodNetwork, Profile
-from k8sdds.system.ssh import Connections, Host
+from k8sdds.system.ssh import Connections
 
 
 def switch_cluster(
@@ -26,13 +26,7 @@ def switch_cluster(
     options: Mapping[str, object] | None = None,
     progress: Progress = lambda line: None,
 ) -> SwitchResult:
-    """Switch a cluster to another network.
-
-    Args:
-        name: The cluster.
-        network: The network to install.
-        options: Its options, with the keys of `network` in a profile.
-        progress: Receives progress messages.
+    """Switch a cluster to another network. `options` have the keys of `network` in a profile.
 
     Raises:
         InputError: The options do not fit the network, or the network does not fit the cluster.
@@ -53,19 +47,13 @@ def switch_and_verify(
     accept_new_host_keys: bool,
     progress: Progress,
     dry_run: bool = False,
-    confirm: Callable[[SwitchResult], None] | None = None,
+    confirm: Callable[[SwitchResult], None] = lambda planned: None,
     force: bool = False,
 ) -> SwitchResult:
     """Switch the cluster of a profile to another network and run the smoke test on it.
 
-    Args:
-        profile: The profile of the cluster.
-        network: The network to install.
-        accept_new_host_keys: Whether to trust unknown SSH host keys.
-        progress: Receives progress messages.
-        dry_run: Only return what would be done.
-        confirm: Receives what would be done, if this is not nothing; raises to prevent it.
-        force: Whether to switch although a campaign is running on the cluster, or this cannot be read.
+    With `dry_run`, only return what would be done. If this is not nothing, `confirm` receives it, and raises to prevent
+    it. `force` switches although a campaign is running on the cluster, or this cannot be read.
 
     Raises:
         InputError: The network does not fit the profile.
@@ -82,27 +70,14 @@ def switch_and_verify(
         if dry_run:
             return planned
         if planned.changed:
-            _ask(planned, connections.hosts[profile.control_plane.name], confirm, force, progress)
+            host = connections.hosts[profile.control_plane.name]
+            refuse = partial(running_campaigns.refuse, host, force, must_read=True)
+            running_campaigns.ask(refuse, progress, lambda: confirm(planned))
         result = switch(profile, network, connections, progress)
         if result.changed:
             progress("verifying that the nodes exchange datagrams")
             run_smoke_test(desired, connections)
     return result
-
-
-def _ask(
-    planned: SwitchResult,
-    control_plane: Host,
-    confirm: Callable[[SwitchResult], None] | None,
-    force: bool,
-    note: Callable[[str], None],
-) -> None:
-    """Refuse a switch while a campaign runs, before and after the user confirms it: a campaign can start meanwhile."""
-    note = functools.cache(note)  # the second check does not repeat the notes of the first
-    running_campaigns.refuse(control_plane, force, note, must_read=True)
-    if confirm is not None:
-        confirm(planned)
-        running_campaigns.refuse(control_plane, force, note, must_read=True)
 
 
 def machines(name: str) -> Mapping[str, Facts]:

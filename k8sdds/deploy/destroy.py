@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
+from k8sdds import nodes
 from k8sdds.deploy import local_nodes, profiles, record, running_campaigns, tuning
 from k8sdds.deploy.actions import CACHE_FOLDER, IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.deploy import MachineSurvey, survey
@@ -141,18 +142,12 @@ def destroy(
 ) -> Destroyed:
     """Destroy the cluster of a profile and delete its record; delete local nodes, restore other machines.
 
-    Args:
-        profile: The profile.
-        options: The options of the command.
-        confirm: Asks the user to confirm; raises if the answer is no, or cannot be given.
-        progress: Shows the progress of a plan.
-        note: Receives notes.
+    `confirm` asks the user, and raises if the answer is no, or cannot be given; `progress` shows that of a plan.
 
     Raises:
         PrerequisiteError: A campaign is running on the cluster, a machine cannot be reached or changed, or leftovers of
             the network remain.
     """
-    note = functools.cache(note)  # the check after the confirmation does not repeat the notes of the first
     if profile.provider == "local":
         return _delete_local_nodes(profile, options, confirm, note)
     targets = profiles.targets(profile)
@@ -168,9 +163,9 @@ def destroy(
             control_plane = connections.hosts[profile.control_plane.name]
             names = ", ".join(dict.fromkeys(action.node for action in actions))
             running_campaigns.ask(
-                lambda: running_campaigns.refuse(control_plane, options.force, note),
+                partial(running_campaigns.refuse, control_plane, options.force), note,
                 lambda: confirm(f"Destroy cluster {profile.name} on these machines: {names}?"),
-            )
+            )  # fmt: skip
             with progress(actions) as observer:
                 apply_plan(profile, machines, actions, connections, observer)
     record.delete(profile.name, keep_logs=not options.purge)
@@ -185,25 +180,20 @@ def _delete_local_nodes(
         return Destroyed(False)
     if options.dry_run:
         return Destroyed(True, names)
-    running_campaigns.refuse_on_local_nodes(profile, options.force, note)
-    confirm(f"Delete the local nodes {', '.join(names)} and all their data?")
+    running_campaigns.ask(
+        partial(running_campaigns.refuse_on_local_nodes, profile, options.force), note,
+        lambda: confirm(f"Delete the local nodes {', '.join(names)} and all their data?"),
+    )  # fmt: skip
     with record.locked(profile.name):
-        # A campaign can start while the user is asked.
-        running_campaigns.refuse_on_local_nodes(profile, options.force, note)
-        local_nodes.delete(profile)
+        nodes.down(profile.name)
     record.delete(profile.name)
     return Destroyed(True, names)
 
 
 def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]:
-    """Return the actions that destroy the cluster; empty if there is nothing to undo.
+    """Return the actions that destroy the cluster; with `purge`, they remove packages that deploy installed.
 
     A machine without a cluster, on which `status --fix` made changes, is only restored.
-
-    Args:
-        profile: The profile.
-        machines: The facts of its machines.
-        purge: Whether packages that deploy installed are removed.
 
     Raises:
         PrerequisiteError: A machine cannot be reached.
@@ -223,14 +213,8 @@ def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]
             actions.append(Action(node.name, RESTORE, title, _RESTORE + end, timeout_s=600))
         if marker != profile.name:
             continue
-        restore = (
-            tuning.undo_script(tuning.EXPERIMENT_FOLDER)
-            + tuning.undo_script()
-            + _RULES
-            + _RESTORE
-            + _CONTAINERD
-            + end
-        )
+        undo = tuning.undo_script(tuning.EXPERIMENT_FOLDER) + tuning.undo_script()
+        restore = undo + _RULES + _RESTORE + _CONTAINERD + end
         actions += [
             Action(node.name, STOP, "stop everything that runs in the cluster", _STOP, timeout_s=300),
             Action(
@@ -257,7 +241,10 @@ def apply_plan(
     runner = Runner(connections, record.logs(profile.name), observer)
     runner.apply([action for action in actions if action.phase == STOP])
     names = [action.node for action in actions if action.phase == STOP]
-    addresses, pods = _addresses(machines), profile.kubernetes.pod_cidrs
+    # The fact is `eth0 10.88.0.11/24`.
+    entries = [entry for facts in machines.facts.values() for entry in facts.all("address")]
+    addresses = [entry.split()[1].partition("/")[0] for entry in entries]
+    pods = profile.kubernetes.pod_cidrs
     cleanups = connections.all(lambda host: remove_leftovers(host, addresses, pods), names)
     runner.apply([action for action in actions if action.phase != STOP])
     remaining = [
@@ -268,9 +255,3 @@ def apply_plan(
             "\n".join(["the cluster was destroyed, but leftovers of its network remain:", *remaining]),
             "remove them by hand, or reboot that machine",
         )
-
-
-def _addresses(machines: MachineSurvey) -> list[str]:
-    # The fact is `eth0 10.88.0.11/24`.
-    subnets = [entry.split()[1] for facts in machines.facts.values() for entry in facts.all("address")]
-    return [subnet.partition("/")[0] for subnet in subnets]

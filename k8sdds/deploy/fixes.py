@@ -1,22 +1,26 @@
 """Plan the fixes of machines that `k8sdds status --fix` offers: swap, the memory cgroup, kernel modules.
 
-A fix keeps the original of every file in the same place as a deploy does, so that `destroy` restores it.
+A fix keeps the original of every file in the same place as a deploy does, so that `destroy` restores it. The memory
+cgroup of a Raspberry Pi is enabled on its kernel command line, which requires a reboot; `deploy --allow-reboot` does
+this, too.
 """
 
 from __future__ import annotations
 
 import difflib
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from k8sdds import networks
-from k8sdds.deploy import boot_command_line, record
-from k8sdds.deploy.actions import FIXED, STATE, Action, file_script
+from k8sdds.deploy import record
+from k8sdds.deploy.actions import FIXED, PRELUDE, STATE, Action, file_script
 from k8sdds.deploy.facts import Facts
+from k8sdds.deploy.preflight import BOOT_PARAMETERS
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.model.profile import Node, Profile
-from k8sdds.system.ssh import Connections
+from k8sdds.system.ssh import Connections, Host, HostError
 
 PHASE = "fix"
 _BEGIN = f"mkdir -p {STATE}\n: >{FIXED}\n"
@@ -32,6 +36,11 @@ RPI_SWAP = "rpi-swap"
 RPI_SWAP_FILE = "/etc/rpi/swap.conf.d/90-k8sdds.conf"
 """Drop-in for swap.conf(5) of Raspberry Pi OS since Debian 13; drop-ins that sort last take precedence."""
 RPI_SWAP_CONFIG = "[Main]\nMechanism=none\n"
+
+REBOOT_TIMEOUT_S = 300
+# Prints what differs between two boots. Local nodes share a kernel, so the start time of their first process
+# distinguishes their boots.
+_BOOT_ID = "cat /proc/sys/kernel/random/boot_id; awk '{ print $22 }' /proc/1/stat"
 
 
 @dataclass(frozen=True)
@@ -50,19 +59,12 @@ class Fix:
 
 
 def plan(profile: Profile, facts: Mapping[str, Facts]) -> list[Fix]:
-    """Return the fixes of all machines; those that reboot a machine come last on it.
-
-    Args:
-        profile: The profile.
-        facts: Facts by machine; machines without facts are skipped.
-    """
-    fixes = []
+    """Return the fixes of all machines with facts; those that reboot a machine come last on it."""
+    fixes: list[Fix | None] = []
     for node in profile.nodes:
-        machine = facts.get(node.name)
-        if machine is not None:
-            possible = _swap(node, machine), _modules(profile, node, machine), _memory_cgroup(node, machine)
-            fixes += [fix for fix in possible if fix is not None]
-    return fixes
+        if machine := facts.get(node.name):
+            fixes += [_swap(node, machine), _modules(profile, node, machine), _memory_cgroup(node, machine)]
+    return [fix for fix in fixes if fix is not None]
 
 
 def apply(profile: Profile, fixes: Sequence[Fix], connections: Connections, observer: Observer) -> None:
@@ -76,7 +78,7 @@ def apply(profile: Profile, fixes: Sequence[Fix], connections: Connections, obse
 
     def apply_one(action: Action) -> None:
         if action in reboots:
-            boot_command_line.reboot(connections.hosts[action.node], _BEGIN + action.script)
+            reboot(connections.hosts[action.node], _BEGIN + action.script)
         else:
             runner.run(replace(action, script=_BEGIN + action.script))
 
@@ -135,13 +137,11 @@ def _modules(profile: Profile, node: Node, facts: Facts) -> Fix | None:
 
 
 def _memory_cgroup(node: Node, facts: Facts) -> Fix | None:
-    if not boot_command_line.must_change(facts):
+    if not lacks_memory_cgroup(facts):
         return None
     before = facts.values.get("boot_line", "")
-    lines = _diff(facts.values["boot_file"], f"{before}\n", f"{boot_command_line.changed_line(before)}\n")
-    action = Action(
-        node.name, PHASE, "enable the memory cgroup, and reboot", boot_command_line.change_script(facts)
-    )
+    lines = _diff(facts.values["boot_file"], f"{before}\n", f"{changed_line(before)}\n")
+    action = Action(node.name, PHASE, "enable the memory cgroup, and reboot", memory_cgroup_script(facts))
     return Fix(action, (*lines, "$ systemctl reboot"), reboots=True)
 
 
@@ -150,3 +150,67 @@ def _diff(path: str, before: str, after: str) -> list[str]:
         before.splitlines(), after.splitlines(), path if before else "/dev/null", path, lineterm="", n=0
     )
     return [line for line in lines if not line.startswith("@@")]
+
+
+# -- the kernel command line of a Raspberry Pi -----------------------------------------------------------------
+
+
+def lacks_memory_cgroup(facts: Facts) -> bool:
+    """Return whether the memory cgroup is disabled, and can be enabled in a file on the machine."""
+    return "memory" not in facts.values.get("controllers", "").split() and bool(facts.values.get("boot_file"))
+
+
+def with_memory_cgroup(facts: Facts) -> Facts:
+    """Return the facts of a machine as they are after its memory cgroup is enabled."""
+    controllers = facts.values.get("controllers", "") + " memory"
+    return replace(facts, values={**facts.values, "controllers": controllers})
+
+
+def changed_line(line: str) -> str:
+    """Return a kernel command line with the parameters that the kubelet requires, and none that conflict."""
+    parameters = [parameter for parameter in line.split() if parameter != "cgroup_disable=memory"]
+    missing = [parameter for parameter in BOOT_PARAMETERS.split() if parameter not in parameters]
+    return " ".join(parameters + missing)
+
+
+def memory_cgroup_script(facts: Facts) -> str:
+    """Return the script that saves the original command line, writes the new one, and reboots."""
+    path, new = facts.values["boot_file"], changed_line(facts.values.get("boot_line", ""))
+    # /boot is FAT on a Raspberry Pi, where renaming is not atomic: the file is written in place and synced.
+    return (
+        f"keep {shlex.quote(path)}\n"
+        f"printf '%s\\n' {shlex.quote(new)} >{shlex.quote(path)}\nsync\n"
+        f"{_BOOT_ID}\n( sleep 1; systemctl reboot ) >/dev/null 2>&1 &\n"
+    )
+
+
+def reboot(host: Host, script: str) -> None:
+    """Run the script of `memory_cgroup_script`, and return when the machine answers after its reboot.
+
+    Raises:
+        HostError: The script failed, or the machine does not answer within REBOOT_TIMEOUT_S.
+    """
+    done = host.run(PRELUDE + script)
+    if done.code != 0:
+        raise HostError(
+            host.name,
+            f"its kernel command line could not be changed: {done.err.strip()}",
+            f"check that {STATE} and the file can be written, and run the same command again",
+        )
+    before, deadline_s = done.out.strip(), time.monotonic() + REBOOT_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        time.sleep(2)
+        host.close()
+        try:
+            now = host.run(_BOOT_ID, timeout_s=20)
+        except HostError:
+            if host.ended:
+                raise
+            continue
+        if now.code == 0 and now.out.strip() != before:
+            return
+    raise HostError(
+        host.name,
+        f"does not answer {REBOOT_TIMEOUT_S} s after its reboot",
+        f"look at its screen; its original kernel command line is in {STATE}/saved on it",
+    )

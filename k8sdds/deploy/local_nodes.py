@@ -89,8 +89,3 @@ def target(node: nodes.LocalNode) -> Target:
         node.known_hosts_file,
         node.proxy_command,
     )
-
-
-def delete(profile: Profile) -> list[str]:
-    """Delete the machines with all their data, and return their names."""
-    return nodes.down(profile.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -15,15 +16,18 @@ CONSEQUENCE = "stops if its network changes; otherwise its results are disturbed
 """What a change of the cluster means for a campaign. The help of `--force` contains the same text."""
 UNREADABLE = "cannot read which campaigns run on this cluster"
 
+Note = Callable[[str], None]
 
-def ask(refuse: Callable[[], None], confirm: Callable[[], None]) -> None:
+
+def ask(refuse: Callable[[Note], None], note: Note, confirm: Callable[[], None]) -> None:
     """Ask the user to confirm a change, between two checks: a campaign can start while the user is asked."""
-    refuse()
+    note = functools.cache(note)  # the second check does not repeat the notes of the first
+    refuse(note)
     confirm()
-    refuse()
+    refuse(note)
 
 
-def refuse(host: Host, force: bool, note: Callable[[str], None], must_read: bool = False) -> None:
+def refuse(host: Host, force: bool, note: Note, must_read: bool = False) -> None:
     """Check that no campaign runs on a cluster. A machine that is not a control plane yet has no cluster.
 
     Args:
@@ -57,12 +61,8 @@ def refuse(host: Host, force: bool, note: Callable[[str], None], must_read: bool
         note(f"{what}; it {CONSEQUENCE}")
 
 
-def refuse_on_local_nodes(profile: Profile, force: bool, note: Callable[[str], None]) -> None:
-    """Check that no campaign runs on a cluster of local nodes, some of which may be stopped or missing.
-
-    Raises:
-        PrerequisiteError: A campaign holds a valid Lease.
-    """
+def refuse_on_local_nodes(profile: Profile, force: bool, note: Note) -> None:
+    """Check as `refuse` does that no campaign runs on local nodes, some of which may be stopped or missing."""
     machines = local_nodes.existing(profile)
     if not machines:
         return

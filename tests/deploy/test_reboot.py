@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds import nodes
-from k8sdds.deploy import boot_command_line, profiles
 from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import fixes, profiles
 from k8sdds.system.ssh import Connections
 
 CLUSTER = "pis"
@@ -69,7 +69,7 @@ def test_command_line_is_changed_and_the_machine_reboots(pi: nodes.LocalNode, tm
         finally:
             stop.set()
             power.join()
-        assert time.monotonic() - started_s < boot_command_line.REBOOT_TIMEOUT_S
+        assert time.monotonic() - started_s < fixes.REBOOT_TIMEOUT_S
         after = flow.survey(profile, connections)
     assert notes == ["pi1: enabling the memory cgroup and rebooting"]
     assert not after.failures and not after.problems

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import Bundle, Item, oci
-from k8sdds.deploy import boot_command_line, destroy, facts, local_nodes, network_install, preflight
 from k8sdds.deploy import deploy as flow
+from k8sdds.deploy import destroy, facts, fixes, local_nodes, network_install, preflight
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA, Facts
@@ -485,12 +485,10 @@ def test_node_address_comes_from_the_default_route_or_the_named_interface(bundle
     ],
 )
 def test_kernel_command_line_of_a_raspberry_pi(line: str, new: str) -> None:
-    assert boot_command_line.changed_line(line) == new and boot_command_line.changed_line(new) == new
+    assert fixes.changed_line(line) == new and fixes.changed_line(new) == new
     pi = facts.parse(changed(**PI, controllers="cpu", boot_file="/boot/firmware/cmdline.txt", boot_line=line))
-    assert boot_command_line.must_change(pi) and new in boot_command_line.change_script(pi)
-    assert not boot_command_line.must_change(
-        facts.parse(changed(**PI, boot_file="/boot/firmware/cmdline.txt"))
-    )
+    assert fixes.lacks_memory_cgroup(pi) and new in fixes.memory_cgroup_script(pi)
+    assert not fixes.lacks_memory_cgroup(facts.parse(changed(**PI, boot_file="/boot/firmware/cmdline.txt")))
 
 
 def test_machines_are_rebooted_only_if_nothing_else_prevents_the_deploy(bundle: Bundle) -> None:

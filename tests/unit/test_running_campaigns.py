@@ -217,7 +217,7 @@ def local(host: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]
         return Connected({target.name: host for target in targets})
 
     monkeypatch.setattr(local_nodes.nodes, "ls", ls)
-    monkeypatch.setattr(local_nodes.nodes, "down", change)
+    monkeypatch.setattr(destroy.nodes, "down", change)
     monkeypatch.setattr(deploy_flow, "create_machines", change)
     # What the cache of this machine has does not matter.
     monkeypatch.setattr(deploy_flow, "_provide_local", lambda *_: None)
@@ -401,7 +401,7 @@ def switches(host: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def switch_to(name: str, interface: Interface, force: bool = False, yes: bool = False) -> None:
     wanted = profile(name)
-    confirm = None if yes else interface.confirm
+    confirm = (lambda planned: None) if yes else interface.confirm
     deployed_clusters.switch_and_verify(
         wanted, wanted.network, False, interface.note, confirm=confirm, force=force
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from k8sdds.deploy import boot_command_line
+from k8sdds.deploy import fixes
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target
 
 
@@ -47,7 +47,7 @@ def test_ctrl_c_ends_the_wait_for_a_reboot(monkeypatch: pytest.MonkeyPatch) -> N
             self.end()
             return ScriptResult(0, "boot 1", "")
 
-    monkeypatch.setattr(boot_command_line.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(boot_command_line, "REBOOT_TIMEOUT_S", 5)
+    monkeypatch.setattr(fixes.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(fixes, "REBOOT_TIMEOUT_S", 5)
     with pytest.raises(HostError, match="interrupted"):
-        boot_command_line.reboot(Rebooting(Target("pi1")), "true")
+        fixes.reboot(Rebooting(Target("pi1")), "true")
