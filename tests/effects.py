@@ -12,8 +12,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.deploy.actions import KUBECONFIG, Action, sha256
 from k8sdds.deploy.desired_state import KUBELET_CONFIG
-from k8sdds.deploy.facts import ETCD_DATA, Facts
-from k8sdds.deploy.facts.cluster_state import WORKLOADS, ClusterState, cluster_state
+from k8sdds.deploy.facts import ETCD_DATA, WORKLOADS, ClusterState, Facts, cluster_state
 from k8sdds.kubernetes import apply
 
 PATHS = {"initialised": (KUBECONFIG, ETCD_DATA), "joined": (KUBELET_CONFIG,)}
@@ -37,7 +36,7 @@ def _files(action: Action) -> dict[str, str]:
     """Return the files that an action writes: path to SHA-256."""
     here_documents = r"^put (\S+) \d+ <<'(END_OF_FILE_*)'\n((?:.*\n)*?)\2$"
     files = {path: sha256(text) for path, _, text in _found(here_documents, action)}
-    private = {secret.path: secret.content.decode() for secret in action.private}
+    private = {secret.path: secret.content for secret in action.private}
     files |= {path: sha256(private[source]) for path, source in _found(r"^put (\S+) \d+ <(/\S+)$", action)}
     return files | {upload.target: upload.sha256 for upload in action.uploads}
 

@@ -83,7 +83,7 @@ class PrivateFile:
 
     path: str
     """Path of the file, without characters that are special to a shell."""
-    content: bytes = field(default=b"", repr=False)
+    content: str = field(default="", repr=False)
     node: str = ""
     """The node that the script runs on. Empty if the content is given."""
     script: str = ""
@@ -110,10 +110,15 @@ class Action:
 
 def file_script(path: str, text: str, mode: str = "0644") -> str:
     """Return a shell script that writes a file. `text` must end with a newline."""
+    return f"put {shlex.quote(path)} {mode} {here_document(text)}"
+
+
+def here_document(text: str) -> str:
+    """Return a text as the redirected input of a shell command. It must end with a newline."""
     delimiter = "END_OF_FILE"
     while delimiter in text:
         delimiter += "_"
-    return f"put {shlex.quote(path)} {mode} <<'{delimiter}'\n{text}{delimiter}\n"
+    return f"<<'{delimiter}'\n{text}{delimiter}\n"
 
 
 def sha256(text: str) -> str:

@@ -93,9 +93,6 @@ def administrator(control_plane: Host) -> Iterator[KubernetesClient]:
 def reachable_kubeconfig(name: str) -> Iterator[Path]:
     """Provide a kubeconfig through which the API server can be reached within a `with` block.
 
-    Args:
-        name: The cluster.
-
     Raises:
         InputError: No such cluster was deployed from this machine.
         PrerequisiteError: The API server cannot be reached.
@@ -121,9 +118,6 @@ def reachable_kubeconfig(name: str) -> Iterator[Path]:
 def restore(name: str) -> str | None:
     """Start the port forward to the API server of local nodes again if it ended. SSH connects again by itself.
 
-    Args:
-        name: The cluster.
-
     Returns:
         The URL of the API server, which has another port if the previous one is taken. None if it is the same.
     """
@@ -137,9 +131,6 @@ def restore(name: str) -> str | None:
 
 def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
     """Return the kubeconfig of a deployed cluster, for other programs.
-
-    Args:
-        name: The cluster.
 
     Returns:
         The path, and the command for an SSH tunnel if the API server cannot be reached directly; else "".

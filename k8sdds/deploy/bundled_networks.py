@@ -55,9 +55,7 @@ def contents(bundle: Bundle, selected: Sequence[RenderedNetwork] = ()) -> list[B
 def archives(profile: Profile | None, options: Iterable[str] = ()) -> dict[str, list[Path]]:
     """Return the archives of images that a profile and the option `--image` name, by reference of the image.
 
-    Args:
-        profile: The profile.
-        options: Each NETWORK=FILE, or IMAGE=FILE for one of several images of a network.
+    An option is NETWORK=FILE, or IMAGE=FILE for one of several images of a network.
 
     Raises:
         InputError: A value is not valid, a network does not exist, or a file does not exist.
@@ -97,11 +95,7 @@ def _images_of(name: str) -> tuple[str, ...]:
 def missing(bundle: Bundle, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
     """Return why a bundle cannot install a network on machines of an architecture; empty if it can.
 
-    Args:
-        bundle: The bundle.
-        network: The network.
-        arch: The architecture.
-        present: Images that the machines have already.
+    `present`: images that the machines have already.
     """
     images = {item.name: item for item in bundle.images(arch)}
     reasons = [

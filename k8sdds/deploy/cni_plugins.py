@@ -14,12 +14,7 @@ MAX_VERSION = 200
 
 
 def script(configurations: str = CONFIGURATIONS, folder: str = FOLDER) -> str:
-    """Return a script that prints the plugins of a node, one per line: name, checksum, version.
-
-    Args:
-        configurations: The folder with the configurations of the runtime.
-        folder: The folder with the plugins.
-    """
+    """Return a script that prints the plugins of a node, one per line: name, checksum, version."""
     # A runtime uses the first configuration in the order of the names. The plugin `flannel` calls `bridge` and
     # `host-local` without naming them in its configuration. A plugin without a command prints its version.
     return f"""\

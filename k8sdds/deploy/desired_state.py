@@ -8,8 +8,7 @@ from functools import cached_property
 
 from k8sdds import versions
 from k8sdds.deploy.actions import KUBECONFIG
-from k8sdds.deploy.facts import ETCD_DATA, Facts
-from k8sdds.deploy.facts.cluster_state import ClusterState, cluster_state
+from k8sdds.deploy.facts import ETCD_DATA, ClusterState, Facts, cluster_state
 from k8sdds.deploy.network_install import RenderedNetwork
 from k8sdds.deploy.software import Software
 from k8sdds.model.ip_families import TITLES, IpFamily

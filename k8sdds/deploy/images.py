@@ -1,17 +1,23 @@
-"""Import images from an OCI archive into a node's containerd."""
+"""Import images into a node's containerd, and provide a network's images before a switch changes anything."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from k8sdds import versions
+from k8sdds.deploy import software
 from k8sdds.deploy.actions import LOCK
-from k8sdds.system.ssh import Host, ScriptResult
+from k8sdds.deploy.network_install import RenderedNetwork
+from k8sdds.model.profile import Profile
+from k8sdds.system.errors import K8sddsError, PrerequisiteError
+from k8sdds.system.ssh import Connections, Host, ScriptResult
 
 IMPORT = "ctr --namespace k8s.io images import"
 LIST = "ctr --namespace k8s.io images ls -q"
 LIST_WITH_DIGESTS = "ctr --namespace k8s.io images ls | awk 'NR > 1 { print $1 \" \" $3 }'"
+TIMEOUT_S = 600
 
 
 def load(
@@ -24,13 +30,8 @@ def load(
 ) -> ScriptResult:
     """Import an OCI archive of this machine on a node.
 
-    Args:
-        host: The node.
-        archive: The archive on this machine.
-        shared: Path of the archive on the node, if the node shares its folder; else it is sent.
-        timeout_s: Timeout of the import.
-        digests: Reference and SHA-256 of the manifest of each image that the node must have afterwards.
-        foreign: Whether the images are for another architecture than the node's.
+    The archive is sent, or is at `shared` on the node. `digests` has the reference and the SHA-256 of the manifest of
+    each image that the node must have afterwards. `foreign`: the images are for another architecture than the node's.
 
     Returns:
         The finished command, which fails if an image is missing afterwards.
@@ -52,3 +53,92 @@ def _check_script(digests: Sequence[tuple[str, str]]) -> str:
         failure = f"echo {expected} is missing after the import >&2; exit 1"
         lines.append(f'echo "$images" | grep -qxF {expected} || {{\n  {failure}\n}}\n')
     return "".join(lines)
+
+
+def fetch_images(
+    profile: Profile,
+    install: RenderedNetwork,
+    connections: Connections,
+    nodes: Sequence[str],
+    progress: Callable[[str], None],
+) -> None:
+    """Import a network's images from the bundle, or pull them, on every node.
+
+    Without a network, a node may not be able to pull them, and the cluster would stay without a network.
+
+    Raises:
+        PrerequisiteError: A node cannot get an image.
+    """
+    progress(f"checking the images of {install.name}")
+    command = f"uname -m; PATH=$PATH:/usr/local/bin {LIST}"
+
+    def find_missing(host: Host) -> tuple[str, set[str]]:
+        machine, *present = host.run(command).out.split()
+        return versions.ARCHITECTURE_OF_MACHINE.get(machine, machine), set(install.images) - set(present)
+
+    missing = connections.all(find_missing, nodes)
+    imported: Mapping[str, set[str]] = {}
+    if profile.software.source == "bundle" and any(names for _, names in missing.values()):
+        imported = _import_images(profile, missing, connections, progress)
+    pulled = {name: names - imported.get(name, set()) for name, (_, names) in missing.items()}
+
+    def fetch(host: Host) -> ScriptResult:
+        lines = [
+            f"ctr -n k8s.io images pull {image} >/dev/null || {{ echo cannot get {image} >&2; exit 1; }}\n"
+            for image in sorted(pulled[host.name])
+        ]
+        lines += [_program_check(image, program) for image, program in install.programs]
+        done = host.run("".join(["PATH=$PATH:/usr/local/bin\n", *lines]), timeout_s=TIMEOUT_S)
+        if done.code:
+            errors = done.err.strip().splitlines()[-2:]
+            raise PrerequisiteError(
+                "\n".join([f"{host.name}: cannot run {install.name}:", *errors]),
+                "nothing was changed. Check that the machine reaches the registry;"
+                f" `k8sdds deploy {profile.name}` installs images of k8sdds.local",
+            )
+        return done
+
+    incomplete = [name for name in nodes if pulled[name] or install.programs]
+    if incomplete:
+        connections.all(fetch, incomplete)
+
+
+def _import_images(
+    profile: Profile,
+    missing: Mapping[str, tuple[str, set[str]]],
+    connections: Connections,
+    progress: Callable[[str], None],
+) -> dict[str, set[str]]:
+    """Import images from the bundle, and return by node those that the bundle has.
+
+    `missing` has the architecture and the missing images by node.
+    """
+    try:
+        bundle = software.for_profile(profile, [arch for arch, _ in missing.values()], progress)
+    except K8sddsError as error:
+        progress(f"{error.message}; {error.remedy}")
+        return {}
+
+    def import_missing(host: Host) -> set[str]:
+        arch, names = missing[host.name]
+        selected = bundle.selected_images(arch, names)
+        if not selected.digests:
+            return set()
+        archive = bundle.archive(selected)
+        done = load(host, archive.source, archive.shared, TIMEOUT_S, selected.digests)
+        if done.code:
+            raise PrerequisiteError(f"{host.name}: {done.err.strip()}", "nothing was changed; retry")
+        return {name for name, _ in selected.digests}
+
+    return connections.all(import_missing, list(missing))
+
+
+def _program_check(image: str, program: str) -> str:
+    """Return shell commands that fail if an image on a node does not contain a program."""
+    return f"""\
+work=$(mktemp -d)
+ctr -n k8s.io images mount {image} $work >/dev/null && found=$(find $work -name {program} | head -n 1)
+ctr -n k8s.io images unmount --rm $work >/dev/null
+rmdir $work
+[ -n "$found" ] || {{ echo {image} has no {program} >&2; exit 1; }}
+"""

@@ -97,12 +97,7 @@ def text(
 ) -> str:
     """Return the text of a profile.
 
-    Args:
-        name: Name of the profile.
-        machines: The machines, each with a different address.
-        found: Their facts by address. Empty if they were not read.
-        key: Private key file, for the profile.
-        ssh_config: ssh_config file, for the profile.
+    `found` has the facts of the machines by address; empty if they were not read.
     """
     names = _node_names(machines, found)
     control_plane = _control_plane(machines, found)

@@ -41,9 +41,7 @@ KUBE_PROXY_FEATURES: dict[ProxyMode, tuple[NodeFeature, ...]] = {
 def check(profile: Profile, facts: Mapping[str, Facts]) -> list[Problem]:
     """Return everything that prevents a deploy, machine by machine.
 
-    Args:
-        profile: The profile.
-        facts: Facts by machine; machines without facts are skipped.
+    Machines without facts are skipped.
     """
     problems = []
     for node in profile.nodes:

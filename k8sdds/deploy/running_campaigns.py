@@ -30,11 +30,7 @@ def ask(refuse: Callable[[Note], None], note: Note, confirm: Callable[[], None])
 def refuse(host: Host, force: bool, note: Note, must_read: bool = False) -> None:
     """Check that no campaign runs on a cluster. A machine that is not a control plane yet has no cluster.
 
-    Args:
-        host: A control plane of the cluster.
-        force: Whether to report running campaigns instead of refusing.
-        note: Receives the report, and why the campaigns cannot be read.
-        must_read: Whether to refuse, too, if the campaigns cannot be read.
+    `force` reports running campaigns instead of refusing. `must_read` refuses, too, if the campaigns cannot be read.
 
     Raises:
         PrerequisiteError: A campaign holds a valid Lease, or the campaigns cannot be read but must be.

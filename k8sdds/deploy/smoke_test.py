@@ -34,11 +34,7 @@ def script(
 ) -> str:
     """Return the shell script that runs the test on the control plane and records its proof.
 
-    Args:
-        nodes: Names of the nodes between which datagrams must pass.
-        network: The network's name, which decides whether multicast must pass.
-        proven: The proof to record.
-        families: The IP families in which datagrams must pass, in the order of the pods' addresses.
+    The network decides whether multicast must pass. `families` are in the order of the pods' addresses.
     """
     namespace_manifest, template = apply.stamped(apply.read_manifest(MANIFEST))
     # All nodes of a cluster have the same families; the group of one is sufficient.
@@ -97,10 +93,7 @@ def script(
 def _addresses(nodes: Sequence[str], interface: str, index: int) -> str:
     """Return the lines that set `addresses` to those of all pods, in brackets if they are of IPv6.
 
-    Args:
-        nodes: Names of the nodes of the pods.
-        interface: The interface with the addresses. Empty for the pods' own addresses.
-        index: Which of a pod's own addresses.
+    They are those of an interface, or the own addresses of the pods with this index.
     """
     run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
     names = " ".join(f"smoke-{name}" for name in nodes)

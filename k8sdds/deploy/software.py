@@ -82,13 +82,7 @@ class Software:
         return {link: item.target for item in self.bundle.binaries(arch) for link in item.links}
 
     def images(self, arch: str, control_plane: bool, network: Sequence[str]) -> Images:
-        """Return the images that a node needs before it joins the cluster.
-
-        Args:
-            arch: Architecture of the node.
-            control_plane: Whether the node is the control plane.
-            network: Images of the network.
-        """
+        """Return the images that a node needs before it joins the cluster."""
         if not self.from_bundle:
             return Images(arch, ())
         required = []
@@ -105,10 +99,7 @@ class Software:
     def missing(self, network: RenderedNetwork, arch: str, present: Collection[str] = ()) -> list[str]:
         """Return why a network cannot be installed on machines of an architecture; empty if it can.
 
-        Args:
-            network: The network.
-            arch: The architecture.
-            present: Images that the machines have already.
+        `present`: images that the machines have already.
         """
         return bundled_networks.missing(self.bundle, network, arch, present) if self.from_bundle else []
 
@@ -195,10 +186,7 @@ def check_network(
 ) -> None:
     """Check that the profile's bundle can install a network, before anything is changed.
 
-    Args:
-        software: The software.
-        network: The network.
-        machines: By architecture: images that all machines of the architecture have already.
+    `machines` has the images that all machines of an architecture have already.
 
     Raises:
         InputError: The bundle does not contain everything; the remedy names the networks that it can install.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -160,65 +160,127 @@ done
 def facts_script(names: Sequence[str], interface: str | None = None, folder: str = FOLDER) -> str:
     """Return a script that prints the facts which these sets need, to be added to the probe.
 
-    Args:
-        names: Names of the sets.
-        interface: Interface between the nodes, by default that of the default route.
-        folder: Where the original values are kept.
+    `interface` is the one between the nodes, by default that of the default route.
     """
     keys = sorted({key for name in names for key in load(name).sysctls})
     return f"KEYS='{' '.join(keys)}'\nDEVICE='{interface or ''}'\nFOLDER={folder}\n{_FACTS}"
 
 
-@dataclass(frozen=True)
+Parameter = tuple[str, str, str]
+
+
 class _TuningFacts:
     """The parsed facts of a machine."""
 
-    current: dict[tuple[str, str, str], str]
-    state: dict[str, str]
-    """By sysctl: free, fixed, shadowed or none."""
-    max_ring: dict[tuple[str, str], int]
-    """Maximum ring size by device and direction."""
-    max_mtu: dict[str, int]
-    """Maximum MTU by device."""
-    fixed: frozenset[tuple[str, str, str]]
-    device: str
-    ethtool: bool
-    former: dict[tuple[str, str, str], Setting]
-    apply: str
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.current: dict[Parameter, str] = {}
+        self.state: dict[str, str] = {}
+        """By sysctl: free, fixed, shadowed or none."""
+        self.max_ring: dict[tuple[str, str], int] = {}
+        """Maximum ring size by device and direction."""
+        self.max_mtu: dict[str, int] = {}
+        """Maximum MTU by device."""
+        self.fixed: set[Parameter] = set()
+        self.former: dict[Parameter, Setting] = {}
+        self.device = self.apply = ""
+        self.ethtool = True
+        for line in lines:
+            kind, *fields = line.split(" ")
+            self._add(kind, fields)
+
+    def _add(self, kind: str, fields: Sequence[str]) -> None:
+        match kind:
+            case "sysctl":
+                self.state[fields[0]] = fields[1]
+                self.current["sysctl", fields[0], ""] = " ".join(fields[2:])
+            case "offload":
+                self.current["offload", fields[0], fields[1]] = fields[2]
+                # `off [requested on]`: the driver refused the change.
+                if fields[3:] and fields[3] in ("[fixed]", "[requested"):
+                    self.fixed.add(("offload", fields[0], fields[1]))
+            case "ring":
+                self.current["ring", fields[0], fields[1]] = fields[2]
+                self.max_ring[fields[0], fields[1]] = int(fields[3])
+            case "mtu":
+                self.current["mtu", fields[0], ""] = fields[2]
+                # Earlier kernels do not report a maximum.
+                self.max_mtu[fields[0]] = int(fields[3] if fields[3].isdigit() else fields[2])
+            case "device":
+                self.device = fields[0]
+            case "ethtool":
+                self.ethtool = False
+            case "apply":
+                self.apply = fields[0]
+            case "former" if len(fields) >= 4:
+                name = "" if fields[2] == "-" else fields[2]
+                setting = Setting(fields[0], fields[1], name, " ".join(fields[3:]))
+                self.former[setting.parameter] = setting
 
 
-def _parse(lines: Sequence[str]) -> _TuningFacts:
-    current, state, max_ring, max_mtu, fixed, former = {}, {}, {}, {}, set(), {}
-    device, ethtool, apply = "", True, ""
-    for line in lines:
-        kind, _, rest = line.partition(" ")
-        fields = rest.split(" ")
-        if kind == "sysctl":
-            state[fields[0]] = fields[1]
-            current["sysctl", fields[0], ""] = " ".join(fields[2:])
-        elif kind == "offload":
-            current["offload", fields[0], fields[1]] = fields[2]
-            # `off [requested on]`: the driver refused the change.
-            if fields[3:] and fields[3] in ("[fixed]", "[requested"):
-                fixed.add(("offload", fields[0], fields[1]))
-        elif kind == "ring":
-            current["ring", fields[0], fields[1]] = fields[2]
-            max_ring[fields[0], fields[1]] = int(fields[3])
-        elif kind == "mtu":
-            current["mtu", fields[0], ""] = fields[2]
-            # Earlier kernels do not report a maximum.
-            max_mtu[fields[0]] = int(fields[3]) if fields[3].isdigit() else int(fields[2])
-        elif kind == "device":
-            device = fields[0]
-        elif kind == "ethtool":
-            ethtool = False
-        elif kind == "apply":
-            apply = fields[0]
-        elif kind == "former" and len(fields) >= 4:
-            name = "" if fields[2] == "-" else fields[2]
-            setting = Setting(fields[0], fields[1], name, " ".join(fields[3:]))
-            former[setting.parameter] = setting
-    return _TuningFacts(current, state, max_ring, max_mtu, frozenset(fixed), device, ethtool, former, apply)
+class _Supported:
+    """The settings of tuning sets that a machine supports, by parameter, and notes on the others."""
+
+    def __init__(self, facts: _TuningFacts) -> None:
+        self.facts = facts
+        self.settings: dict[Parameter, Setting] = {}
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    def _note(self, text: str) -> None:
+        self._notes[text] = None
+
+    def _add(self, source: str, setting: Setting) -> None:
+        other = self.settings.get(setting.parameter)
+        if other is not None and other.value != setting.value:
+            self._note(
+                f"{setting.description}: {source} sets {setting.value} instead of {other.value}, and takes precedence"
+            )
+        self.settings[setting.parameter] = setting
+
+    def add_set(self, name: str) -> None:
+        tuning_set, facts = load(name), self.facts
+        for key, value in tuning_set.sysctls.items():
+            state, now = facts.state.get(key, "none"), facts.current.get(("sysctl", key, ""), "")
+            if state == "free":
+                self._add(name, Setting("sysctl", key, "", str(value)))
+            elif state == "none":
+                self._note(f"{key} does not exist (a local node does not have settings of the whole kernel)")
+            elif now != str(value):
+                self._note(
+                    f"{key} stays {now}, not {value}: it belongs to the whole kernel, which local nodes share;"
+                    f" on their host, run: sysctl -w {key}='{value}'"
+                )
+        self.add_interface(name, tuning_set.interface)
+
+    def add_interface(self, name: str, interface: Interface) -> None:
+        """Add the settings of the interface between the nodes."""
+        facts, device = self.facts, self.facts.device or "no interface"
+        if interface.mtu is not None:
+            largest = facts.max_mtu.get(facts.device, 0)
+            if interface.mtu <= largest:
+                self._add(name, Setting("mtu", facts.device, "", str(interface.mtu)))
+            else:
+                self._note(f"{device} has an MTU of at most {largest} bytes")
+        if (interface.offloads or interface.rings) and not facts.ethtool:
+            self._note(f"{name}: ethtool is not installed: rings and offloads are not changed")
+            return
+        for offload, on in interface.offloads.items():
+            for feature in FEATURES[offload]:
+                short = SHORT_NAMES.get(feature, feature)
+                setting = Setting("offload", facts.device, short, "on" if on else "off")
+                if setting.parameter in facts.current and setting.parameter not in facts.fixed:
+                    self._add(name, setting)
+                elif facts.current.get(setting.parameter) != setting.value:
+                    self._note(f"{device} does not support {feature}")
+        for direction, size in interface.rings.items():
+            most = facts.max_ring.get((facts.device, direction))
+            if most is not None:
+                self._add(name, Setting("ring", facts.device, direction, str(min(size, most))))
+            else:
+                self._note(f"{device} has no {direction} ring whose size can be set")
 
 
 def plan(
@@ -229,16 +291,16 @@ def plan(
     Settings of an earlier deploy that no set contains any more are restored. If two sets differ, the later one
     takes precedence.
 
-    Args:
-        names: Names of the sets.
-        lines: The output of `facts_script`, without `tuning<tab>`.
-        folder: Where the original values are kept. Only settings in FOLDER are applied again at each boot.
-        interface: Settings of the interface between the nodes in addition to those of the sets.
+    `lines` is the output of `facts_script`, without `tuning<tab>`. The original values are kept in `folder`; only
+    settings in FOLDER are applied again at each boot. `interface` has settings in addition to those of the sets.
     """
-    facts = _parse(lines)
-    settings, notes = _supported({name: load(name) for name in names}, facts)
+    facts = _TuningFacts(lines)
+    supported = _Supported(facts)
+    for name in names:
+        supported.add_set(name)
     if interface is not None:
-        _add_interface("the experiment", interface, facts, settings, notes)
+        supported.add_interface("the experiment", interface)
+    settings, notes = supported.settings, supported.notes
     # Settings of a removed network card cannot be restored.
     restored = [
         setting
@@ -254,10 +316,10 @@ def plan(
     apply = "".join(f"{setting.command}\n" for setting in settings.values())
     if not settings:
         if not facts.former and not facts.apply:
-            return TuningPlan(notes=tuple(notes))
-        return TuningPlan(tuple(changes or ["delete the saved settings"]), undo_script(folder), tuple(notes))
+            return TuningPlan(notes=notes)
+        return TuningPlan(tuple(changes or ["delete the saved settings"]), undo_script(folder), notes)
     if not changes and hashlib.sha256(apply.encode()).hexdigest() == facts.apply:
-        return TuningPlan(notes=tuple(notes))
+        return TuningPlan(notes=notes)
     former = [
         facts.former.get(parameter, Setting(*parameter, value=facts.current[parameter])).line
         for parameter in settings
@@ -271,78 +333,7 @@ def plan(
         restore="\n".join(setting.command for setting in restored),
         apply=apply,
     )
-    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, tuple(notes))
-
-
-def _supported(
-    sets: Mapping[str, TuningSet], facts: _TuningFacts
-) -> tuple[dict[tuple[str, str, str], Setting], dict[str, None]]:
-    """Return the settings that the machine supports, by parameter, and notes on the others, without duplicates."""
-    settings: dict[tuple[str, str, str], Setting] = {}
-    notes: dict[str, None] = {}
-    for name, tuning_set in sets.items():
-        for key, value in tuning_set.sysctls.items():
-            state = facts.state.get(key, "none")
-            if state == "free":
-                _add(settings, notes, name, Setting("sysctl", key, "", str(value)))
-            elif facts.current.get(("sysctl", key, "")) != str(value):
-                notes[
-                    _unsupported_sysctl(key, state, facts.current.get(("sysctl", key, ""), ""), str(value))
-                ] = None
-        _add_interface(name, tuning_set.interface, facts, settings, notes)
-    return settings, notes
-
-
-def _add_interface(
-    name: str,
-    interface: Interface,
-    facts: _TuningFacts,
-    settings: dict[tuple[str, str, str], Setting],
-    notes: dict[str, None],
-) -> None:
-    """Add the settings of the interface between the nodes that the machine supports, and notes on the others."""
-    device = facts.device or "no interface"
-    if interface.mtu is not None:
-        if interface.mtu <= facts.max_mtu.get(facts.device, 0):
-            _add(settings, notes, name, Setting("mtu", facts.device, "", str(interface.mtu)))
-        else:
-            notes[f"{device} has an MTU of at most {facts.max_mtu.get(facts.device, 0)} bytes"] = None
-    for offload, on in interface.offloads.items():
-        for feature in FEATURES[offload]:
-            short = SHORT_NAMES.get(feature, feature)
-            setting = Setting("offload", facts.device, short, "on" if on else "off")
-            if setting.parameter in facts.current and setting.parameter not in facts.fixed:
-                _add(settings, notes, name, setting)
-            elif facts.current.get(setting.parameter) != setting.value and facts.ethtool:
-                notes[f"{device} does not support {feature}"] = None
-    for direction, size in interface.rings.items():
-        largest = facts.max_ring.get((facts.device, direction))
-        if largest is not None:
-            _add(settings, notes, name, Setting("ring", facts.device, direction, str(min(size, largest))))
-        elif facts.ethtool:
-            notes[f"{device} has no {direction} ring whose size can be set"] = None
-    if (interface.offloads or interface.rings) and not facts.ethtool:
-        notes[f"{name}: ethtool is not installed: rings and offloads are not changed"] = None
-
-
-def _add(
-    settings: dict[tuple[str, str, str], Setting], notes: dict[str, None], name: str, setting: Setting
-) -> None:
-    other = settings.get(setting.parameter)
-    if other is not None and other.value != setting.value:
-        notes[
-            f"{setting.description}: {name} sets {setting.value} instead of {other.value}, and takes precedence"
-        ] = None
-    settings[setting.parameter] = setting
-
-
-def _unsupported_sysctl(key: str, state: str, now: str, value: str) -> str:
-    if state == "none":
-        return f"{key} does not exist (a local node does not have settings of the whole kernel)"
-    return (
-        f"{key} stays {now}, not {value}: it belongs to the whole kernel, which local nodes share;"
-        f" on their host, run: sysctl -w {key}='{value}'"
-    )
+    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, notes)
 
 
 # Saves the original values before it changes anything. The unit applies the settings again at each boot.

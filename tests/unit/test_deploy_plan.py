@@ -17,8 +17,7 @@ from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import destroy, facts, fixes, local_nodes, network_install, preflight
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts import ETCD_DATA, Facts
-from k8sdds.deploy.facts.cluster_state import cluster_state
+from k8sdds.deploy.facts import ETCD_DATA, Facts, cluster_state
 from k8sdds.deploy.phases import control_plane
 from k8sdds.deploy.phases.machine import runtime
 from k8sdds.deploy.plan import plan, to_json
@@ -394,7 +393,7 @@ def test_plans_contain_no_secrets(bundle: Bundle, tmp_path: Path) -> None:
     assert secret not in printed and encoded not in printed and encoded not in repr(actions)
     (network,) = [a for a in actions if a.phase == "network"]
     assert [item.path for item in network.private] == ["/run/k8sdds-deploy/objects.json"]
-    assert encoded in network.private[0].content.decode()
+    assert encoded in network.private[0].content
 
 
 def test_plan_of_some_nodes(bundle: Bundle) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds.deploy.network_switch.images import fetch_images
+from k8sdds.deploy.images import fetch_images
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, ScriptResult
 from tests.unit.test_network_manifests import installed, profile

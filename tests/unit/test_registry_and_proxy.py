@@ -57,7 +57,7 @@ def test_mirrors_are_configured_and_checked_on_every_node(bundle: Bundle, mirror
     assert "check mirror.lab:5000" in action.script and action.script.index(
         "check mirror"
     ) < action.script.index(f"put {registry.HOSTS_FILE} 0600")
-    hosts, only = (file.content.decode() for file in action.private)
+    hosts, only = (file.content for file in action.private)
     token = base64.b64encode(LOGIN.encode()).decode()
     assert '[host."https://mirror.lab:5000"]' in hosts and f'Authorization = "Basic {token}"' in hosts
     assert f'ca = "{registry.CA_FILE}"' in hosts and 'server = "http://127.0.0.1:1"' in only

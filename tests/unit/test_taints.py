@@ -10,8 +10,7 @@ import pytest
 from k8sdds.bundle import Bundle
 from k8sdds.deploy import profiles
 from k8sdds.deploy.actions import Action
-from k8sdds.deploy.facts import Facts
-from k8sdds.deploy.facts.cluster_state import cluster_state
+from k8sdds.deploy.facts import Facts, cluster_state
 from k8sdds.deploy.phases.services import discovery_objects
 from k8sdds.deploy.plan import plan
 from k8sdds.system.errors import InputError

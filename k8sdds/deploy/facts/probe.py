@@ -210,11 +210,7 @@ def script(
 ) -> str:
     """Return the whole script.
 
-    Args:
-        names: Host names to resolve.
-        sysctls: Sysctls to read.
-        files: Files to hash, and symbolic links to read.
-        extra: An additional script that runs at the same time.
+    It resolves `names`, reads `sysctls`, hashes `files`, and runs `extra` at the same time.
     """
     variables = {"NAMES": names, "SYSCTLS": sysctls, "FILES": files}
     assignments = "".join(f"{key}='{' '.join(values)}'\n" for key, values in variables.items())

@@ -158,10 +158,6 @@ def agent_to_restore(before: Sequence[Object], desired: Sequence[Object]) -> Obj
 
     An interrupted switch may have left several networks, or one without its agent. The same network is restored only if
     it was whole and had other options.
-
-    Args:
-        before: The objects of networks before a switch.
-        desired: The objects that the switch installs.
     """
     old, new = network_names(before), network_names(desired)
     agents = [manifest for manifest in before if manifest["kind"] == "DaemonSet"]

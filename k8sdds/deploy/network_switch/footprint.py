@@ -1,4 +1,4 @@
-"""Find the leftovers of networks on a node, and generate the script that removes exactly these. Pure functions."""
+"""Find the leftovers of networks on a node, and remove exactly these."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from k8sdds.deploy.network_switch import node_state
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.model.ip_families import Subnet, is_inside
 from k8sdds.networks.cluster_install import Footprint
+from k8sdds.system.ssh import Host
 
 SHARED = Footprint(iptables_chains=("CNI-*",))
 """Footprint of CNI plugins that several networks use: chains for single pods, such as for host ports."""
+REMOVAL_ATTEMPTS = 4
+"""How often leftovers are removed: an agent that is stopping may create more after the first removal."""
+REMOVAL_TIMEOUT_S = 90
 
 
 @dataclass(frozen=True, order=True)
@@ -46,6 +50,11 @@ def probe_script() -> str:
     return node_state.probe_script(sorted({path for footprint in footprints() for path in footprint.files}))
 
 
+def probe(host: Host) -> NodeState:
+    """Return the state of a node. Raises HostError if it cannot be reached."""
+    return node_state.parse(host.run(probe_script()).out)
+
+
 def leftovers(
     state: NodeState,
     addresses: Iterable[str],
@@ -56,11 +65,7 @@ def leftovers(
 
     Routes into the ranges of pods are always included, because every network creates them.
 
-    Args:
-        state: The state of the node.
-        addresses: IP addresses of the cluster's nodes.
-        pod_cidrs: The cluster's ranges of pods.
-        names: The networks to look for; by default all.
+    `addresses` are those of the cluster's nodes. `names` are the networks to look for, by default all.
     """
     found: set[NetworkLeftover] = set()
     nodes = set(addresses)
@@ -312,3 +317,29 @@ def _iptables_removal(rules: list[NetworkLeftover], chains: list[NetworkLeftover
         text = "\n".join([f"*{table}", *commands, "COMMIT"])
         lines.append(f"{variant}-restore --noflush --wait 10 <<'RULES'\n{text}\nRULES")
     return lines
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """The result of a cleanup of one node."""
+
+    remaining: tuple[NetworkLeftover, ...]
+    """What could not be removed."""
+    errors: tuple[str, ...]
+    """Last lines that the removal printed to stderr."""
+
+
+def remove_leftovers(host: Host, addresses: Sequence[str], pod_cidrs: Sequence[Subnet]) -> Cleanup:
+    """Remove everything that networks left on a node where agents have been stopped.
+
+    `addresses` are those of the cluster's nodes. Raises HostError if the node cannot be reached.
+    """
+    errors: list[str] = []
+    remaining = leftovers(probe(host), addresses, pod_cidrs)
+    for _ in range(REMOVAL_ATTEMPTS):
+        if not remaining:
+            break
+        done = host.run(removal_script(remaining), timeout_s=REMOVAL_TIMEOUT_S)
+        errors = done.err.strip().splitlines()[-5:]
+        remaining = leftovers(probe(host), addresses, pod_cidrs)
+    return Cleanup(tuple(remaining), tuple(errors))

@@ -57,10 +57,7 @@ def missing(
 def missing_connections(expected: AgentConnections, output: str, peers: int) -> list[str]:
     """Return a message if an agent is not connected to all its peers as expected.
 
-    Args:
-        expected: How its connections must be.
-        output: What the agent printed about them.
-        peers: The number of its peers.
+    `output` is what the agent printed about them.
     """
     lines = [line for line in output.splitlines() if line and not re.search(expected.ignored, line)]
     other = [line for line in lines if not re.search(expected.expected, line)]

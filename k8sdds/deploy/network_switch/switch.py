@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 
 from k8sdds import versions
 from k8sdds.deploy import actions, api_access, network_install, profiles, smoke_test
-from k8sdds.deploy.network_switch import cluster_objects, footprint, node_state, readiness
-from k8sdds.deploy.network_switch.cleanup import remove_leftovers
+from k8sdds.deploy.images import fetch_images
+from k8sdds.deploy.network_switch import cluster_objects, footprint, readiness
 from k8sdds.deploy.network_switch.cluster_objects import (
     ClusterNode,
     network_names,
     stamps,
     without_namespaces,
 )
-from k8sdds.deploy.network_switch.footprint import NetworkLeftover
-from k8sdds.deploy.network_switch.images import fetch_images
+from k8sdds.deploy.network_switch.footprint import NetworkLeftover, remove_leftovers
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes import apply, exec_stream, objects
 from k8sdds.kubernetes.apply import Object
@@ -208,12 +207,7 @@ class _Switch:
         return stamps(installed) == stamps(without_namespaces(self.objects))
 
     def _probe(self) -> dict[str, NodeState]:
-        script = footprint.probe_script()
-
-        def probe(host: Host) -> NodeState:
-            return node_state.parse(host.run(script).out)
-
-        return self._on_all_nodes(probe)
+        return self._on_all_nodes(footprint.probe)
 
     def _on_all_nodes(self, work: Callable[[Host], Result]) -> dict[str, Result]:
         return self.connections.all(work, [node.name for node in self.nodes])

@@ -13,7 +13,7 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.facts.cluster_state import ClusterState
+from k8sdds.deploy.facts import ClusterState
 from k8sdds.deploy.phases.phase import JOIN, LABELS, TAINTS, on_control_plane, steps
 from k8sdds.model.profile import Node, taint_identity
 

@@ -79,14 +79,8 @@ def apply_objects(
 ) -> list[Action]:
     """Plan to apply stamped objects if one of them is missing or differs.
 
-    Args:
-        state: The desired state, and the facts.
-        phase: Title of the phase.
-        title: Title of the action.
-        objects: The stamped objects.
-        secret: Objects that are passed as a private file, named `secret/NAMESPACE/NAME`.
-        needs: Steps on other nodes that must be complete before.
-        wait_for: Workloads to wait for, named `statefulset/NAMESPACE/NAME`.
+    Objects in `secret`, named `secret/NAMESPACE/NAME`, are passed as a private file. `needs` must be complete before.
+    The action ends when the workloads in `wait_for`, named `statefulset/NAMESPACE/NAME`, are ready.
     """
     if is_applied(state, objects):
         return []
@@ -95,7 +89,7 @@ def apply_objects(
     private: tuple[PrivateFile, ...] = ()
     if secret:
         path = f"{PRIVATE}/objects.json"
-        private = (PrivateFile(path, apply.list_document(secrets).encode()),)
+        private = (PrivateFile(path, apply.list_document(secrets)),)
         # After the public objects, which include the namespace of the secret objects.
         script += f"{apply.APPLY} -f {path} >/dev/null\n"
     script += apply.wait_script(wait_for)

@@ -54,12 +54,12 @@ def registry(state: DesiredState, node: Node) -> list[Action]:
     if settings is None:
         return [Action(node.name, REGISTRY, "use no mirror", files_script({}, old))]
     public = {path: text for path, text in desired.items() if path != HOSTS_FILE}
-    private = [PrivateFile(NEW_HOSTS_FILE, desired[HOSTS_FILE].encode())]
+    private = [PrivateFile(NEW_HOSTS_FILE, desired[HOSTS_FILE])]
     # Every mirror is checked separately, before pods depend on it.
     script = files_script(public, old) + _CHECK
     for number, url in enumerate(settings.mirrors):
         path = f"{PRIVATE}/mirror-{number}.toml"
-        private.append(PrivateFile(path, _only_mirror(state, url).encode()))
+        private.append(PrivateFile(path, _only_mirror(state, url)))
         script += f"check {_host(url)} {path}\n"
     script += f"put {HOSTS_FILE} 0600 <{NEW_HOSTS_FILE}\n"
     return [
