@@ -30,9 +30,9 @@ from k8sdds.system import reading
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.selection import LAB
-from k8sdds.workloads import TrialOutputs
+from k8sdds.workloads import TrialOutputs, iperf3
 from k8sdds.workloads.outputs import cpu_interval_s
-from k8sdds.workloads.tools import PATH, iperf3
+from k8sdds.workloads.tools import PATH
 
 FIRST_PORT = 5301
 FLOWS_PER_PROCESS = 128

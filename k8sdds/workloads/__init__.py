@@ -10,6 +10,7 @@ from collections.abc import Collection
 from k8sdds.model.axis import Axis, axes
 from k8sdds.workloads.capacity import Capacity
 from k8sdds.workloads.http import HttpRequests
+from k8sdds.workloads.iperf3 import TcpStream, UdpStream
 from k8sdds.workloads.latency import Latency
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced
@@ -18,13 +19,9 @@ from k8sdds.workloads.pod_start import PodStart
 from k8sdds.workloads.program import Program
 from k8sdds.workloads.protocol import NoOptions, Workload
 from k8sdds.workloads.service import Service
-from k8sdds.workloads.tcp_crr import TcpCrr
-from k8sdds.workloads.tcp_rr import TcpRr
-from k8sdds.workloads.tcp_stream import TcpStream
 from k8sdds.workloads.throughput import Throughput
 from k8sdds.workloads.tools import Tool
-from k8sdds.workloads.udp_rr import UdpRr
-from k8sdds.workloads.udp_stream import UdpStream
+from k8sdds.workloads.transactions import TcpCrr, TcpRr, UdpRr
 
 __all__ = [
     "HEADLINES",

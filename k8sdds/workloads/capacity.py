@@ -102,7 +102,6 @@ class Capacity(Paced):
     mode = ""  # published logs with PerfTest's mode are of `throughput`
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why a cell cannot be searched, or None."""
         searched = options_of(cell).searched
         if searched == RATE and cell.rate:
             return "a capacity test searches the rate: leave out `rate`, or set max_subscribers of the test"
@@ -119,25 +118,20 @@ class Capacity(Paced):
         return None
 
     def largest_cell(self, cell: Cell) -> Cell:
-        """Return the cell with the largest number of subscribers that is probed."""
         most = options_of(cell).max_subscribers
         return cell.model_copy(update={SUBSCRIBERS: most}) if most else cell
 
     def is_result(self, failure: Reason, cell: Cell) -> bool:
-        """Return whether a failure of the participants is the result of having too many."""
         several = options_of(cell).searched == SUBSCRIBERS and cell.subscribers > 1
         return several and failure.code == NO_MATCH
 
     def load(self, cell: Cell) -> Load:
-        """Return a stream on a schedule, or without a rate one that is as fast as possible."""
         return super().load(cell) if cell.rate else Throughput().load(cell)
 
     def timed_per_s(self, cell: Cell) -> float | None:
-        """Return nothing: the settings do not determine the rate."""
         return None
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the delays, and the shares of samples that did not arrive or arrived late."""
         if not outputs.trial.cell.rate:
             Throughput().measure(record, outputs)
             return
@@ -153,15 +147,12 @@ class Capacity(Paced):
             record.overdue_percent = aggregate.ratio(overdue, delays.total, 100)
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if no delay was measured at a rate, or None. Missing samples are a result."""
         return super().invalid(outputs) if outputs.trial.cell.rate else None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return nothing: a rate that was missed is a result."""
         return []
 
     def describe(self, record: Metrics) -> str:
-        """Return what a search decides by."""
         if record.undelivered_percent is None:
             return Throughput().describe(record)
         overdue = "" if record.overdue_percent is None else f", {record.overdue_percent:.2f} % overdue"

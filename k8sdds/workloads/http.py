@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from k8sdds.model.axis import WORKLOAD, Axis, payload
 from k8sdds.model.measurement import Listener
 from k8sdds.model.reason import Reason
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Role, Trial, host_and_port
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial, host_and_port
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate, histograms
 from k8sdds.results.metrics import Metrics
@@ -22,9 +22,11 @@ from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import (
+    ROUND_TRIP,
+    ROUND_TRIPS,
+    RoundTripWorkload,
     Tool,
-    ToolWorkload,
-    round_trips,
+    missing_round_trips,
     server_of,
     whole_seconds,
     window,
@@ -117,7 +119,6 @@ class Http(Tool):
     packages: Mapping[str, str] = {"wrk": "wrk", "nginx": "nginx"}
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return the command line of nginx or wrk."""
         options = HttpOptions(**trial.cell.test_options)
         address = host_and_port(server_of(surroundings).address, PORT)
         folder = private_folder(participant.name)
@@ -141,7 +142,6 @@ class Http(Tool):
         )
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        """Return what wrk counted: the client received the objects."""
         report = read(folder)
         if report is None:
             return None
@@ -154,12 +154,11 @@ class Http(Tool):
         )
 
     def convert(self, trial: Trial, folder: Path) -> None:
-        """Write the histogram log of the round trips."""
         report = read(folder)
         if report is not None and report.round_trips_us:
             options = HttpOptions(**trial.cell.test_options)
             counts = {value * 1000: count for value, count in report.measured(options.concurrency).items()}
-            histograms.write(folder / FIRST_PUBLISHER.name, round_trips.TAG, counts, report.seconds)
+            histograms.write(folder / FIRST_PUBLISHER.name, ROUND_TRIP, counts, report.seconds)
 
 
 def read(folder: Path) -> Report | None:
@@ -187,33 +186,28 @@ class HttpOptions(Strict):
     )
 
 
-class HttpRequests(ToolWorkload):
+class HttpRequests(RoundTripWorkload):
     """Requests for an object on connections that stay open."""
 
     name = "http"
     options: type[Strict] = HttpOptions
     program = Http()
     tcp = True
-    measured_by: Role = PUBLISHER
-    histograms = (round_trips.TAG,)
-    metrics = ("requests_per_s", *round_trips.METRICS)
+    metrics = ("requests_per_s", *ROUND_TRIPS)
     columns = ("round_trip_count", "tcp_congestion_control")
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return which setting of the cell has no effect, or None."""
         if cell.payload_bytes != DEFAULT_PAYLOAD_BYTES:
             return "payload_bytes has no effect in a http test: leave it out, and set object_bytes"
         return super().unsupported(cell)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the requests per second and the distribution of the round trips."""
-        round_trips.set_metrics(record, outputs)
+        super().measure(record, outputs)
         requests = aggregate.count(client["sent"] for client in outputs.publishers)
         seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
         record.requests_per_s = aggregate.ratio(requests, seconds)
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if requests failed, or another interval than requested was measured, or None."""
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             if summary["errors"]:
@@ -221,10 +215,6 @@ class HttpRequests(ToolWorkload):
                     "http-errors", f"{summary['errors']} requests of {participant} failed or timed out"
                 )
             reason = wrong_interval(participant, summary["measured_s"], length_s, LATE_S)
-            if reason := reason or round_trips.incomplete(outputs, summary["sent"]):
+            if reason := reason or missing_round_trips(outputs, summary["sent"]):
                 return reason
         return None
-
-    def describe(self, record: Metrics) -> str:
-        """Return the requests per second and the tail of the round trips."""
-        return round_trips.describe(record, record.requests_per_s, "requests")

@@ -31,7 +31,6 @@ class Latency(Workload):
     mode = LATENCY
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why a cell cannot be a sequence of round trips, or None."""
         if cell.batch_bytes:
             return "a latency test never batches: batch_bytes must be 0"
         if cell.has_several_writers:
@@ -41,15 +40,12 @@ class Latency(Workload):
         return None
 
     def load(self, cell: Cell) -> Load:
-        """Return round trips, at the cell's rate if it has one."""
         return Load(round_trips=True, rate=cell.rate)
 
     def timed_per_s(self, cell: Cell) -> float | None:
-        """Return the rate of the pings, or None without a rate."""
         return cell.rate or None
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set mean, percentiles and maximum of the one-way latency."""
         quantities = ("mean", *histograms.PERCENTILES, "max")
         values = {quantity: outputs.latency_us("latency_ns", quantity) for quantity in quantities}
         missing = latencies.unanswered_percent(outputs)
@@ -60,7 +56,6 @@ class Latency(Workload):
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the latencies that a single publisher printed; empty with several publishers."""
         if len(timed) != 1:
             return {}
         quantities = ("mean", "min", "p50", "p90", "p99", "p9999", "max", "std")
@@ -71,18 +66,15 @@ class Latency(Workload):
         return record.model_dump(include=record.model_fields_set)
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if no round trip was timed, or None. RTI PerfTest does not count round trips."""
         timed = [summary["latency_ns"] for summary in outputs.publishers]
         if not any(values and values.get("count") != 0 for values in timed):
             return Reason("no-samples", "no round trip was timed")
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return a warning if many pings were not answered."""
         return latencies.warnings(outputs)
 
     def describe(self, record: Metrics) -> str:
-        """Return median and 90th percentile."""
         return latencies.describe(p50=record.latency_p50_us, p90=record.latency_p90_us)
 
 

@@ -68,13 +68,11 @@ class Paced(Workload):
     mode = THROUGHPUT
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why a cell has no schedule, or None."""
         if not cell.rate:
             return "a paced test needs the rate of its schedule: set `rate` (samples per second)"
         return rate_profile.contradiction(cell.rate_profile, cell.rate)
 
     def load(self, cell: Cell) -> Load:
-        """Return a stream on a schedule."""
         deadline_ms = cell.test_options.get("deadline_ms")
         deadline_s = deadline_ms / 1000 if deadline_ms else None
         return Load(
@@ -86,11 +84,9 @@ class Paced(Workload):
         )
 
     def timed_per_s(self, cell: Cell) -> float | None:
-        """Return the rate of the delays of all samples at a subscriber."""
         return rate_profile.mean_rate(cell.rate_profile, cell.rate) * cell.publishers
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the distribution of the delays of all subscribers, and what missed its schedule or its deadline."""
         record.delay_method, _ = _method(outputs)
         error = outputs.measurement.clock_error
         record.clock_error_us = error.bound_us if error is not None else None
@@ -115,7 +111,6 @@ class Paced(Workload):
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the one-way delays at a single subscriber; empty with several subscribers."""
         if len(received) != 1:
             return {}
         record = Metrics(delay_method=SHARED_CLOCK)
@@ -125,14 +120,12 @@ class Paced(Workload):
         return record.model_dump(include=record.model_fields_set)
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if no delay was measured, or None."""
         method, _ = _method(outputs)
         if not any(tag in outputs.latencies for tag in TAGS[method]):
             return Reason("no-samples", "no delay was measured")
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return a warning for each publisher that did not keep its schedule, and why delays are not one-way."""
         _, why = _method(outputs)
         warnings = [f"clocks: delays are half of round trips, because {why}"] if why else []
         warnings += latencies.warnings(outputs)
@@ -149,11 +142,9 @@ class Paced(Workload):
         return warnings
 
     def shown(self, delay_method: str | None) -> tuple[str, ...]:
-        """Return the tags of the delays of a trial."""
         return TAGS.get(delay_method or "", ())
 
     def describe(self, record: Metrics) -> str:
-        """Return the tail of the delay in ms, the unit of its limits, and the missed deadlines."""
         known = {"p90": record.delay_p90_us, "p99": record.delay_p99_us}
         parts = [f"{name} {number(value / 1000)} ms" for name, value in known.items() if value is not None]
         parts = parts or ["unknown"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from k8sdds.model.measurement import Listener
 from k8sdds.model.reason import Reason
-from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Role, Trial
+from k8sdds.model.trial import FIRST_PUBLISHER, PUBLISHER, Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
@@ -21,9 +21,9 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Surroundings
 from k8sdds.workloads.tools import (
     INTERVAL_TOLERANCE,
+    ROUND_TRIP,
+    RoundTripWorkload,
     Tool,
-    ToolWorkload,
-    round_trips,
     server_of,
     whole_seconds,
     window,
@@ -52,7 +52,6 @@ class IputilsPing(Tool):
     packages: Mapping[str, str] = {"ping": "iputils-ping"}
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return the command line of ping; the server's pod needs no program."""
         if participant.subscribes:
             return Command(["sleep", "infinity"], listens=Listener("icmp", 0), window=window(trial))
         cell = trial.cell
@@ -70,7 +69,6 @@ class IputilsPing(Tool):
         return Command([*argv, server_of(surroundings).address], window=window(trial))
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        """Return how many requests of the measured interval were answered."""
         replies = measured(trial, folder)
         if len(replies) < 2:
             return None
@@ -86,11 +84,10 @@ class IputilsPing(Tool):
         return Summary(data | {"received": len(replies), "lost": sent - len(replies)})
 
     def convert(self, trial: Trial, folder: Path) -> None:
-        """Write the histogram log of the round trips."""
         counts = Counter(reply.round_trip_ns for reply in measured(trial, folder))
         if counts:
             _, length_s = whole_seconds(trial)
-            histograms.write(folder / FIRST_PUBLISHER.name, round_trips.TAG, counts, length_s)
+            histograms.write(folder / FIRST_PUBLISHER.name, ROUND_TRIP, counts, length_s)
 
 
 @dataclass(frozen=True)
@@ -126,15 +123,13 @@ def _nearest(icmp_seq: int, sequence: int) -> int:
     return sequence + (icmp_seq - sequence + half) % SEQUENCE_NUMBERS - half
 
 
-class Ping(ToolWorkload):
+class Ping(RoundTripWorkload):
     """Round trips of ICMP echo requests, each after the reply to the previous one or at a rate."""
 
     name = "ping"
     program = IputilsPing()
     layout = "same"
     uses = ("rate",)
-    measured_by: Role = PUBLISHER
-    histograms = (round_trips.TAG,)
     metrics = (
         "round_trip_p50_us", "round_trip_mean_us", "round_trip_p90_us", "round_trip_p99_us", "round_trip_p999_us",
         "round_trip_p9999_us", "round_trip_max_us", "pings_unanswered_percent",
@@ -142,22 +137,18 @@ class Ping(ToolWorkload):
     columns = ("round_trip_count",)
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why ping cannot time the requests of this cell, or None."""
         if not MIN_PAYLOAD_BYTES <= cell.payload_bytes <= MAX_PAYLOAD_BYTES:
             return f"ping times requests of {MIN_PAYLOAD_BYTES} to {MAX_PAYLOAD_BYTES} bytes"
         return super().unsupported(cell)
 
     def timed_per_s(self, cell: Cell) -> float | None:
-        """Return the rate of the requests, or None without a rate."""
         return cell.rate or None
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the distribution of the round trips and the share without a reply."""
-        round_trips.set_metrics(record, outputs)
+        super().measure(record, outputs)
         latencies.set_pings(record, outputs)
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if replies did not arrive over the whole interval, or None."""
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             if summary["measured_s"] < (1 - INTERVAL_TOLERANCE) * length_s:
@@ -167,9 +158,7 @@ class Ping(ToolWorkload):
         return None
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return a warning if many requests were not answered."""
         return latencies.warnings(outputs)
 
     def describe(self, record: Metrics) -> str:
-        """Return median and tail."""
         return latencies.describe(p50=record.round_trip_p50_us, p99=record.round_trip_p99_us)

@@ -18,7 +18,7 @@ from k8sdds.system import reading
 from k8sdds.system.shapes import Integer, Number, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.tools.transactions import Exchange, Transactions
+from k8sdds.workloads.transactions import Exchange, Transactions
 
 FILE = "pod-starts.json"
 """What the testbed writes into the folder of an attempt."""
@@ -99,11 +99,9 @@ class PodStart(Exchange):
 
     @property
     def headlines(self) -> tuple[str, ...]:
-        """The time until all pods are ready; in the lab, the time that CNI plugins need."""
         return "pods_ready_s", "pod_network_s"
 
     def started_pods(self, cell: Cell) -> int:
-        """Return the number of pods of the cell."""
         return PodStartOptions(**cell.test_options).pods
 
     def matched_middleware(self, cell: Cell) -> str | None:
@@ -111,7 +109,6 @@ class PodStart(Exchange):
         return PodStartOptions(**cell.test_options).dds
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why these pods cannot be started, or None."""
         options = PodStartOptions(**cell.test_options)
         if options.dds and options.pods < len(PAIR):
             return "dds is measured between two of the pods: set pods to 2 or more"
@@ -120,7 +117,6 @@ class PodStart(Exchange):
         return super().unsupported(cell)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the times of all pods, and the mean of each step."""
         starts = read(outputs.folder)
         if starts is None or not starts.pods:
             return
@@ -134,7 +130,6 @@ class PodStart(Exchange):
             record.pods_matching_s = starts.match.since_ready_s
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if not all pods got ready, or a step was not seen when it happened, or None."""
         starts, wanted = read(outputs.folder), self.started_pods(outputs.trial.cell)
         if starts is None:
             return Reason("no-pods", "the times of the pods are missing")
@@ -154,7 +149,6 @@ class PodStart(Exchange):
         return super().invalid(outputs)
 
     def describe(self, record: Metrics) -> str:
-        """Return when all pods were ready, and the mean of each pod; for the lab, the mean of the plugins' work."""
         if record.pods_ready_s is None and record.pod_network_s is not None:
             return f"CNI plugins need {record.pod_network_s * 1e3:.0f} ms for a pod"
         if record.pods_ready_s is None or record.pod_start_mean_s is None:

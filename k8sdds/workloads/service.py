@@ -13,8 +13,8 @@ from k8sdds.model.trial import PUBLISHER, Cell
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
-from k8sdds.workloads.tools import round_trips
-from k8sdds.workloads.tools.transactions import ConnectionOptions, Exchange, Transactions
+from k8sdds.workloads.tools import ROUND_TRIPS
+from k8sdds.workloads.transactions import ConnectionOptions, Exchange, Transactions
 
 UNOBSERVED = "translation not observed"
 """Begins the warning on trials whose client may have reached the server in another way than by the Service."""
@@ -47,29 +47,25 @@ class Service(Exchange):
     options: type[Strict] = ServiceOptions
     program = Transactions("--new-connections")
     tcp = True
-    metrics = ("connections_per_s", "conntrack_entries", *round_trips.METRICS)
+    metrics = ("connections_per_s", "conntrack_entries", *ROUND_TRIPS)
     columns = ("round_trip_count", "tcp_congestion_control", "service_connections", "service_tracked")
 
     def services(self, cell: Cell) -> ServiceSet:
-        """Return the Services of the cell."""
         options = ServiceOptions(**cell.test_options)
         return ServiceSet(options.services, options.via, options.proxy)
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why no Service can be measured in this cell, or None."""
         if not cell.crosses_links:
             return "a service test needs client and server on two nodes: leave out placement"
         return super().unsupported(cell)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the connections per second, the round trips, the conntrack entries and the translated connections."""
         super().measure(record, outputs)
         record.conntrack_entries = outputs.measurement.conntrack_entries
         record.service_connections = outputs.measurement.service_connections
         record.service_tracked = outputs.measurement.service_tracked
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if a rule did not translate each connection to the Service, or any if it is headless."""
         seen, cell = outputs.measurement, outputs.trial.cell
         if not seen.service_unobserved:
             translated = seen.service_connections
@@ -91,6 +87,5 @@ class Service(Exchange):
         return super().invalid(outputs)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return that it is unknown what was translated."""
         reason = outputs.measurement.service_unobserved
         return [*super().warnings(outputs), *([f"{UNOBSERVED}: {reason}"] if reason else [])]

@@ -63,11 +63,9 @@ class Throughput(Workload):
     mode = THROUGHPUT
 
     def load(self, cell: Cell) -> Load:
-        """Return a stream at the cell's rate."""
         return Load(rate=cell.rate, batch_bytes=cell.batch_bytes, loaded_latency=_times_samples(cell))
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the mean rates over subscribers, and if the test asks for it, the delay in full buffers."""
         rates = [_rate(outputs, summary) for summary in outputs.subscribers]
         record.throughput_mbps = aggregate.mean(rate.mbps for rate in rates)
         record.samples_per_s = aggregate.mean(rate.samples_per_s for rate in rates)
@@ -87,7 +85,6 @@ class Throughput(Workload):
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
     ) -> dict[str, Any]:
-        """Return the mean rates over subscribers, and the buffer delay of a single publisher."""
         values: dict[str, Any] = {
             name: aggregate.mean(summary.get(name) for summary in received)
             for name in ("throughput_mbps", "samples_per_s")
@@ -97,13 +94,11 @@ class Throughput(Workload):
         return values
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return why a rate is meaningless because several publishers did not send together, or None."""
         if len(outputs.publishers) < 2:
             return None
         return next(iter(_uneven(outputs)), None)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return a warning for each publisher that missed its rate or its duration, and for a rate that changed."""
         duration_s = outputs.trial.duration_s
         warnings = [str(uneven) for uneven in _uneven(outputs)]
         achieved = achieved_rate_percent(outputs)
@@ -121,7 +116,6 @@ class Throughput(Workload):
         return warnings
 
     def describe(self, record: Metrics) -> str:
-        """Return rates and loss."""
         if record.throughput_mbps is None or record.samples_per_s is None:
             return "throughput unknown"
         lost = f", lost {record.lost_percent:.2f} %" if record.lost_percent else ""

@@ -198,7 +198,7 @@ def test_evidence(
 def test_validity(
     via: str, seen: dict[str, Any], reason: str, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8sdds.workloads.tools.round_trips.incomplete", lambda *_: None)
+    monkeypatch.setattr("k8sdds.workloads.transactions.missing_round_trips", lambda *_: None)
     (trial,) = trials(cell(via=via))
     counts = {"delivered_bytes": 100, "warmup_delivered_bytes": 10, "measured_s": 1.0, "sent": 100}
     nothing = {"service_connections": None, "service_tracked": None, "service_unobserved": "", "outcomes": {}}

@@ -192,7 +192,7 @@ def test_a_service_on_one_node_is_refused() -> None:
 def test_rules_translate_every_connection_or_none(
     via: str, translated: int | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("k8sdds.workloads.tools.round_trips.incomplete", lambda *_: None)
+    monkeypatch.setattr("k8sdds.workloads.transactions.missing_round_trips", lambda *_: None)
     trial = Trial(cell=cell(via=via), testbed="lab", repetition=0, duration_s=1, warmup_s=0.1)
     counts = {"delivered_bytes": 100, "warmup_delivered_bytes": 10, "measured_s": 1.0, "sent": 100}
     measurement = SimpleNamespace(

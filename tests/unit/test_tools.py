@@ -96,7 +96,7 @@ def test_a_cluster_needs_no_programs_on_this_machine(monkeypatch: pytest.MonkeyP
     def not_built(name: str) -> str:
         raise PrerequisiteError(f"{name} is not built", "run: k8sdds setup")
 
-    monkeypatch.setattr("k8sdds.workloads.tools.transactions.native_program", not_built)
+    monkeypatch.setattr("k8sdds.workloads.transactions.native_program", not_built)
     program = middleware.program_of(cell("tcp-crr"))
     assert program.problems([], "cluster") == []
     assert [problem.what for problem in program.problems([], "lab")] == ["k8sdds-transactions is not built"]

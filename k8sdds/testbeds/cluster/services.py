@@ -21,7 +21,7 @@ from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod, parallel
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot
 from k8sdds.testbeds.cluster.translations import Connection, Counters
-from k8sdds.workloads.tools.transactions import PORT, PROGRAM
+from k8sdds.workloads.transactions import PORT, PROGRAM
 
 TIMEOUT_S, TIMEOUT_PER_SERVICE_S = 60, 0.1
 """How long kube-proxy may take until it has programmed all Services."""

@@ -16,7 +16,7 @@ from k8sdds.networks.common import services
 from k8sdds.networks.datapath import SWITCH_SYSCTLS, Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
-from k8sdds.workloads.tools import transactions
+from k8sdds.workloads import transactions
 
 COMPILE_BPF = ("clang", "-O2", "-g", "-target", "bpf", "-x", "c", "-c", "-", "-o")
 """Command that compiles a C text from its stdin to the object file that is its last argument."""

@@ -11,7 +11,7 @@ from k8sdds.networks.common import services
 from k8sdds.networks.datapath import LabNode
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.plan import Plan
-from k8sdds.workloads.tools.transactions import PORT
+from k8sdds.workloads.transactions import PORT
 
 
 def address(plan: Plan) -> tuple[str, int] | None:

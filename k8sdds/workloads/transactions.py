@@ -26,7 +26,13 @@ from k8sdds.system.shapes import Finite, Integer, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Command, Program, Surroundings
-from k8sdds.workloads.tools import ToolWorkload, round_trips, server_of, wrong_interval
+from k8sdds.workloads.tools import (
+    ROUND_TRIPS,
+    RoundTripWorkload,
+    missing_round_trips,
+    server_of,
+    wrong_interval,
+)
 
 PROGRAM = "k8sdds-transactions"
 PORT = 5202
@@ -58,7 +64,6 @@ class Transactions(Program):
         self._protocol: Literal["tcp", "udp"] = "udp" if "--udp" in options else "tcp"
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return a problem if the program is not built for the lab; the image of k8sdds contains it."""
         if testbed != "lab":
             return []
         try:
@@ -68,7 +73,6 @@ class Transactions(Program):
         return []
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return the command line of the client, which marks its measured interval, or of the server."""
         program = str(Path(surroundings.paths.program).with_name(PROGRAM))
         role = "server" if participant.subscribes else "client"
         server = server_of(surroundings)
@@ -84,7 +88,6 @@ class Transactions(Program):
         return Command([*argv, "--histogram-file", str(surroundings.paths.files / histograms.LOG)])
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        """Return what the client counted: the server received the requests, and the client the responses."""
         try:
             document = reading.json_file(folder / FIRST_PUBLISHER.name / "stdout")
             report = Report.model_validate(document)
@@ -112,43 +115,61 @@ class ConnectionOptions(Strict):
     )
 
 
-class Exchange(ToolWorkload):
+class Exchange(RoundTripWorkload):
     """Requests and responses: how many per second, which is the main metric, and how long each took."""
 
     options: type[Strict] = ConnectionOptions
-    histograms: tuple[str, ...] = (round_trips.TAG,)
-    measured_by = PUBLISHER
     longest_payload = 64 * 1024
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return why the program cannot run this cell, or None."""
         if cell.payload_bytes > self.longest_payload:
             return f"a request of a {self.name} test has at most {self.longest_payload} bytes"
         return super().unsupported(cell)
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the main metric and the distribution of the round trips."""
-        setattr(record, self.metrics[0], per_second(outputs))
-        round_trips.set_metrics(record, outputs)
+        super().measure(record, outputs)
+        transactions = aggregate.count(summary["received"] for summary in outputs.subscribers)
+        seconds = aggregate.mean(client["measured_s"] for client in outputs.publishers)
+        setattr(record, self.metrics[0], aggregate.ratio(transactions, seconds))
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if another interval than requested was measured, or the histogram is not complete."""
         for participant, summary in outputs.summaries_of(PUBLISHER).items():
             answered = summary["delivered_bytes"] // outputs.trial.cell.payload_bytes
             reason = wrong_interval(participant, summary["measured_s"], outputs.trial.duration_s)
-            if reason := reason or round_trips.incomplete(outputs, answered):
+            if reason := reason or missing_round_trips(outputs, answered):
                 return reason
         return None
 
-    def describe(self, record: Metrics) -> str:
-        """Return the main metric and the tail of the round trips."""
-        headline = self.metrics[0]
-        return round_trips.describe(record, getattr(record, headline), headline.removesuffix("_per_s"))
+
+class TcpRr(Exchange):
+    """Requests and responses of `payload_bytes` each over TCP."""
+
+    name = "tcp-rr"
+    program = Transactions()
+    tcp = True
+    metrics = ("transactions_per_s", *ROUND_TRIPS)
+    columns = ("round_trip_count", "tcp_congestion_control")
 
 
-def per_second(outputs: TrialOutputs) -> float | None:
-    """Return the transactions of the measured interval per second."""
-    transactions = aggregate.count(summary["received"] for summary in outputs.subscribers)
-    return aggregate.ratio(
-        transactions, aggregate.mean(client["measured_s"] for client in outputs.publishers)
-    )
+class UdpRr(Exchange):
+    """Requests and responses of `payload_bytes` each over UDP."""
+
+    name = "udp-rr"
+    program = Transactions("--udp")
+    longest_payload = 65507
+    metrics = ("transactions_per_s", *ROUND_TRIPS)
+    columns = ("round_trip_count",)
+
+
+class TcpCrr(Exchange):
+    """Connections with one request and one response of `payload_bytes` each."""
+
+    name = "tcp-crr"
+    program = Transactions("--new-connections")
+    tcp = True
+    metrics = ("connections_per_s", "conntrack_entries", *ROUND_TRIPS)
+    columns = ("round_trip_count", "tcp_congestion_control")
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        super().measure(record, outputs)
+        record.conntrack_entries = outputs.measurement.conntrack_entries

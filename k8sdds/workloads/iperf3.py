@@ -17,6 +17,7 @@ from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
 from k8sdds.results.metrics import Metrics
 from k8sdds.system import reading
+from k8sdds.system.numbers import number
 from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape
 from k8sdds.system.strict import Strict
 from k8sdds.workloads.outputs import TrialOutputs
@@ -29,6 +30,7 @@ PORT = 5201
 MAX_FLOWS = 128
 MAX_WRITE_BYTES = 1 << 20
 """Longest write that iperf3 accepts."""
+MIN_DATAGRAM_BYTES, MAX_DATAGRAM_BYTES = 16, 65507
 MAX_REPORT_BYTES = 64 << 20
 """Largest report: 128 flows, with a line for each second in both directions."""
 STDOUT = "stdout"
@@ -93,7 +95,6 @@ class Iperf3(Tool):
         self._udp = udp
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return the command line of the client or the server."""
         server = server_of(surroundings)
         env = environment(surroundings.paths.files)
         common = [self.name, "--json", "--port", str(PORT)]
@@ -113,7 +114,6 @@ class Iperf3(Tool):
         return Command(argv, env, window=window(trial))
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        """Return what the client reported of a participant."""
         report = read(folder / FIRST_PUBLISHER.name / STDOUT)
         if report is None:
             return None
@@ -142,7 +142,6 @@ class Iperf3(Tool):
         return Summary(data)
 
     def error(self, folder: Path) -> str:
-        """Return the error in the JSON that a participant printed."""
         try:
             message = reading.json_file(folder / STDOUT, max_bytes=MAX_REPORT_BYTES).get("error")
         except (OSError, reading.UnreadableError):
@@ -177,7 +176,6 @@ class Stream(ToolWorkload):
     uses = ("rate",)
 
     def invalid(self, outputs: TrialOutputs) -> Reason | None:
-        """Return a reason if iperf3 measured another interval than requested, or None."""
         _, length_s = whole_seconds(outputs.trial)
         for participant, summary in outputs.summaries.items():
             measured_s = summary["measured_s"] if summary else None
@@ -186,14 +184,12 @@ class Stream(ToolWorkload):
         return None
 
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
-        """Set the rate at the server, and what the client sent again or did not send in time."""
         record.throughput_mbps = aggregate.mean(summary["throughput_mbps"] for summary in outputs.subscribers)
         record.interval_s = aggregate.mean(summary["measured_s"] for summary in outputs.subscribers)
         record.retransmits = aggregate.count(summary["retransmits"] for summary in outputs.publishers)
         record.achieved_rate_percent = achieved_rate_percent(outputs)
 
     def warnings(self, outputs: TrialOutputs) -> list[str]:
-        """Return a warning if the client did not keep the offered rate."""
         achieved = achieved_rate_percent(outputs)
         if achieved is None or achieved >= 100 * (1 - RATE_MISSED):
             return []
@@ -214,3 +210,57 @@ def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
 def write_limit(cell: Cell, longest: int) -> str | None:
     """Return why iperf3 rejects the payload of a cell, or None."""
     return f"iperf3 writes at most {longest} bytes at once" if cell.payload_bytes > longest else None
+
+
+class TcpStreamOptions(StreamOptions):
+    """Options of the tcp-stream test."""
+
+    mss: Annotated[int | None, Axis(WORKLOAD, lambda v: f"MSS {v:g} B")] = Field(
+        default=None,
+        ge=88,
+        le=9216,
+        description="largest TCP segment in bytes; default: as the MTU allows",
+    )
+
+
+class TcpStream(Stream):
+    """Payload rate of TCP connections."""
+
+    name = "tcp-stream"
+    options = TcpStreamOptions
+    program = Iperf3()
+    tcp = True
+    metrics = ("throughput_mbps", "retransmits")
+    columns = ("tcp_congestion_control",)
+
+    def unsupported(self, cell: Cell) -> str | None:
+        return super().unsupported(cell) or write_limit(cell, MAX_WRITE_BYTES)
+
+    def describe(self, record: Metrics) -> str:
+        if record.throughput_mbps is None:
+            return "throughput unknown"
+        return f"{number(record.throughput_mbps)} Mbit/s, {record.retransmits or 0} retransmits"
+
+
+class UdpStream(Stream):
+    """Payload rate of UDP datagrams, with loss and jitter."""
+
+    name = "udp-stream"
+    program = Iperf3(udp=True)
+    metrics = ("throughput_mbps", "samples_per_s", "stream_jitter_us")
+
+    def unsupported(self, cell: Cell) -> str | None:
+        if cell.payload_bytes < MIN_DATAGRAM_BYTES:
+            return f"a datagram of iperf3 has at least {MIN_DATAGRAM_BYTES} bytes"
+        return super().unsupported(cell) or write_limit(cell, MAX_DATAGRAM_BYTES)
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        super().measure(record, outputs)
+        for server in outputs.subscribers:
+            record.samples_per_s = aggregate.ratio(server["received"], server["measured_s"])
+            record.stream_jitter_us = server["jitter_us"]
+
+    def describe(self, record: Metrics) -> str:
+        if record.throughput_mbps is None:
+            return "throughput unknown"
+        return f"{number(record.throughput_mbps)} Mbit/s, lost {record.lost_percent or 0:.2f} %"

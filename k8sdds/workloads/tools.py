@@ -9,8 +9,13 @@ from collections.abc import Mapping, Sequence
 from k8sdds.model.axis import DDS, PROCESS, WORKLOAD
 from k8sdds.model.measurement import Window
 from k8sdds.model.reason import Reason
-from k8sdds.model.trial import AXES, SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial
+from k8sdds.model.trial import AXES, PUBLISHER, SUBSCRIBER, Cell, Endpoint, Participant, Role, Trial
+from k8sdds.results import histograms
+from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import Problem
+from k8sdds.system.numbers import number
+from k8sdds.workloads import latencies
+from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.program import Program, Surroundings
 from k8sdds.workloads.protocol import Workload
 
@@ -30,6 +35,15 @@ NO_EFFECT = {
 INTERVAL_TOLERANCE = 0.1
 """Fraction by which the measured interval may differ from the requested one."""
 
+ROUND_TRIP = "round_trip"
+"""Tag of the round trips in the log."""
+
+ROUND_TRIPS = (
+    "round_trip_mean_us", "round_trip_p50_us", "round_trip_p90_us", "round_trip_p99_us", "round_trip_p999_us",
+    "round_trip_p9999_us", "round_trip_max_us",
+)  # fmt: skip
+"""The metrics of round trips."""
+
 
 class Tool(Program):
     """Programs of Debian packages."""
@@ -38,7 +52,6 @@ class Tool(Program):
     """Program to package. `k8sdds setup` installs them for the lab, and the image of k8sdds contains them."""
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return a problem for each program that is not installed in the lab."""
         missing = [name for name in self.packages if testbed == "lab" and not shutil.which(name, path=PATH)]
         return [
             Problem(
@@ -58,11 +71,41 @@ class ToolWorkload(Workload):
     """Settings among `NO_EFFECT` that this test has."""
 
     def unsupported(self, cell: Cell) -> str | None:
-        """Return which setting of the cell has no effect, or None."""
         for name, default in NO_EFFECT.items():
             if name not in self.uses and getattr(cell, name) != default:
                 return f"{name} has no effect in a {self.name} test: leave it out"
         return None
+
+
+class RoundTripWorkload(ToolWorkload):
+    """A test whose program keeps a histogram of the round trips of its requests."""
+
+    measured_by: Role = PUBLISHER
+    histograms: tuple[str, ...] = (ROUND_TRIP,)
+
+    def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
+        timed = outputs.latencies.get(ROUND_TRIP)
+        if timed is not None:
+            values, missing = histograms.quantities_us(timed), latencies.unanswered_percent(outputs)
+            # Only our own program logs episodes: others print values without their order.
+            episodes = histograms.episodes(outputs.folder, [ROUND_TRIP], values)
+            latencies.set_percentiles(record, ROUND_TRIP, timed.total, values, missing, episodes)
+
+    def describe(self, record: Metrics) -> str:
+        unit, rate = self.metrics[0].removesuffix("_per_s"), getattr(record, self.metrics[0])
+        if rate is None:
+            return f"{unit} unknown"
+        p99 = record.round_trip_p99_us
+        return f"{number(rate)} {unit}/s" + (f", p99 {number(p99)} µs" if p99 is not None else "")
+
+
+def missing_round_trips(outputs: TrialOutputs, expected: int) -> Reason | None:
+    """Return a reason if the histogram does not have exactly one round trip for each request, or None."""
+    timed = outputs.latencies.get(ROUND_TRIP)
+    kept = timed.total if timed else 0
+    if kept == expected:
+        return None
+    return Reason("histogram", f"it has {kept} round trips of {expected} requests")
 
 
 def server_of(surroundings: Surroundings) -> Endpoint:
