@@ -18,7 +18,7 @@ from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS, RunFolder
 from k8sdds.testbeds import Session
 
 if TYPE_CHECKING:
-    from k8sdds.security.keyring import Keyring
+    from k8sdds.security.credentials import Keyring
 
 Renewed = Callable[[dict[str, Any]], None]
 """Receives the facts of credentials that replace the first ones."""
@@ -129,7 +129,7 @@ def _present(files: dict[Path | None, Path | None]) -> dict[str, Path]:
 def create_keyring(trials: Sequence[Trial]) -> Keyring:
     """Return credentials for every participant of the trials with DDS Security."""
     # Imported here because most campaigns need no cryptography.
-    from k8sdds.security.keyring import Keyring
+    from k8sdds.security.credentials import Keyring
 
     secured = [trial.cell for trial in trials if protection_of(trial.cell) is not None]
     participants = dict.fromkeys(participant for cell in secured for participant in cell.participants)

@@ -27,7 +27,7 @@ from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, Session, Testbed
 
 if TYPE_CHECKING:
-    from k8sdds.security.keyring import Keyring
+    from k8sdds.security.credentials import Keyring
 
 COMPARED_FACTS = ("boot_id", "cluster_uid", "kernel", "cpu_model", "perftest")
 """Facts of the testbed whose change since the campaign's start is reported when it is resumed."""

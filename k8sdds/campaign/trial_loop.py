@@ -27,7 +27,7 @@ from k8sdds.system.errors import Aborted, InvalidTrials, NetworkChanged, PartFai
 from k8sdds.testbeds import Block, Session, Testbed
 
 if TYPE_CHECKING:
-    from k8sdds.security.keyring import Keyring
+    from k8sdds.security.credentials import Keyring
 
 MAX_ATTEMPTS = 3
 """A trial without a valid attempt is retried at most twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +28,7 @@ from k8sdds.system.files import replacing
 
 if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
+    from k8sdds.system.ssh import Connections
 
 app = typer.Typer(
     help="Build the container images without a daemon; copy them to a file, a registry or nodes.",
@@ -142,47 +143,20 @@ def load(
     dry_run: DryRun = False,
 ) -> None:
     """Import the images into containerd on the nodes of a profile over SSH, without a registry."""
-    from k8sdds.bundle import emulation, images
-    from k8sdds.deploy import facts, profiles
     from k8sdds.deploy import images as importing
+    from k8sdds.deploy import profiles
     from k8sdds.system.ssh import Connections, Host, HostError
-    from k8sdds.versions import BUNDLE_ARCHITECTURES
 
-    if emulate and emulate not in BUNDLE_ARCHITECTURES:
-        raise InputError(
-            f"--emulate {emulate}: there are no images for this architecture",
-            f"use one of: {', '.join(BUNDLE_ARCHITECTURES)}",
-        )
-    loaded = load_profile(profile, limit)
-    targets = profiles.targets(loaded, limit)
+    if emulate:
+        _check_architecture(emulate, "--emulate", "choose one of them")
+    targets = profiles.targets(load_profile(profile, limit), limit)
     with Connections(targets, accept_new_host_keys, concurrency) as connections:
-        facts_of, failures = facts.gather(connections)
-        if failures:
-            raise next(iter(failures.values()))
-        arches = {name: machine.architecture for name, machine in facts_of.items()}
-        for name, arch in arches.items():
-            if arch not in BUNDLE_ARCHITECTURES:
-                supported = " and ".join(BUNDLE_ARCHITECTURES)
-                raise InputError(
-                    f"{name}: there are no images for {arch}, only for {supported}",
-                    "select other nodes: --limit",
-                )
-            if emulate:
-                emulation.check(emulate, arch)
+        arches = _architectures_of(connections, emulate)
         if dry_run:
             for name, arch in arches.items():
                 _show_planned("load", names or (), emulate or arch, f" on {name}")
             return
-        built = _build_bundle(emulate or ",".join(sorted(set(arches.values()))), names or ())
-        # Per architecture of the nodes: the archive, and the name and digest of each image in it.
-        archives: dict[str, tuple[Path, list[tuple[str, str]]]] = {}
-        for arch in sorted(set(arches.values())):
-            items = images.select(built, emulate or arch, names or ())
-            if emulate:
-                archives[arch] = emulation.emulated(built, items, arch, print_note)
-            else:
-                archive = built.archive(arch, [item.name for item in items])
-                archives[arch] = archive, [(item.name, item.sha256) for item in items]
+        archives = _archives(set(arches.values()), emulate, names or ())
 
         def import_archive(host: Host) -> None:
             archive, digests = archives[arches[host.name]]
@@ -201,3 +175,45 @@ def load(
             console().print(f"{name}: {imported}", soft_wrap=True)
     if failures:
         raise next(iter(failures.values()))
+
+
+def _check_architecture(arch: str, what: str, remedy: str) -> None:
+    from k8sdds.versions import BUNDLE_ARCHITECTURES
+
+    if arch not in BUNDLE_ARCHITECTURES:
+        supported = " and ".join(BUNDLE_ARCHITECTURES)
+        raise InputError(f"{what}: there are no images for {arch}, only for {supported}", remedy)
+
+
+def _architectures_of(connections: Connections, emulate: str) -> dict[str, str]:
+    """Return the architecture of each machine, for which there must be images or an emulator."""
+    from k8sdds.bundle import emulation
+    from k8sdds.deploy import facts
+
+    machines, failures = facts.gather(connections)
+    if failures:
+        raise next(iter(failures.values()))
+    arches = {name: machine.architecture for name, machine in machines.items()}
+    for name, arch in arches.items():
+        _check_architecture(arch, name, "select other nodes: --limit")
+        if emulate:
+            emulation.check(emulate, arch)
+    return arches
+
+
+def _archives(
+    arches: Collection[str], emulate: str, names: Sequence[str]
+) -> dict[str, tuple[Path, list[tuple[str, str]]]]:
+    """Return the archive, and the name and digest of each image in it, by the nodes' architecture."""
+    from k8sdds.bundle import emulation, images
+
+    built = _build_bundle(emulate or ",".join(sorted(arches)), names)
+    archives = {}
+    for arch in sorted(arches):
+        items = images.select(built, emulate or arch, names)
+        if emulate:
+            archives[arch] = emulation.emulated(built, items, arch, print_note)
+        else:
+            archive = built.archive(arch, [item.name for item in items])
+            archives[arch] = archive, [(item.name, item.sha256) for item in items]
+    return archives

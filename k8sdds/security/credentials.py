@@ -24,6 +24,8 @@ from k8sdds.security.documents import OWN_TOPICS, Grant, Topics
 
 CLOCK_SKEW = timedelta(hours=1)
 """Credentials are valid from this long before their creation, because the clocks of nodes differ."""
+LIFETIME = timedelta(days=2)
+"""Validity of a campaign's credentials: short, because nothing uses them after the campaign."""
 
 
 class Credentials:
@@ -103,6 +105,41 @@ class Credentials:
                 for participant, identity in self.identities.items()
             },
         }
+
+
+class Keyring:
+    """The credentials of all participants in a campaign, which are renewed before they expire."""
+
+    def __init__(
+        self, participants: Sequence[Participant], domains: range, lifetime: timedelta = LIFETIME
+    ) -> None:
+        """Create the credentials, with which the participants can use the DDS domains."""
+        self._participants = participants
+        self._domains = domains
+        self._lifetime = lifetime
+        self._credentials = self._create()
+
+    def _create(self) -> Credentials:
+        credentials = Credentials.valid_for(self._lifetime, self._domains)
+        for participant in self._participants:
+            credentials.enroll(participant)
+        return credentials
+
+    def facts(self) -> dict[str, Any]:
+        """Return fingerprints and validity of the current credentials."""
+        return self._credentials.facts()
+
+    def files(self, participant: Participant, protection: Protection) -> dict[str, bytes]:
+        """Return the files that a participant needs for a protection, by file name."""
+        return self._credentials.files(participant, protection)
+
+    def renew_for(self, seconds: float) -> bool:
+        """Replace the credentials if they expire within this time; return whether they were replaced."""
+        now = datetime.now(UTC)
+        if self._credentials.validity.covers(now, now + timedelta(seconds=seconds)):
+            return False
+        self._credentials = self._create()
+        return True
 
 
 def governance_facts(protection: Protection | None, domains: range) -> dict[str, Any]:

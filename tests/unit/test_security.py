@@ -26,8 +26,7 @@ from k8sdds.security import (
     documents,
     levels,
 )
-from k8sdds.security.credentials import Credentials
-from k8sdds.security.keyring import Keyring
+from k8sdds.security.credentials import Credentials, Keyring
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 
