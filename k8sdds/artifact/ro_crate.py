@@ -74,15 +74,8 @@ def metadata(description: Description, runs: list[PackedRun], own: dict[str, str
     ]
     if authors:
         root["author"] = _unwrap(authors)
-    k8sdds = add(
-        "#k8sdds",
-        {
-            "@type": "SoftwareApplication",
-            "name": "k8sdds",
-            "softwareVersion": __version__,
-            "description": "Measures DDS over Kubernetes pod networks",
-        },
-    )
+    purpose = "Measures DDS over Kubernetes pod networks"
+    k8sdds = _software(add, "#k8sdds", name="k8sdds", softwareVersion=__version__, description=purpose)
     for path, purpose in own.items():
         _file(crate, path, purpose)
     root["mentions"] = [_action(crate, add, run, k8sdds, authors) for run in runs]
@@ -131,20 +124,12 @@ def _action(crate: ROCrate, add: Any, run: PackedRun, k8sdds: Any, authors: list
                 },
             )
         )
-    tool = add(
-        f"#perftest-{run.name}",
-        {
-            "@type": "SoftwareApplication", "name": "perftest of " + run.name,
-            "softwareVersion": run.perftest or "not recorded",
-        },
-    )  # fmt: skip
-    software = add(
-        f"#k8sdds-{run.name}",
-        {
-            "@type": "SoftwareApplication", "name": "k8sdds", "softwareVersion": run.version,
-            "softwareRequirements": tool,
-        },
-    ) if run.version != __version__ or run.perftest else k8sdds  # fmt: skip
+    version = run.perftest or "not recorded"
+    tool = _software(add, f"#perftest-{run.name}", name=f"perftest of {run.name}", softwareVersion=version)
+    software = k8sdds
+    if run.version != __version__ or run.perftest:
+        versions = {"name": "k8sdds", "softwareVersion": run.version}
+        software = _software(add, f"#k8sdds-{run.name}", **versions, softwareRequirements=tool)
     properties: dict[str, Any] = {
         "@type": "CreateAction",
         "name": f"Campaign {run.campaign}",
@@ -158,6 +143,10 @@ def _action(crate: ROCrate, add: Any, run: PackedRun, k8sdds: Any, authors: list
         "actionStatus": "http://schema.org/CompletedActionStatus" if run.complete else None,
     }
     return add(f"#campaign-{run.name}", {key: value for key, value in properties.items() if value})
+
+
+def _software(add: Any, identifier: str, **properties: Any) -> Any:
+    return add(identifier, {"@type": "SoftwareApplication", **properties})
 
 
 def _unwrap(entities: list[Any]) -> Any:

@@ -36,14 +36,11 @@ def cached_bundle(
     Args:
         arches: Architectures.
         report: Called with each step that takes long.
-        only_k8sdds: Include only the images of k8sdds, which can be created without building Kubernetes.
+        only_k8sdds: Include only the images of k8sdds, which need no build of Kubernetes.
         required: Images that must be included. Others that k8sdds does not build are left out.
         archives: Archives of images, which replace their registries.
 
-    Raises:
-        InputError: An archive does not contain an image, or is damaged.
-        NotCached: A part is not in the cache, in a block of `cache.frozen`.
-        PrerequisiteError: A part of the bundle cannot be built or fetched.
+    Raises what `parts.build` raises.
     """
     check_architectures(arches)
     if not cache.is_frozen():
@@ -96,8 +93,7 @@ def create(
         report: Called with each step that takes long.
         suites: Code names of the distributions whose node packages the bundle includes.
         apt_sources: File with the apt sources of these packages. None uses this machine's sources.
-        required: Images without which the bundle is not created. Of the others, those are left out that k8sdds does not
-            build and that are not available.
+        required: Images without which the bundle is not created. Others that are not available are left out.
         archives: Archives of images, which replace their registries.
         verify: Receives the bundle before it becomes visible; raises if it must not be created.
 
@@ -107,16 +103,15 @@ def create(
     """
     check(output, arches, suites)
     _check_writable(output)
-
-    # What fails within seconds comes first, because the build takes minutes.
     with tempfile.TemporaryDirectory() as fetched:
-        debs = {}
-        for suite, arch in ((suite, arch) for suite in suites for arch in arches):
-            if apt_sources is None:
-                debs[suite, arch] = packages.cached(suite, arch, report)
-            else:
-                debs[suite, arch] = Path(fetched, suite, arch)
-                packages.fetch(debs[suite, arch], suite, arch, apt_sources)
+        # What fails within seconds comes first, because the build takes minutes.
+        debs = {
+            (suite, arch): packages.fetch(Path(fetched, suite, arch), suite, arch, apt_sources)
+            if apt_sources is not None
+            else packages.cached(suite, arch, report)
+            for suite in suites
+            for arch in arches
+        }
         images = parts.selected_images(required={*required, *archives})
 
         def build(report: Report) -> parts.Parts:
@@ -124,10 +119,7 @@ def create(
 
         report = cache.planned(report, build)
         built = build(report)
-        available = [
-            image for image in images if image.is_built or all((image.name, arch) in built for arch in arches)
-        ]
-        _write(output, arches, built, available, report, debs=debs, verify=verify)
+        _write(output, arches, built, images, report, debs=debs, verify=verify)
     cache.prune()
     bundle = Bundle.open(output)
     report(f"Kubernetes {bundle.kubernetes}: {bundle.origin}")
@@ -222,6 +214,9 @@ def _write(
     remedy = "free space (k8sdds bundle cache), or give a folder on another disk"
     with explained(f"cannot write {folder}", remedy), creating_folder(folder) as unfinished:
         layout = oci.Layout(unfinished / "oci")
+        images = [
+            image for image in images if image.is_built or all((image.name, arch) in built for arch in arches)
+        ]
         written: list[Item] = []
         for arch in arches:
             written += [] if only_k8sdds else items.binaries(unfinished, arch, built)

@@ -38,7 +38,7 @@ def check_suite(suite: str) -> None:
         )
 
 
-def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> list[Path]:
+def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> Path:
     """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
     Args:
@@ -49,7 +49,7 @@ def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> l
             with its code name replaced by `suite`.
 
     Returns:
-        The package files.
+        The folder.
 
     Raises:
         InputError: An argument is wrong.
@@ -73,7 +73,7 @@ def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> l
             files.append(folder / archive.name.replace("%3a", "-"))
             shutil.move(archive, files[-1])
     (folder / INDEX).write_text("\n".join(_stanza(path) for path in files))
-    return files
+    return folder
 
 
 def cached(suite: str, arch: str, report: Report) -> Path:

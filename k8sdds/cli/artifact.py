@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from k8sdds.cli.options import ClaimsFile, DryRun
 from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result, to_json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.artifact import PackedArtifact
 
 app = typer.Typer(
     no_args_is_help=True, help="Pack run folders into an artifact for publication, and verify artifacts."
@@ -69,17 +72,20 @@ def pack(
         packed = dataclasses.replace(artifact.pack(runs, target, description), path=output)
     if as_json:
         print_text(to_json(dataclasses.asdict(packed)))
-        return
-    verb = "would write " if dry_run else ""
-    size = f"{packed.files} files, {packed.size_bytes / 1e6:.1f} MB"
-    console().print(f"{verb}{packed.path}: {size}", soft_wrap=True)
-    console().print(f"content id: {packed.content_id}", soft_wrap=True)
+    else:
+        _show(packed, "would write " if dry_run else "", license_)
+
+
+def _show(packed: PackedArtifact, verb: str, license_: str | None) -> None:
+    out = console()
+    out.print(f"{verb}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB", soft_wrap=True)
+    out.print(f"content id: {packed.content_id}", soft_wrap=True)
     for path, reason in packed.left_out[:MAX_SHOWN]:
-        console().print(f"left out: {path}: {reason}", soft_wrap=True)
+        out.print(f"left out: {path}: {reason}", soft_wrap=True)
     if len(packed.left_out) > MAX_SHOWN:
-        console().print(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
+        out.print(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
     if license_ is None:
-        console().print("Warning: without a license, others may not use the data. Add --license.")
+        out.print("Warning: without a license, others may not use the data. Add --license.")
 
 
 @app.command("verify", epilog=examples("k8sdds artifact verify mine.zip"))

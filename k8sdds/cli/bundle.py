@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
     from k8sdds.bundle.cache import Usage
     from k8sdds.deploy.network_install import RenderedNetwork
+    from k8sdds.model.profile import Profile
 
 app = typer.Typer(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
@@ -48,6 +49,24 @@ ForExperiments = Annotated[
     ),
 ]
 
+ImageArchives = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--image",
+        metavar="NETWORK=FILE",
+        help="OCI or docker archive with the images of a network, instead of their registry. Repeat the option for"
+        " several networks or architectures.",
+    ),
+]
+Suites = Annotated[
+    str,
+    typer.Option(
+        "--suite",
+        metavar="SUITE,…",
+        help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none. Default: this machine's.",
+    ),
+]
+
 
 @app.command(
     epilog=examples(
@@ -61,24 +80,8 @@ def create(
     arch: Architectures = "",
     profile: ForProfile = None,
     experiment: ForExperiments = None,
-    suite: Annotated[
-        str,
-        typer.Option(
-            "--suite",
-            metavar="SUITE,…",
-            help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none."
-            " Default: this machine's.",
-        ),
-    ] = "",
-    image: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--image",
-            metavar="NETWORK=FILE",
-            help="OCI or docker archive with the images of a network, instead of their registry. Repeat the option for"
-            " several networks or architectures.",
-        ),
-    ] = None,
+    suite: Suites = "",
+    image: ImageArchives = None,
     apt_sources: Annotated[
         Path | None,
         typer.Option("--apt-sources", metavar="FILE", help="File with apt sources. Default: this machine's."),
@@ -97,38 +100,35 @@ def create(
     from k8sdds.deploy import bundled_networks, profiles
     from k8sdds.system import debian_release
 
-    arches = split_list(arch)
     loaded = profiles.load(profile) if profile is not None else None
     archives = bundled_networks.archives(loaded, image or ())
-    if loaded is not None:
-        arches = architectures_of(loaded, arches)
-    required = _required(profile, experiment)
+    arches = split_list(arch)
+    arches = (architectures_of(loaded, arches) if loaded is not None else arches) or [HOST_ARCH]
+    required = _required(loaded, experiment)
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
-    arches = arches or [HOST_ARCH]
     if dry_run:
         check(output, arches, suites)
+        packages = f"packages of {', '.join(suites) or 'no distribution'}{_naming(required)}"
         print_text(
-            f"would write Kubernetes {versions.KUBERNETES} for {', '.join(arches)}"
-            f" with packages of {', '.join(suites) or 'no distribution'}{_naming(required)} to {output}"
+            f"would write Kubernetes {versions.KUBERNETES} for {', '.join(arches)} with {packages} to {output}"
         )
         return
+    names = [name for network in required for name in network.images]
     with Steps() as steps:
         created = bundle.create(
-            output, arches, steps, suites, apt_sources,
-            [name for network in required for name in network.images], archives,
+            output, arches, steps, suites, apt_sources, names, archives,
             lambda unfinished: bundled_networks.check(unfinished, required),
         )  # fmt: skip
     console().print(f"wrote {created.folder}: {len(created.items)} items")
     _show_networks(created, required)
 
 
-def _required(profile: str | None, experiments: Sequence[str] | None) -> list[RenderedNetwork]:
+def _required(profile: Profile | None, experiments: Sequence[str] | None) -> list[RenderedNetwork]:
     """Return the networks that a profile and experiments name."""
     from k8sdds.campaign import applications
-    from k8sdds.deploy import bundled_networks, profiles
+    from k8sdds.deploy import bundled_networks
 
-    loaded = profiles.load(profile) if profile is not None else None
-    return bundled_networks.required(loaded, map(applications.load_experiment, experiments or ()))
+    return bundled_networks.required(profile, map(applications.load_experiment, experiments or ()))
 
 
 def _naming(required: Sequence[RenderedNetwork]) -> str:
@@ -160,10 +160,10 @@ def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiment
     problems = opened.verify()
     if problems:
         raise InputError("\n".join(problem.what for problem in problems), problems[0].remedy)
-    if profile is not None:
-        for node in profiles.load(profile).nodes:
-            opened.images(node.architecture or opened.arches[0])
-    required = _required(profile, experiment)
+    loaded = profiles.load(profile) if profile is not None else None
+    for node in loaded.nodes if loaded is not None else ():
+        opened.images(node.architecture or opened.arches[0])
+    required = _required(loaded, experiment)
     bundled_networks.check(opened, required)
     line = f"{folder}: all {len(opened.items)} items{_naming(required)} are intact"
     console().print(line, soft_wrap=True)

@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 MAX_SHOWN = 8
 """Largest number of files or copies that the text output lists; import.json lists all."""
 
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A folder with RTI PerfTest logs at any depth.")
+]
+Maps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="GLOB:KEY=VALUE,…",
+        help="Settings of some folders (repeatable), such as 'vx*:network=flannel-vxlan,repetition=2'.",
+    ),
+]
+
 
 def import_(
-    path: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder with RTI PerfTest logs at any depth.")
-    ],
+    path: Folder,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -40,14 +50,7 @@ def import_(
             help="Meaning of the folder names: k8sdds (the paper's artifact), or auto.",
         ),
     ] = "auto",
-    maps: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="GLOB:KEY=VALUE,…",
-            help="Settings of some folders (repeatable), such as 'vx*:network=flannel-vxlan,repetition=2'.",
-        ),
-    ] = None,
+    maps: Maps = None,
     skip: Annotated[
         list[str] | None,
         typer.Option("--skip", metavar="GLOB", help="Leave out these files or folders (repeatable)."),
@@ -65,25 +68,19 @@ def import_(
     from k8sdds.results.run_folder import RUNS
 
     output = output or RUNS / campaign_name(path.resolve().name)
+    if dry_run:
+        require_new(output)
     with TemporaryDirectory() as scratch:
-        target = output
-        if dry_run:
-            require_new(output)
-            target = Path(scratch, output.name)
+        target = Path(scratch, output.name) if dry_run else output
         imported = importing.import_folder(
             path, target, layout, maps or (), skip or (), baseline, command=["k8sdds", *sys.argv[1:]]
         )
-        _show(imported, output, as_json)
-    if not as_json:
-        print_step(f"would write {output}" if dry_run else f"Next: k8sdds report {output}")
-
-
-def _show(imported: Import, output: Path, as_json: bool) -> None:
-    if as_json:
-        print_text(to_json({"run": str(output), "copies": imported.copies, **imported.account}))
-        return
-    _print_account(imported)
-    _print_tables(imported)
+        if as_json:
+            print_text(to_json({"run": str(output), "copies": imported.copies, **imported.account}))
+            return
+        _print_account(imported)
+        _print_tables(imported)
+    print_step(f"would write {output}" if dry_run else f"Next: k8sdds report {output}")
 
 
 def _print_account(imported: Import) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,53 +16,21 @@ from k8sdds.workloads import WORKLOADS
 _EXAMPLE = "such as --map 'cluster-b/*:network=calico,repetition=2'"
 
 
-def _choice(*values: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in values:
-            raise ValueError(f"one of {', '.join(values)}")
-        return text
-
-    return read
+def _choice(*values: str) -> tuple[str, str]:
+    return "|".join(map(re.escape, values)), f"one of {', '.join(values)}"
 
 
-def _whole(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,10}", text):
-        raise ValueError("a whole number")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _whole(text) < 1:
-        raise ValueError("a whole number from 1")
-    return int(text)
-
-
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 ._+()-]{0,60}", text):
-        raise ValueError("a name of letters, digits and ._+()-")
-    return text
-
-
-KEYS: dict[str, Callable[[str], Any]] = {
-    "network": _name,
-    "label": _name,
-    "test": _choice(*WORKLOADS),
-    "payload_bytes": _positive,
-    "reliability": _choice("reliable", "best-effort"),
-    "transport": _choice("unicast", "multicast"),
-    "subscribers": _positive,
-    "publishers": _positive,
-    "repetition": lambda text: _positive(text) - 1,
-    "middleware": _name,
-    "security": _name,
-    "qos": _name,
-    "mtu_bytes": _positive,
-    "fidelity": _choice("real", "equivalent", "modelled"),
-    "publisher_node": _name,
-    "keep": _choice("yes"),
-}
-"""Maps each key to the function that parses its value. `repetition` counts from 1, as in folder names. `keep=yes`
-includes a backup."""
+_NAME = r"[A-Za-z0-9][A-Za-z0-9 ._+()-]{0,60}", "a name of letters, digits and ._+()-"
+_NUMBER = r"0*[1-9][0-9]{0,9}", "a whole number from 1"
+KEYS = {
+    "network": _NAME, "label": _NAME, "test": _choice(*WORKLOADS), "payload_bytes": _NUMBER,
+    "reliability": _choice("reliable", "best-effort"), "transport": _choice("unicast", "multicast"),
+    "subscribers": _NUMBER, "publishers": _NUMBER, "repetition": _NUMBER, "middleware": _NAME, "security": _NAME,
+    "qos": _NAME, "mtu_bytes": _NUMBER, "fidelity": _choice("real", "equivalent", "modelled"),
+    "publisher_node": _NAME, "keep": _choice("yes"),
+}  # fmt: skip
+"""By key: pattern and description of its value. `repetition` counts from 1, as in folder names. `keep=yes` includes a
+backup."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +65,8 @@ def _rule(text: str) -> Rule:
         if key not in KEYS:
             hint = nearest(key, list(KEYS))
             raise InputError(f"--map: unknown key {key!r}{hint}", f"keys: {', '.join(KEYS)}")
-        try:
-            given[key] = KEYS[key](value)
-        except ValueError as error:
-            raise InputError(f"--map {key}={value!r} should be {error}", _EXAMPLE) from None
+        pattern, description = KEYS[key]
+        if not re.fullmatch(pattern, value):
+            raise InputError(f"--map {key}={value!r} should be {description}", _EXAMPLE)
+        given[key] = value if KEYS[key] != _NUMBER else int(value) - (key == "repetition")
     return Rule(glob, given)
