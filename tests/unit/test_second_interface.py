@@ -10,8 +10,8 @@ from k8sdds.campaign.expansion import expand
 from k8sdds.deploy import smoke_test
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Cell
+from k8sdds.networks import macvlan
 from k8sdds.networks.cluster_install import InstallOptions, container, find
-from k8sdds.networks.macvlan import cluster
 from k8sdds.testbeds.cluster import datapath, pods, preflight
 from k8sdds.testbeds.cluster.datapath import LinkCounters, NodeLink, PathEnd
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
@@ -41,7 +41,7 @@ def cell(**options: object) -> Cell:
 def test_the_subnet_follows_that_of_the_pods_and_avoids_services(
     pods_: str, services: str, expected: str
 ) -> None:
-    assert cluster.subnet(IPv4Network(pods_), IPv4Network(services)) == IPv4Network(expected)
+    assert macvlan.subnet(IPv4Network(pods_), IPv4Network(services)) == IPv4Network(expected)
 
 
 def test_macvlan_adds_an_interface_to_the_network_of_host() -> None:
@@ -89,7 +89,7 @@ def end(node: str, moved: dict[str, int]) -> PathEnd:
 
 
 def test_frames_on_the_link_that_pass_no_bridge_are_the_evidence() -> None:
-    evidence = cluster.CLUSTER_INSTALL.path
+    evidence = macvlan.CLUSTER_INSTALL.path
     direct = [end(node, {"eth0": 1000, "k8sdds0": 20}) for node in "ab"]
     assert datapath.deviation(evidence, *direct, sent_bytes=900) == ""
     assert datapath.describe(evidence, *direct) == "directly on eth0, no tunnel"

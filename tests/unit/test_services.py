@@ -13,8 +13,7 @@ from k8sdds.campaign import contradictions
 from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.services import MAX_SERVICES
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
-from k8sdds.networks.common import service_names
-from k8sdds.networks.common import services as common
+from k8sdds.networks.common import kube_proxy
 from k8sdds.perftest.output import Summary
 from k8sdds.testbeds.lab import preflight, services
 from k8sdds.testbeds.lab.plan import make_plan
@@ -52,7 +51,7 @@ def added(own: Cell) -> list[str]:
 
 def test_chains_have_the_names_of_kube_proxy() -> None:
     # Every cluster has this one.
-    assert service_names.service_chain("default/kubernetes:https") == "KUBE-SVC-NPX46M4PTMTKRN6Y"
+    assert kube_proxy.service_chain("default/kubernetes:https") == "KUBE-SVC-NPX46M4PTMTKRN6Y"
 
 
 def test_a_service_has_the_rules_of_kube_proxy() -> None:
@@ -224,7 +223,7 @@ NFT = """\
 
 @pytest.mark.parametrize(("shown", "count"), [(SHOWN, 732), (SAVED, 42), (NFT, 81), ("", 0)])
 def test_counters(shown: str, count: int) -> None:
-    assert common.translated(shown) == count
+    assert kube_proxy.translated(shown) == count
 
 
 TRACKED = """\
@@ -238,5 +237,5 @@ sport=53 dport=43211 mark=0 zone=0 use=2
 
 
 def test_tracked_connections_that_were_translated() -> None:
-    assert common.translated_entries(TRACKED, 5202) == 1
-    assert common.translated_entries(TRACKED.replace("10.96.0.10", "10.244.1.3"), 53) == 0
+    assert kube_proxy.translated_entries(TRACKED, 5202) == 1
+    assert kube_proxy.translated_entries(TRACKED.replace("10.96.0.10", "10.244.1.3"), 53) == 0

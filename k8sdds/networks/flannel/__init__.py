@@ -11,7 +11,7 @@ import json
 from k8sdds.networks.common import overhead
 from k8sdds.networks.common.kernel_differences import BRIDGED_WITH_KUBE_PROXY
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.flannel import cluster, ipsec, lab, plugins, wireguard
+from k8sdds.networks.flannel import cluster, encryption, lab
 from k8sdds.networks.network import Difference, Network, NetworkColor
 from k8sdds.networks.plugin import K3S, Plugin, Signs
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES
@@ -61,7 +61,7 @@ VXLAN = Network(
     color=NetworkColor("#0072b2", "#4ba6e8", "s"),
     cluster=cluster.VXLAN,
     plugin=_PLUGIN,
-    cni_plugins=plugins.plugins,
+    cni_plugins=lab.plugins,
     aliases=("vxlan",),
     suggested=True,
     kernel_differences=(
@@ -89,7 +89,7 @@ HOSTGW = Network(
     color=NetworkColor("#aa4499", "#e08ad2", "^"),
     cluster=cluster.HOSTGW,
     plugin=_PLUGIN,
-    cni_plugins=plugins.plugins,
+    cni_plugins=lab.plugins,
     aliases=("flannel-host-gw", "hostgw", "host-gw"),
     suggested=True,
     kernel_differences=BRIDGED_WITH_KUBE_PROXY,
@@ -106,18 +106,18 @@ IPSEC = Network(
     differences="charon installs the policies that flanneld installs itself; the userspace engine wraps ESP in UDP"
     " and encrypts in charon's threads, which costs several times as much CPU as the kernel's ESP; "
     + _KUBE_PROXY,
-    default_mtu=ipsec.PAPER_MTU,
+    default_mtu=encryption.PAPER_MTU,
     max_mtu=LINK_MTU - overhead.ESP_TUNNEL,
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER, NFT_INGRESS),
-    lab=ipsec.datapath,
+    lab=encryption.ipsec,
     ipv4_only="Flannel's IPsec backend has no IPv6",
     color=NetworkColor("#332288", "#a698ff", "P"),
     cluster=cluster.IPSEC,
     unencrypted="flannel-hostgw",
-    engines=ipsec.ENGINES,
+    engines=encryption.IPSEC_ENGINES,
     suggested=True,
     plugin=_PLUGIN,
-    cni_plugins=plugins.plugins,
+    cni_plugins=lab.plugins,
 )
 
 WIREGUARD = Network(
@@ -130,18 +130,18 @@ WIREGUARD = Network(
     fidelity="equivalent",
     differences="the name of the WireGuard device contains the node's number; the userspace engine encrypts in"
     " wireguard-go; " + _KUBE_PROXY,
-    default_mtu=wireguard.DEFAULT_MTU,
-    max_mtu=wireguard.MAX_MTU,
+    default_mtu=encryption.WIREGUARD_MTU,
+    max_mtu=encryption.WIREGUARD_MAX_MTU,
     requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER, NFT_INGRESS),
-    lab=wireguard.datapath,
+    lab=encryption.wireguard,
     ipv4_only="k8sdds configures WireGuard's peers with IPv4 addresses",
     color=NetworkColor("#1f7a7a", "#66cfcf", "8"),
     cluster=cluster.WIREGUARD,
     unencrypted="flannel-hostgw",
-    engines=wireguard.ENGINES,
+    engines=encryption.WIREGUARD_ENGINES,
     suggested=True,
     plugin=_PLUGIN,
-    cni_plugins=plugins.plugins,
+    cni_plugins=lab.plugins,
 )
 
 NETWORKS = (VXLAN, HOSTGW, IPSEC, WIREGUARD)

@@ -29,9 +29,8 @@ from k8sdds.networks.cluster_install import (
 )
 from k8sdds.networks.common import overhead, strongswan
 from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.flannel import lab, wireguard
+from k8sdds.networks.flannel import encryption, lab
 
-CNI_NAME = "flannel"
 CNI_FILE = "10-flannel.conflist"
 ANNOTATIONS = "flannel.alpha.coreos.com/"
 
@@ -43,24 +42,12 @@ _FOOTPRINT = Footprint(
     links=("cni0",),
     files=(
         f"/etc/cni/net.d/{CNI_FILE}", "/run/flannel", "/var/lib/cni/flannel",
-        f"/var/lib/cni/networks/{CNI_NAME}", f"/var/lib/cni/results/{CNI_NAME}-*",
+        f"/var/lib/cni/networks/{lab.CNI_NAME}", f"/var/lib/cni/results/{lab.CNI_NAME}-*",
     ),
     iptables_chains=("FLANNEL-*",),
     nft_tables=("ip flannel-*", "ip6 flannel-*"),
     node_annotations=(ANNOTATIONS,),
 )  # fmt: skip
-
-
-def cni_config(mtu_bytes: int | None) -> dict[str, Any]:
-    """Return the CNI configuration. `mtu_bytes` is the MTU of pods; None: that of the backend."""
-    delegate: dict[str, Any] = {"hairpinMode": True, "isDefaultGateway": True}
-    if mtu_bytes is not None:
-        delegate["mtu"] = mtu_bytes
-    plugins = [
-        {"type": "flannel", "delegate": delegate},
-        {"type": "portmap", "capabilities": {"portMappings": True}},
-    ]
-    return {"cniVersion": "0.3.1", "name": CNI_NAME, "plugins": plugins}
 
 
 def _ranges(options: InstallOptions) -> dict[str, Any]:
@@ -97,7 +84,7 @@ def _cluster_install(
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         net = {**_ranges(options), "EnableNFTables": False, "Backend": backend(options)}
         mtu_bytes = options.mtu_bytes or (ipv6_mtu if "ipv6" in options.pods_by_family else None)
-        cni = json.dumps(cni_config(mtu_bytes), indent=1)
+        cni = json.dumps(lab.cni_config(mtu_bytes), indent=1)
         find(manifests, "ConfigMap", "flannel-cni")["data"][CNI_FILE] = cni
         find(manifests, "Secret", "flannel-net")["stringData"]["net-conf.json"] = json.dumps(net, indent=1)
         daemonset = find(manifests, "DaemonSet", "flannel")
@@ -147,7 +134,7 @@ IPSEC = _cluster_install(
 )
 
 WIREGUARD = _cluster_install(
-    lambda options: {"Type": "wireguard", "ListenPort": wireguard.UDP_PORT},
+    lambda options: {"Type": "wireguard", "ListenPort": encryption.UDP_PORT},
     ReadyCondition(links=("flannel-wg",), routes_to_peers=True),
     node_features=(_WIREGUARD_FEATURE, BRIDGE_FEATURE),
     links=("flannel-wg*",),

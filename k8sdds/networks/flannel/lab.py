@@ -7,12 +7,16 @@ FLANNEL-POSTRTG, forward rules in FLANNEL-FWD.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from k8sdds.networks.common import iptables
 from k8sdds.networks.common import vxlan as common_vxlan
 from k8sdds.networks.common.bridge_cni import (
+    BRIDGE,
+    HOST_LOCAL,
     NODE_SYSCTLS,
+    PORTMAP,
     Bridge,
     NodePlan,
     bridge_pods,
@@ -20,10 +24,12 @@ from k8sdds.networks.common.bridge_cni import (
     pod_datapath,
 )
 from k8sdds.networks.common.iptables import comment
-from k8sdds.networks.datapath import POD_CIDRS, Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import POD_CIDRS, Batch, CniPlugins, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
 POD_CIDR = POD_CIDRS["ipv4"]
+SUBNET_FILE = "/run/flannel/subnet.env"
+CNI_NAME = "flannel"
 VNI = 1
 VXLAN_PORT = 8472
 """UDP port: the Linux kernel's default for VXLAN, which flannel uses."""
@@ -96,3 +102,27 @@ def _host_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
     """Plan one route for every other node."""
     routes = [f"route add {peer.pod_subnet} via {peer.address} dev eth0" for peer in topology.peers(node)]
     return [Batch(node.name, "ip", tuple(routes))]
+
+
+def cni_config(mtu_bytes: int | None) -> dict[str, Any]:
+    """Return the CNI configuration. `mtu_bytes` is the MTU of pods; None: that of the backend."""
+    delegate: dict[str, Any] = {"hairpinMode": True, "isDefaultGateway": True}
+    if mtu_bytes is not None:
+        delegate["mtu"] = mtu_bytes
+    plugins = [
+        {"type": "flannel", "delegate": delegate},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
+    return {"cniVersion": "0.3.1", "name": CNI_NAME, "plugins": plugins}
+
+
+def plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
+    """Return the plugins of a node. The plugin `flannel` calls `bridge` with the range of the file."""
+    variables = {"FLANNEL_MTU": str(mtu), "FLANNEL_IPMASQ": "true"}
+    for node in nodes:
+        family = "IPV6_" if node.ipv6 else ""
+        variables[f"FLANNEL_{family}NETWORK"] = POD_CIDRS[node.family]
+        variables[f"FLANNEL_{family}SUBNET"] = str(first_address(node))
+    text = "".join(f"{name}={value}\n" for name, value in variables.items())
+    programs = ("flannel", BRIDGE, HOST_LOCAL, PORTMAP)
+    return CniPlugins(programs, cni_config(None), {SUBNET_FILE: text})

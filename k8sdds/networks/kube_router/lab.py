@@ -3,10 +3,17 @@
 Pods are on kube-bridge, routes lead to the other nodes' addresses. Packets to other addresses than those of pods and
 nodes are masqueraded. The chains of the network policies are those that kube-router creates: they come before every
 other rule, and every forwarded packet is compared with the addresses of all pods of its node, even without policies.
+
+A NetworkPolicy of the lab selects all pods and allows what they send to each other, on all ports. Its chain has two
+rules: the first marks packets whose source and destination are in the policy's ipsets, the second returns marked ones.
+A pod's chain has a jump to the chain of every policy. Before the jumps, kube-router accepts packets of known
+connections. All other packets pass all policies, although one that marks them is enough.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from ipaddress import ip_network
 
@@ -33,8 +40,8 @@ from k8sdds.networks.datapath import (
     LabNode,
     Topology,
 )
-from k8sdds.networks.kube_router import policies
 from k8sdds.networks.network import Engine
+from k8sdds.networks.policies import NAMESPACE, policy_name
 
 CNI_NAME = "kube-router"
 BRIDGE = "kube-bridge"
@@ -55,6 +62,9 @@ _ICMP: dict[IpFamily, str] = {
     "ipv4": "-p icmp {comment} -m icmp --icmp-type {kind}",
     "ipv6": "-p ipv6-icmp {comment} -m icmp6 --icmpv6-type {kind}",
 }
+
+_SET = "hash:ip family {family} hashsize 1024 maxelem 65536 timeout 0"
+_FAMILIES: dict[IpFamily, str] = {"ipv4": "inet", "ipv6": "inet6"}
 
 Rules = tuple[str, ...]
 
@@ -82,7 +92,7 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
                 "ip -6" if node.ipv6 else "ip",
                 (f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}",),
             ),
-            *policies.sets(topology, node, pod_addresses),
+            *_network_policy_sets(topology, node, pod_addresses),
             iptables.kubernetes_batch(
                 node,
                 before={"filter": _policy_chains(attachments, node.family, topology.policies)},
@@ -159,9 +169,9 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) ->
             f"{comment('mark traffic matching a network policy')} -j MARK --set-xmark {_CHECKED}",
         ),
         "KUBE-NWPLCY-TAIL": (f"{comment('accept netpol-ok')} -m mark --mark {_ACCEPTED} -j ACCEPT",),
-        **policies.chains(count, family),
+        **_network_policy_chains(count, family),
         **{
-            chain: _pod_chain(chain, address, policies.jumps(count, address))
+            chain: _pod_chain(chain, address, _network_policy_jumps(count, address))
             for chain, address in chains.items()
         },
     }
@@ -186,3 +196,56 @@ def _pod_chain(chain: str, address: str, ingress: Rules) -> Rules:
 def _jump(side: str, address: str, chain: str, match: str = "") -> str:
     """Return the rule that leads a pod's packets to its chain; `side` is `-s` or `-d`."""
     return f"{side} {address} {match}{comment(f'{chain} {side}')} -j {chain}"
+
+
+# -- network policies --------------------------------------------------------------------------------------
+
+
+def _network_policy_chains(count: int, family: IpFamily) -> dict[str, Rules]:
+    """Return the chains of all policies."""
+    return {_chain(number): _network_policy_rules(number, family) for number in range(count)}
+
+
+def _network_policy_jumps(count: int, address: str) -> Rules:
+    """Return the rules that lead packets for a pod to the chains of all policies."""
+    return tuple(
+        f"-d {address} {comment(f'{NAMESPACE}/{policy_name(number)} policy')} -j {_chain(number)}"
+        for number in range(count)
+    )
+
+
+def _network_policy_sets(topology: Topology, node: LabNode, addresses: Sequence[str]) -> list[Batch]:
+    """Return the batch that creates the ipsets of all policies on a node: their sources and their destinations."""
+    lines = [
+        line
+        for number in range(topology.policies)
+        for name in _sets(number, node.family)
+        for line in (
+            f"create {name} {_SET.format(family=_FAMILIES[node.family])}",
+            *(f"add {name} {address} timeout 0" for address in addresses),
+        )
+    ]
+    return [Batch(node.name, "ipset", tuple(lines))] if lines else []
+
+
+def _network_policy_rules(number: int, family: IpFamily) -> Rules:
+    source, destination = _sets(number, family)
+    match = (
+        f"{comment(f'{NAMESPACE}/{policy_name(number)} ingress pods')}"
+        f" -m set --match-set {source} src -m set --match-set {destination} dst"
+    )
+    return f"{match} -j MARK --set-xmark {_CHECKED}", f"{match} -m mark --mark {_CHECKED} -j RETURN"
+
+
+def _chain(number: int) -> str:
+    return f"KUBE-NWPLCY-{_hash(policy_name(number))}"
+
+
+def _sets(number: int, family: IpFamily) -> tuple[str, str]:
+    prefix = "inet6:" if family == "ipv6" else ""
+    return tuple(f"{prefix}KUBE-{kind}-{_hash(policy_name(number) + kind)}" for kind in ("SRC", "DST"))  # type: ignore[return-value]
+
+
+def _hash(text: str) -> str:
+    """Return 16 characters for a name: kube-router uses the same characters of the same hash."""
+    return base64.b32encode(hashlib.sha256(f"{NAMESPACE}{text}".encode()).digest()).decode()[:16]

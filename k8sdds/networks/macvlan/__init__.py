@@ -5,15 +5,123 @@ frames between pods of a node do not leave it, and frames to other nodes leave t
 encapsulation, routing or packet filters of the node. A pod receives only groups that it has joined: the driver compares
 the hash of the group's MAC address. It delivers multicast and broadcast in a kernel worker, after a queue of 1000
 frames. A pod and its own node cannot reach each other.
+
+On a cluster, the first interface of a pod is that of the network `host`: a bridge and routes, which Kubernetes and its
+Services use. The CNI plugin k8sdds-attach follows the bridge plugin and calls the plugin macvlan, as Multus would. Each
+node assigns addresses from its own part of one subnet, which is as large as the range of all pods and follows it.
 """
 
 from __future__ import annotations
 
-from k8sdds.networks.datapath import LINK_MTU
-from k8sdds.networks.macvlan import cluster, lab
-from k8sdds.networks.network import SECOND_INTERFACE, Network, NetworkColor
+from collections.abc import Sequence
+from dataclasses import replace
+from ipaddress import IPv4Network, ip_network
+from typing import Any
+
+from k8sdds.model.ip_families import IpFamily, Subnet
+from k8sdds.networks import host
+from k8sdds.networks.cluster_install import (
+    MACVLAN_FEATURE,
+    ClusterInstall,
+    InstallOptions,
+    Manifest,
+    PathEvidence,
+)
+from k8sdds.networks.common.bridge_cni import HOST_LOCAL, NodePlan, pod_datapath
+from k8sdds.networks.datapath import LINK_MTU, Attachment, Batch, CniPlugins, Datapath, LabNode, Topology
+from k8sdds.networks.network import SECOND_INTERFACE, Engine, Network, NetworkColor
 from k8sdds.system.kernel_features import BRIDGE
-from k8sdds.system.kernel_features import MACVLAN as MACVLAN_FEATURE
+from k8sdds.system.kernel_features import MACVLAN as MACVLAN_KERNEL_FEATURE
+
+_SUBNETS: dict[IpFamily, Subnet] = {
+    "ipv4": ip_network("10.245.0.0/16"),
+    "ipv6": ip_network("fd00:10:245::/64"),
+}
+"""One subnet for the pods of all nodes, because the network has no routers."""
+_NODE_ADDRESSES = 256
+"""How many of its addresses are of one node."""
+
+
+def _datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    def plan_node(node: LabNode) -> NodePlan:
+        links: list[str] = []
+        pod_batches: list[Batch] = []
+        attachments: dict[str, Attachment] = {}
+        for pod in topology.pods_on(node):
+            links.append(
+                f"link add link eth0 name {SECOND_INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
+            )
+            subnet = _SUBNETS[node.family]
+            address = subnet[node.index * _NODE_ADDRESSES + 2 + pod.slot]
+            lines = (
+                "link set lo up",
+                f"addr add {address}/{subnet.prefixlen} dev {SECOND_INTERFACE}",
+                f"link set {SECOND_INTERFACE} up",
+            )
+            pod_batches.append(Batch(pod.name, "ip", lines))
+            attachments[pod.name] = Attachment(pod.name, SECOND_INTERFACE, str(address))
+        return [Batch(node.name, "ip", tuple(links)), *pod_batches], attachments
+
+    return pod_datapath(topology, mtu, plan_node, {})
+
+
+def _plugin(mtu_bytes: int | None) -> dict[str, Any]:
+    """Return the configuration of the CNI plugin macvlan, without addresses and the node's link."""
+    mtu = {} if mtu_bytes is None else {"mtu": mtu_bytes}
+    return {"type": "macvlan", "mode": "bridge", "ipam": {"type": HOST_LOCAL}, **mtu}
+
+
+def _plugins(nodes: Sequence[LabNode], mtu: int) -> CniPlugins:
+    """Return the CNI plugins of a node, whose pods have this interface alone."""
+    ranges = []
+    for node in nodes:
+        subnet, first = _SUBNETS[node.family], node.index * _NODE_ADDRESSES
+        own = {"rangeStart": str(subnet[first + 2]), "rangeEnd": str(subnet[first + _NODE_ADDRESSES - 2])}
+        ranges.append([{"subnet": str(subnet), **own}])
+    own_plugin = {**_plugin(mtu), "master": "eth0", "ipam": {"type": HOST_LOCAL, "ranges": ranges}}
+    configuration = {"cniVersion": "0.4.0", "name": "macvlan", "plugins": [own_plugin]}
+    return CniPlugins(("macvlan", HOST_LOCAL), configuration)
+
+
+def subnet(pods: Subnet, services: Subnet) -> IPv4Network:
+    """Return the subnet of the second interfaces: the next one after that of all pods that overlaps with no Service."""
+    assert isinstance(pods, IPv4Network)
+    found, highest = pods, 2**32
+    while found == pods or found.overlaps(services):
+        start = (int(found.network_address) + found.num_addresses) % highest
+        found = IPv4Network((start, found.prefixlen))
+    return found
+
+
+def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
+    # The agent adds the node's part of the subnet, and the link with the node's address unless the profile names one.
+    delegate = _plugin(options.mtu_bytes)
+    if options.interface:
+        delegate["master"] = options.interface
+    cni = host.cni_config(None)
+    cni["plugins"].insert(1, {"type": "k8sdds-attach", "interface": SECOND_INTERFACE, "delegate": delegate})
+    second = subnet(options.pod_cidr, options.service_cidrs[0])
+    host.configure(manifests, options, cni, (f"--second={second}",))
+    return manifests
+
+
+_FOOTPRINT = host.CLUSTER_INSTALL.footprint
+
+CLUSTER_INSTALL: ClusterInstall = replace(
+    host.CLUSTER_INSTALL,
+    render=_render,
+    # The interfaces exist only in pods.
+    footprint=replace(
+        _FOOTPRINT,
+        files=(
+            *_FOOTPRINT.files, "/opt/cni/bin/k8sdds-attach", "/opt/cni/bin/.k8sdds-attach",
+            f"/var/lib/cni/networks/{host.CNI_NAME}-{SECOND_INTERFACE}",
+        ),
+    ),
+    path=PathEvidence(on_node_link=True, unused=(host.BRIDGE,)),
+    node_features=(*host.CLUSTER_INSTALL.node_features, MACVLAN_FEATURE),
+    ipv4_only="k8sdds assigns only IPv4 addresses to the pods' second interfaces",
+)  # fmt: skip
 
 MACVLAN = Network(
     name="macvlan",
@@ -26,11 +134,11 @@ MACVLAN = Network(
     " assigned by an IPAM plugin",
     default_mtu=LINK_MTU,
     max_mtu=LINK_MTU,
-    requires=(BRIDGE, MACVLAN_FEATURE),
-    lab=lab.datapath,
-    cni_plugins=lab.plugins,
+    requires=(BRIDGE, MACVLAN_KERNEL_FEATURE),
+    lab=_datapath,
+    cni_plugins=_plugins,
     color=NetworkColor("#d4267d", "#ff85bd", "*"),
-    cluster=cluster.CLUSTER_INSTALL,
+    cluster=CLUSTER_INSTALL,
     pod_interface=SECOND_INTERFACE,
 )
 

@@ -15,7 +15,7 @@ from k8sdds.networks.common.kernel_differences import DEFAULT_ROUTE
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import ClusterEngine, Difference, Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs, containers
-from k8sdds.networks.weave import cluster, encryption, lab
+from k8sdds.networks.weave import cluster, lab
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES, VXLAN
 
 
@@ -112,18 +112,18 @@ WEAVENET_ENCRYPT = replace(
     + "; IKEv2 negotiates the keys instead of the weave routers; the userspace"
     " engine wraps ESP in UDP, in tunnel mode, and encrypts in charon's threads, which costs several times as much"
     " CPU as the kernel's ESP",
-    default_mtu=encryption.PAPER_MTU,
-    max_mtu=encryption.MAX_MTU,
+    default_mtu=lab.PAPER_MTU_ENCRYPTED,
+    max_mtu=lab.MAX_MTU_ENCRYPTED,
     requires=(*WEAVENET.requires, NFT_INGRESS),
-    lab=encryption.datapath,
+    lab=lab.encrypted,
     color=NetworkColor("#882255", "#e27aa9", "X"),
-    cluster=cluster.cluster_install(encryption.PAPER_MTU, encrypted=True),
+    cluster=cluster.cluster_install(lab.PAPER_MTU_ENCRYPTED, encrypted=True),
     unencrypted="weavenet",
     kernel_differences=(),
     cluster_engines=(),
     cluster_title=None,
     replacement=None,
-    engines=encryption.ENGINES,
+    engines=lab.ENGINES,
     aliases=("weave-encrypt", "weavenet-encrypted", "weavenet-ipsec"),
 )
 

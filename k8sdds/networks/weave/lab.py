@@ -2,6 +2,11 @@
 
 The lab replaces the Open vSwitch datapath by the kernel's bridge and VXLAN device: `datapath` is a bridge without
 netfilter, like Open vSwitch, and forwards by learning instead of by flow rules.
+
+With encryption (WEAVE_PASSWORD), the kernel's ESP encrypts the VXLAN packets of the fast datapath in transport mode
+with AES-256-GCM; the weave routers negotiate the keys. In the lab, IKEv2 negotiates them. The userspace engine has no
+transport mode. There the VXLAN devices use separate addresses, with an ESP tunnel between every two of them. Multicast
+takes the same path as on `weavenet`: a copy to every node.
 """
 
 from __future__ import annotations
@@ -11,10 +16,10 @@ from dataclasses import replace
 from ipaddress import IPv4Interface
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.networks.common import iptables
+from k8sdds.networks.common import iptables, overhead, strongswan
 from k8sdds.networks.common.bridge_cni import FORWARDING, Bridge, NodePlan, bridge_pods, pod_datapath
 from k8sdds.networks.common.iptables import comment
-from k8sdds.networks.datapath import Batch, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import LINK_MTU, Batch, Datapath, LabNode, Topology
 from k8sdds.networks.network import Engine
 
 POD_CIDR = "10.32.0.0/12"
@@ -154,3 +159,53 @@ def _on_node(
         ),
     ]
     return batches, attachments
+
+
+# -- encryption --------------------------------------------------------------------------------------------
+
+CIPHER = "aes256gcm16"
+PAPER_MTU_ENCRYPTED = 1414
+"""MTU of the pods in the K8sDDS paper."""
+_USERSPACE_MTU = 1330
+"""20 bytes below the maximum, which is the MTU of the TUN device minus the VXLAN headers."""
+MAX_MTU_ENCRYPTED = LINK_MTU - overhead.VXLAN - overhead.ESP_TRANSPORT
+
+ENGINES = (
+    Engine(
+        name=strongswan.KERNEL, title="kernel ESP", mode="transport",
+        default_mtu=PAPER_MTU_ENCRYPTED, max_mtu=MAX_MTU_ENCRYPTED, requires=strongswan.KERNEL_REQUIRES,
+        loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
+    ),
+    Engine(
+        name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
+        default_mtu=_USERSPACE_MTU, max_mtu=strongswan.TUN_MTU - overhead.VXLAN,
+        requires=strongswan.USERSPACE_REQUIRES, fixed_mtu=True,
+    ),
+)  # fmt: skip
+
+
+def encrypted(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the encrypted datapath."""
+    if engine is not None and engine.mode == "tunnel":
+        endpoints = tuple(
+            Batch(node.name, "ip", (f"addr add {_endpoint(node)}/32 dev lo",)) for node in topology.nodes
+        )
+        plain = datapath(topology, mtu, _endpoint)
+        plain = replace(plain, batches=(*endpoints, *plain.batches))
+        return strongswan.encrypted(plain, topology, engine, CIPHER, _tunnel_selectors)
+    plain = datapath(topology, mtu)
+    return strongswan.encrypted(plain, topology, engine, CIPHER, _transport_selectors)
+
+
+def _endpoint(node: LabNode) -> str:
+    """Return the address of a node's VXLAN device in tunnel mode."""
+    return f"172.31.0.{10 + node.index}"
+
+
+def _tunnel_selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    return f"{_endpoint(node)}/32", f"{_endpoint(peer)}/32"
+
+
+def _transport_selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    # All UDP between the nodes, because VXLAN's source ports vary. charon exempts IKE by separate policies.
+    return f"{node.address}/32[udp]", f"{peer.address}/32[udp]"

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from k8sdds.networks.common import services
-from k8sdds.networks.common.service_names import endpoint_chain
+from k8sdds.networks.common import kube_proxy
+from k8sdds.networks.common.kube_proxy import endpoint_chain
 
 _IPTABLES = r"""
 tool=$1; shift
@@ -108,7 +108,7 @@ def counters_command(connection: Connection) -> list[str]:
 def counters(printed: str) -> Counters:
     """Parse the output of `counters_command`."""
     entries = {name: int(count) for name, count in _ENTRIES.findall(printed)}
-    by_rule = services.translated(printed) if "DNAT" in printed else None
+    by_rule = kube_proxy.translated(printed) if "DNAT" in printed else None
     return Counters(by_rule, entries.get("tracked"), entries.get("translated"))
 
 

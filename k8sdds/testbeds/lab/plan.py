@@ -12,7 +12,7 @@ from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell
 from k8sdds.networks import find
-from k8sdds.networks.common import services
+from k8sdds.networks.common import kube_proxy
 from k8sdds.networks.datapath import SWITCH_SYSCTLS, Batch, Datapath, Topology, dual_stack
 from k8sdds.system.sandbox import RULE_LOADERS
 from k8sdds.testbeds.lab.topology import SWITCH, LabNetworkKey, links, topology_of
@@ -70,7 +70,7 @@ def _services(key: LabNetworkKey, topology: Topology, datapath: Datapath) -> Ite
     if key.services:
         endpoint = datapath.attachments[FIRST_SUBSCRIBER.name].address
         for node in topology.nodes:
-            yield from services.batches(node, key.services, endpoint, transactions.PORT)
+            yield from kube_proxy.batches(node, key.services, endpoint, transactions.PORT)
 
 
 def tuning_of(cell: Cell) -> dict[str, str]:

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from k8sdds import networks
 from k8sdds.deploy import tuning
+from k8sdds.model import ip_families
+from k8sdds.model.link import Link
 from k8sdds.model.services import IPTABLES, NFTABLES
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
-from k8sdds.networks.common import services
+from k8sdds.networks.common import kube_proxy
 from k8sdds.system import kernel_features, perf
 from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
@@ -76,10 +78,13 @@ def _contradiction(cell: Cell) -> Problem | None:
             f"the lab does not have the rules of kube-proxy in {wanted.proxy} mode",
             f"use {{name: service, proxy: {IPTABLES}}} or {NFTABLES}, or measure on a cluster with this mode",
         )
-    if wanted and not services.translates(make_plan(cell).datapath, cell.ip_family):
+    if wanted and not _translates(cell):
+        plain = {"network_options": {}, "policies": 0, "link": Link(), "ip_families": ip_families.DEFAULT}
+        others = (cell.model_copy(update={"network": name, **plain}) for name in networks.NETWORKS)
+        fitting = [other.network for other in others if _translates(other)]
         return problem(
             "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
-            "use a network of pods with these rules, such as flannel-vxlan, calico-vxlan or kube-router",
+            f"use a network of pods with these rules: {', '.join(fitting)}",
         )
     exemption = network.loss_exemption_with(cell.network_options)
     if cell.link.loss_percent and exemption:
@@ -91,6 +96,10 @@ def _contradiction(cell: Cell) -> Problem | None:
         )
     shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
     return problem(shared_node, "change the placement") if shared_node else None
+
+
+def _translates(cell: Cell) -> bool:
+    return kube_proxy.translates(make_plan(cell).datapath, cell.ip_family)
 
 
 def tuning_problems(names: Iterable[str]) -> list[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from k8sdds.model.services import HEADLESS
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER
-from k8sdds.networks.common import services
+from k8sdds.networks.common import kube_proxy
 from k8sdds.networks.datapath import LabNode
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.lab.plan import Plan
@@ -19,7 +19,7 @@ def address(plan: Plan) -> tuple[str, int] | None:
     if plan.key.services is None:
         return None
     client = next(pod for pod in plan.topology.pods if pod.name == FIRST_PUBLISHER.name)
-    return services.address(plan.key.services, plan.topology.nodes[client.node], PORT)
+    return kube_proxy.address(plan.key.services, plan.topology.nodes[client.node], PORT)
 
 
 def connections(plan: Plan, sandbox: Sandbox, name: str) -> int:
@@ -30,11 +30,11 @@ def connections(plan: Plan, sandbox: Sandbox, name: str) -> int:
     wanted, endpoint = plan.key.services, plan.datapath.attachments[FIRST_SUBSCRIBER.name].address
     assert wanted is not None
     node = _node(plan, name)
-    argv = services.counters_command(node, wanted, endpoint, PORT)
-    translated = services.translated(_shown(sandbox, name, argv))
+    argv = kube_proxy.counters_command(node, wanted, endpoint, PORT)
+    translated = kube_proxy.translated(_shown(sandbox, name, argv))
     if wanted.via == HEADLESS:
         tracked = _shown(sandbox, name, ["cat", "/proc/net/nf_conntrack"])
-        translated += services.translated_entries(tracked, PORT)
+        translated += kube_proxy.translated_entries(tracked, PORT)
     return translated
 
 

@@ -6,15 +6,17 @@ counter, which shows that every connection passed them.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterator, Sequence
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.services import SUBNETS
 from k8sdds.networks.common.iptables import TO_MASQUERADE
-from k8sdds.networks.common.service_names import PROTOCOL, nft_chain
 from k8sdds.networks.datapath import POD_CIDRS, LabNode
 
 TABLE = "kube-proxy"
+PROTOCOL = "tcp"
 _BASE_CHAINS = {
     "filter-prerouting-pre-dnat": "filter hook prerouting priority dstnat - 10",
     "filter-output-pre-dnat": "filter hook output priority -110",
@@ -72,19 +74,10 @@ def _rules(node: LabNode, own: str) -> Iterator[tuple[str, str]]:
     """Return (chain, rule): those that do not depend on Services."""
     to = f"{own} daddr . meta l4proto . th dport"
     elsewhere = f"{own} daddr != {_LOOPBACK[node.family]}"
-    yield (
-        "masquerading",
-        (
-            f"meta mark and {TO_MASQUERADE} != 0 meta mark set meta mark xor {TO_MASQUERADE} masquerade fully-random"
-        ),
-    )
-    yield (
-        "masquerading",
-        (
-            f"ct status dnat {own} saddr . {own} daddr . meta l4proto . th dport @hairpin-connections"
-            " masquerade fully-random"
-        ),
-    )
+    marked = f"meta mark and {TO_MASQUERADE} != 0 meta mark set meta mark xor {TO_MASQUERADE}"
+    hairpin = f"ct status dnat {own} saddr . {own} daddr . meta l4proto . th dport @hairpin-connections"
+    yield "masquerading", f"{marked} masquerade fully-random"
+    yield "masquerading", f"{hairpin} masquerade fully-random"
     yield "cluster-ips-check", f"{own} daddr @cluster-ips reject"
     yield "cluster-ips-check", f"{own} daddr {{ {SUBNETS[node.family]} }} drop"
     yield "reject-chain", "reject"
@@ -126,3 +119,14 @@ def services(
         yield f"add rule {table} {external} {_MARK}"
         yield f"add rule {table} {external} goto {nft_chain(name)}"
         yield f"add element {table} service-nodeports {{ {PROTOCOL} . {node_port} : goto {external} }}"
+
+
+def nft_chain(service: str, prefix: str = "service") -> str:
+    """Return the chain of a Service (NAMESPACE/NAME). `prefix`: `external` for its node port."""
+    name = f"{service}/{PROTOCOL}/"
+    return f"{prefix}-{name_hash(name, 8)}-{name}"
+
+
+def name_hash(text: str, length: int = 16) -> str:
+    """Return the hash with which kube-proxy names chains."""
+    return base64.b32encode(hashlib.sha256(text.encode()).digest()).decode()[:length]

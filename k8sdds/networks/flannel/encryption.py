@@ -1,14 +1,18 @@
-"""Plan Flannel's WireGuard datapath: pods on cni0, and a WireGuard device `flannel-wg` on every node.
+"""Plan Flannel's encrypting datapaths: pods on cni0, and a tunnel between every two nodes.
 
-UDP port 51820, one peer per node whose allowed addresses are that node's pod subnet, and one route for all pods
-through the device. The userspace engine is wireguard-go, for kernels without WireGuard.
+IPsec: each node runs strongSwan's charon: IKEv2 with a pre-shared key of at least 96 characters, tunnel mode from pod
+subnet to pod subnet, AES-128-GCM by default. There is no device flannel.1.
+
+WireGuard: a device `flannel-wg` on every node, UDP port 51820, one peer per node whose allowed addresses are that
+node's pod subnet, and one route for all pods through the device. The userspace engine is wireguard-go, for kernels
+without WireGuard.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds.networks.common import overhead
+from k8sdds.networks.common import overhead, strongswan
 from k8sdds.networks.common.strongswan import FOLDER, KERNEL, USERSPACE
 from k8sdds.networks.datapath import (
     LINK_MTU,
@@ -24,24 +28,51 @@ from k8sdds.networks.flannel import lab
 from k8sdds.networks.network import Engine
 from k8sdds.system.kernel_features import TUN, WG, WIREGUARD, WIREGUARD_GO
 
-UDP_PORT = 51820
-DEFAULT_MTU = LINK_MTU - overhead.WIREGUARD_IPV6
-"""What flannel sets: enough for IPv6 between nodes, too."""
-MAX_MTU = LINK_MTU - overhead.WIREGUARD
+CIPHER = "aes128gcm16"
+PAPER_MTU = 1423
+"""MTU of the pods in the K8sDDS paper."""
 
-ENGINES = (
+IPSEC_ENGINES = (
     Engine(
-        name=KERNEL, title="kernel WireGuard", mode="tunnel",
-        default_mtu=DEFAULT_MTU, max_mtu=MAX_MTU, requires=(WG, WIREGUARD),
+        name=strongswan.KERNEL, title="kernel ESP", mode="tunnel",
+        default_mtu=PAPER_MTU, max_mtu=LINK_MTU - overhead.ESP_TUNNEL, requires=strongswan.KERNEL_REQUIRES,
+        loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
     ),
     Engine(
-        name=USERSPACE, title="userspace WireGuard", mode="tunnel",
-        default_mtu=DEFAULT_MTU, max_mtu=MAX_MTU, requires=(WG, WIREGUARD_GO, TUN),
+        name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
+        default_mtu=strongswan.TUN_MTU, max_mtu=strongswan.TUN_MTU, requires=strongswan.USERSPACE_REQUIRES,
+        fixed_mtu=True,
     ),
 )  # fmt: skip
 
 
-def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+def _selectors(node: LabNode, peer: LabNode) -> tuple[str, str]:
+    return str(node.pod_subnet), str(peer.pod_subnet)
+
+
+def ipsec(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
+    """Plan the datapath of the IPsec backend."""
+    return strongswan.encrypted(lab.bridged(topology, mtu), topology, engine, CIPHER, _selectors)
+
+
+UDP_PORT = 51820
+WIREGUARD_MTU = LINK_MTU - overhead.WIREGUARD_IPV6
+"""What flannel sets: enough for IPv6 between nodes, too."""
+WIREGUARD_MAX_MTU = LINK_MTU - overhead.WIREGUARD
+
+WIREGUARD_ENGINES = (
+    Engine(
+        name=KERNEL, title="kernel WireGuard", mode="tunnel",
+        default_mtu=WIREGUARD_MTU, max_mtu=WIREGUARD_MAX_MTU, requires=(WG, WIREGUARD),
+    ),
+    Engine(
+        name=USERSPACE, title="userspace WireGuard", mode="tunnel",
+        default_mtu=WIREGUARD_MTU, max_mtu=WIREGUARD_MAX_MTU, requires=(WG, WIREGUARD_GO, TUN),
+    ),
+)  # fmt: skip
+
+
+def wireguard(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     """Plan the datapath of the WireGuard backend."""
     assert engine is not None
     tunnels = []

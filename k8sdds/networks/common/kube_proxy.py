@@ -17,21 +17,13 @@ from k8sdds.model.services import (
     cluster_ip,
 )
 from k8sdds.model.trial import host_and_port
-from k8sdds.networks.common import nft_services
+from k8sdds.networks.common import kube_proxy_nft
 from k8sdds.networks.common.iptables import comment
-from k8sdds.networks.common.service_names import (
-    PROTOCOL,
-    endpoint_chain,
-    external_chain,
-    nft_chain,
-    service_chain,
-)
+from k8sdds.networks.common.kube_proxy_nft import PROTOCOL, name_hash, nft_chain
 from k8sdds.networks.datapath import POD_CIDRS, Batch, Datapath, LabNode
 
 LARGE = 1000
 """Number of endpoints above which kube-proxy in iptables mode leaves out the comments of endpoints."""
-
-
 AT_ONCE = 1000
 """Services in one batch: loading takes time in proportion to the square of their number."""
 
@@ -49,6 +41,16 @@ def translates(datapath: Datapath, family: IpFamily) -> bool:
         batch.tool in ("iptables", "ip6tables") and ":KUBE-FIREWALL -" in batch.lines
         for batch in datapath.batches
     )
+
+
+def service_chain(service: str) -> str:
+    """Return the chain of a Service (NAMESPACE/NAME) with one port that has no name, in iptables mode."""
+    return f"KUBE-SVC-{name_hash(service + PROTOCOL)}"
+
+
+def endpoint_chain(service: str, address: str, port: int) -> str:
+    """Return the chain that translates to an endpoint in iptables mode."""
+    return f"KUBE-SEP-{name_hash(service + PROTOCOL + host_and_port(address, port))}"
 
 
 def name(number: int) -> str:
@@ -74,13 +76,13 @@ def batches(node: LabNode, services: ServiceSet, endpoint: str, port: int) -> It
     with_rules = range(MEASURED + (services.via == HEADLESS), services.count)
     node_port = LAB_NODE_PORT if services.via == NODE_PORT else None
     if node.proxy == NFTABLES:
-        yield Batch(node.name, "nft", tuple(nft_services.base(node)))
+        yield Batch(node.name, "nft", tuple(kube_proxy_nft.base(node)))
     for first in range(with_rules.start, with_rules.stop, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, with_rules.stop))
         own_port = node_port if first == MEASURED else None
         if node.proxy == NFTABLES:
             entries = [(name(number), cluster_ip(node.family, number)) for number in numbers]
-            rules = nft_services.services(node.family, entries, endpoint, port, own_port)
+            rules = kube_proxy_nft.services(node.family, entries, endpoint, port, own_port)
             yield Batch(node.name, "nft", tuple(rules))
             continue
         lines = ["*nat"]
@@ -114,13 +116,13 @@ def _rules(number: int, family: IpFamily, endpoint: str, port: int, with_comment
     yield f"-A {service} ! -s {POD_CIDRS[family]} {portal} -j KUBE-MARK-MASQ"
     yield f"-A {service}{note(f'{name(number)} -> {target}')} -j {own}"
     yield f"-A {own} -s {endpoint}/{prefix}{note(name(number))} -j KUBE-MARK-MASQ"
-    yield (f"-A {own} -p {PROTOCOL}{note(name(number))} -m {PROTOCOL} -j DNAT --to-destination {target}")
+    yield f"-A {own} -p {PROTOCOL}{note(name(number))} -m {PROTOCOL} -j DNAT --to-destination {target}"
 
 
 def _node_port_rules(node_port: int) -> Iterator[str]:
     """Return the rules that lead packets to the node port of the measured Service to its chain."""
     service = name(MEASURED)
-    external = external_chain(service)
+    external = f"KUBE-EXT-{name_hash(service + PROTOCOL)}"
     yield f":{external} -"
     yield f"-A KUBE-NODEPORTS -p {PROTOCOL} {comment(service)} -m {PROTOCOL} --dport {node_port} -j {external}"
     yield f"-A {external} {comment(f'masquerade traffic for {service} external destinations')} -j KUBE-MARK-MASQ"
@@ -136,7 +138,7 @@ def counters_command(node: LabNode, services: ServiceSet, endpoint: str, port: i
     For a headless Service, which has no rule, it shows those of all other Services.
     """
     if node.proxy == NFTABLES:
-        table = [nft_services.family(node.family), nft_services.TABLE]
+        table = [kube_proxy_nft.family(node.family), kube_proxy_nft.TABLE]
         if services.via == HEADLESS:
             return ["nft", "list", "table", *table]
         return ["nft", "list", "chain", *table, nft_chain(name(MEASURED))]
