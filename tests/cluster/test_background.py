@@ -43,12 +43,11 @@ def test_busy_processes_run_on_the_requested_cores(user: User, k8sdds: Command, 
         found = record["background_load"]
         busy = {name for name in found if name.startswith("cpu") and name != "cpu_percent"}
         assert busy == {f"cpu{core}_percent" for core in record["background"]["cpus"]}
-        assert all(0 < found[name] < 110 for name in busy), found
+        assert all(found[name] > 0 for name in busy), found
         assert found["cpu_percent"] > 0
         meters = run.raw(record["trial_id"], record["attempt"]) / "load0" / "meters.json"
         # The supervisor has stopped the load, with the processes that stress-ng had started.
         assert json.loads(meters.read_text())["ended_by"] == "signal"
-        print(found)
 
 
 @pytest.mark.long

@@ -99,20 +99,9 @@ def test_commands_that_change_the_cluster_refuse_and_a_forced_switch_ends_the_ca
     assert back.returncode == 0, back.stderr
 
 
-def test_the_lease_of_a_killed_campaign_does_not_block(one_machine: Deployed, tmp_path: Path) -> None:
-    with campaign(one_machine, tmp_path / "run") as process:
-        process.kill()
-        process.wait()
-    assert held_leases(one_machine)
-    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--yes")
-    assert done.returncode == 0, done.stderr
-    cleaned = one_machine.k8sdds("clean", "--testbed", one_machine.name)
-    assert cleaned.returncode == 0, cleaned.stderr
-
-
 def test_facts_of_every_network_are_those_of_its_own_block(one_machine: Deployed, tmp_path: Path) -> None:
     settings = ("--set", "networks=[host, flannel-vxlan, flannel-hostgw]", "--set", "test=latency")
-    options = ("--testbed", one_machine.name, "--repeat", "2", "--duration", "0.5")
+    options = ("--testbed", one_machine.name, "--repeat", "1", "--duration", "0.5")
     done = one_machine.k8sdds("run", "quickstart", *settings, *options, "-o", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout + done.stderr
     run = RunFolder.open(tmp_path / "run")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from k8sdds import nodes, versions
+from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace
 from tests.cluster.conftest import Command, User
@@ -182,8 +183,9 @@ def test_a_killed_campaign_can_be_resumed(
 
 @pytest.mark.usefixtures("nothing_left")
 def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
-    user: User, admin: KubernetesClient, k8sdds: Command, tmp_path: Path
+    user: User, admin: KubernetesClient, one_machine: Deployed, k8sdds: Command, tmp_path: Path
 ) -> None:
+    """The Lease that a killed campaign leaves does not block a change of the cluster."""
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
 
@@ -191,9 +193,18 @@ def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
         listed = admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
         return [item for item in listed if "deletionTimestamp" not in item["metadata"]]
 
-    wait(namespaces, process, "the namespace")
+    def held_leases() -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = admin.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)[
+            "items"
+        ]
+        return listed
+
+    wait(held_leases, process, "the Lease")
     assert "in use" in k8sdds("clean", *user.options).stdout
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
+    assert held_leases()
+    done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--yes")
+    assert done.returncode == 0, done.stderr
     assert "removed" in k8sdds("clean", *user.options).stdout
     assert not namespaces()

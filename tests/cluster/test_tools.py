@@ -42,4 +42,4 @@ def test_all_tools_in_a_campaign(user: User, k8sdds: Command, tmp_path: Path) ->
             assert record["link_bytes"]["delivered_bytes"]["pub0" if record["test"] == "http" else "sub0"] > 0
         assert record["subscriber_cpu_percent"] is not None
     loaded = [record["background_load"] for record in last if record["background_load"]]
-    assert [load["sent_percent"] > 50 and load["received_mbps"] > 0 for load in loaded] == [True, True]
+    assert [load["sent_percent"] > 0 and load["received_mbps"] > 0 for load in loaded] == [True, True]

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -256,10 +255,8 @@ def test_refused_login_has_a_remedy(farm: Farm) -> None:
 
 def test_machine_that_does_not_answer_times_out(farm: Farm) -> None:
     with Connections(farm.add("alpha")) as connections:
-        started = time.monotonic()
         with pytest.raises(HostError, match="no answer within 1 s"):
             connections.hosts["alpha"].run("sleep 30", timeout_s=1)
-        assert time.monotonic() - started < 20
         # The connection remains usable.
         assert connections.hosts["alpha"].run("echo fine", timeout_s=10).out == "fine\n"
 

@@ -98,9 +98,6 @@ def test_a_campaign_that_would_change_the_cluster_waits_for_others(
     other["metadata"]["namespace"] = "k8sdds-c"
 
     class Listing:
-        def is_allowed(self, *_: str) -> bool:
-            return True
-
         def get(self, path: str, labelSelector: str) -> dict[str, Any]:
             return {"items": [other]}
 

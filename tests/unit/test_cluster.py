@@ -12,6 +12,7 @@ import pytest
 
 from k8sdds import versions
 from k8sdds.campaign import experiments
+from k8sdds.kubernetes.client import ApiError
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
 from k8sdds.system.errors import InputError
@@ -67,8 +68,8 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
 class NoRights:
     """A client of a user who may not read the objects of the network."""
 
-    def is_allowed(self, *right: str, **scope: str) -> bool:
-        return False
+    def get(self, path: str) -> dict[str, Any]:
+        raise ApiError(403, "forbidden")
 
 
 def test_remains_on_nodes_and_a_shared_kernel_are_detected() -> None:

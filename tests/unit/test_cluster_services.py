@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.testbeds.cluster import preflight, services, translations
@@ -220,8 +220,10 @@ class Api:
     def is_allowed(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         return f"{verb} {resource}" not in self.refused
 
-    def find(self, path: str) -> dict[str, Any]:
+    def get(self, path: str) -> dict[str, Any]:
         assert path == "/apis/networking.k8s.io/v1/servicecidrs"
+        if "list servicecidrs" in self.refused:
+            raise ApiError(403, "forbidden")
         return {"items": [{"spec": {"cidrs": [self.cidr]}}]}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from k8sdds import versions
 from k8sdds.deploy import cni_plugins
-from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import NetworkChanged
 from k8sdds.testbeds.cluster import installed
 from k8sdds.testbeds.cluster.nodes import NodeInfo
@@ -65,10 +65,9 @@ class Cluster:
         self.allowed = allowed
         self.daemonsets = [AGENT, KUBE_PROXY, OTHER] if daemonsets is None else daemonsets
 
-    def is_allowed(self, verb: str, group: str, resource: str, **_: str) -> bool:
-        return resource in self.allowed
-
     def get(self, path: str) -> dict[str, Any]:
+        if path.rpartition("/")[2] not in self.allowed:
+            raise ApiError(403, "forbidden")
         listed: Any = self.daemonsets if path.endswith("daemonsets") else PODS[path.split("/")[-2]]
         return {"items": listed}
 

@@ -14,6 +14,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.bundle import contents, golang
 from k8sdds.campaign import contradictions
+from k8sdds.kubernetes.client import ApiError
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import NETWORKS
 from k8sdds.networks.datapath import LabNode
@@ -365,11 +366,10 @@ class Api:
         ]
         self.may_list = may_list
 
-    def is_allowed(self, *_: str) -> bool:
-        return self.may_list
-
     def get(self, path: str, fieldSelector: str) -> dict[str, Any]:
-        assert self.may_list and path == "/api/v1/pods" and "Succeeded" in fieldSelector
+        if not self.may_list:
+            raise ApiError(403, "forbidden")
+        assert path == "/api/v1/pods" and "Succeeded" in fieldSelector
         return {"items": self.items}
 
 

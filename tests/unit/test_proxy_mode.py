@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds.kubernetes.client import KubernetesClient
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.testbeds.cluster import installed
 
 
@@ -23,9 +23,11 @@ from k8sdds.testbeds.cluster import installed
     ],
 )
 def test_the_mode_of_kube_proxy_is_detected(config: str | None, mode: str | None) -> None:
-    def find(path: str) -> dict[str, Any] | None:
+    def get(path: str) -> dict[str, Any]:
         assert path == "/api/v1/namespaces/kube-system/configmaps/kube-proxy"
-        return None if config is None else {"data": {"config.conf": config}}
+        if config is None:
+            raise ApiError(404, "not found")
+        return {"data": {"config.conf": config}}
 
-    client = SimpleNamespace(is_allowed=lambda *_, **__: True, find=find)
+    client = SimpleNamespace(get=get)
     assert installed.proxy_mode(cast(KubernetesClient, client)) == mode

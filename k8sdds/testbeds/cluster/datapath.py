@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -45,13 +45,13 @@ def parse_counters(output: str) -> LinkCounters:
     """Parse the output of `COMMAND`: JSON documents, one after another.
 
     Raises:
-        ValueError: the output has another form.
+        ValueError: The output has another form.
     """
-    documents, decoder, position = [], json.JSONDecoder(), 0
-    while position < len(output.rstrip()):
-        document, position = decoder.raw_decode(output, position)
+    documents, decoder, rest = [], json.JSONDecoder(), output.strip()
+    while rest:
+        document, end = decoder.raw_decode(rest)
         documents.append(document)
-        position += len(output[position:]) - len(output[position:].lstrip())
+        rest = rest[end:].lstrip()
     try:
         links = {
             link["ifname"]: NodeLink(
@@ -78,6 +78,23 @@ class PathEnd:
     before: LinkCounters
     after: LinkCounters
 
+    def moved(self, names: Sequence[str]) -> tuple[int, int]:
+        """Return the number of bytes that these links have sent, and received, meanwhile."""
+        return moved_bytes(self.before, self.after, names)
+
+
+def moved_bytes(before: LinkCounters, after: LinkCounters, names: Sequence[str]) -> tuple[int, int]:
+    """Return the number of bytes that these links have sent, and received, between two readings."""
+    pairs = [
+        (before.links[name], after.links[name])
+        for name in names
+        if name in before.links and name in after.links
+    ]
+    return (
+        sum(last.sent_bytes - first.sent_bytes for first, last in pairs),
+        sum(last.received_bytes - first.received_bytes for first, last in pairs),
+    )
+
 
 def path_links(evidence: PathEvidence, counters: LinkCounters, peer: str) -> tuple[str, ...]:
     """Return the links of a node that carry a network's packets to and from a participant on another node."""
@@ -87,19 +104,6 @@ def path_links(evidence: PathEvidence, counters: LinkCounters, peer: str) -> tup
         # The route leads to a bridge, behind which the tunnel is.
         return tunnels
     return (device,) if device else ()
-
-
-def moved_bytes(before: LinkCounters, after: LinkCounters, names: Sequence[str]) -> tuple[int, int]:
-    """Return the number of bytes that these links have sent, and received, between two readings."""
-    ends = [
-        (before.links[name], after.links[name])
-        for name in names
-        if name in before.links and name in after.links
-    ]
-    return (
-        sum(last.sent_bytes - first.sent_bytes for first, last in ends),
-        sum(last.received_bytes - first.received_bytes for first, last in ends),
-    )
 
 
 def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, interface: str = "") -> str:
@@ -112,57 +116,40 @@ def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, i
         sent_bytes: Minimum number of bytes sent in each direction between the two readings.
         interface: The node's link that the packets must use; empty: any.
     """
-    return _deviation_at(evidence, a, b, sent_bytes, interface) or _deviation_at(
-        evidence, b, a, sent_bytes, interface
-    )
+    ends = ((a, b), (b, a))
+    found = (text for end in ends for text in _deviations(evidence, *end, sent_bytes, interface))
+    return next(found, "")
 
 
-def _deviation_at(
+def _deviations(
     evidence: PathEvidence, end: PathEnd, other: PathEnd, sent_bytes: int, interface: str
-) -> str:
+) -> Iterator[str]:
     own_link = end.after.routes.get(end.address)
     if evidence.bridge and not _matches(own_link or "", (evidence.bridge,)):
-        return f"pods of {end.node} are on {own_link or 'no link'}, not on {evidence.bridge}"
+        yield f"pods of {end.node} are on {own_link or 'no link'}, not on {evidence.bridge}"
     names = path_links(evidence, end.after, other.address)
     if not names:
         expected = " or ".join(evidence.tunnels) or f"route to {other.address}"
-        return f"{end.node} has no {expected}"
+        yield f"{end.node} has no {expected}"
     for name in names:
         kind = end.after.links[name].kind if name in end.after.links else "unknown"
         if not evidence.tunnels and kind in TUNNELS and not _matches(name, evidence.optional_tunnels):
-            return f"packets for pods of {other.node} leave {end.node} by {name}, a tunnel ({kind})"
+            yield f"packets for pods of {other.node} leave {end.node} by {name}, a tunnel ({kind})"
         underlay = _underlay(end.after, name)
         if interface and underlay and underlay != interface:
-            return f"packets leave {end.node} by {underlay}, not by {interface}"
-    sent = _moved(end, "sent_bytes")
+            yield f"packets leave {end.node} by {underlay}, not by {interface}"
     for name in evidence.unused:
-        if sent.get(name, 0) >= sent_bytes:
-            return f"packets pass {name} of {end.node}"
-    for direction, moved in (
-        ("sent", sent),
-        ("received", _moved(end, "received_bytes")),
-    ):
-        count = sum(moved.get(name, 0) for name in names)
+        if end.moved([name])[0] >= sent_bytes:
+            yield f"packets pass {name} of {end.node}"
+    for index, direction in enumerate(("sent", "received")):
+        count = end.moved(names)[index]
         if count < sent_bytes:
-            others = ", ".join(
-                f"{name} {moved_bytes}"
-                for name, moved_bytes in moved.items()
-                if moved_bytes >= sent_bytes and name != "lo"
-            )
-            return (
+            moved = {name: end.moved([name])[index] for name in end.after.links if name != "lo"}
+            others = ", ".join(f"{name} {size}" for name, size in moved.items() if size >= sent_bytes)
+            yield (
                 f"{' and '.join(names)} of {end.node} has {direction} {count} bytes, while at least"
                 f" {sent_bytes} were sent each way (by other links: {others or 'none'})"
             )
-    return ""
-
-
-def _moved(end: PathEnd, counter: str) -> Mapping[str, int]:
-    """Return by how much a counter of each link has grown."""
-    return {
-        name: getattr(link, counter) - getattr(end.before.links[name], counter)
-        for name, link in end.after.links.items()
-        if name in end.before.links
-    }
 
 
 def _underlay(counters: LinkCounters, name: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from k8sdds import versions
-from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.services import IPTABLES, ProxyMode
 from k8sdds.networks import detection, plugin
 from k8sdds.networks.cluster_install import Manifest
@@ -21,6 +21,7 @@ from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.networks.plugin import Signs
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import NetworkChanged, PrerequisiteError
+from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 
 if TYPE_CHECKING:
@@ -37,12 +38,16 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwork:
     """Return the installed network. `nodes`: empty if this user may not list them."""
+    listed = daemonsets(client)
     signs = Signs(
         annotations={key: value for node in nodes for key, value in node.annotations.items()},
         labels={key: value for node in nodes for key, value in node.labels.items()},
         reasons=frozenset(node.network_reason for node in nodes),
         images=frozenset(image for node in nodes for image in node.images),
-        daemonsets=_by_name(daemonsets(client)),
+        # Of several with one name, the one whose pods are ready.
+        daemonsets=None
+        if listed is None
+        else {item["metadata"]["name"]: item for item in sorted(listed, key=plugin.is_running)},
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
     return detection.detect(signs)
@@ -55,46 +60,27 @@ def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
         config = yaml_text.plain(yaml_text.load(found.get("config.conf", ""), PROXY_CONFIG))
     except reading.UnreadableError:
         return None
-    if not isinstance(config, dict):
-        return None
     # Without a mode, kube-proxy uses iptables on Linux.
-    mode = config.get("mode") or IPTABLES
+    mode = (config.get("mode") or IPTABLES) if isinstance(config, dict) else None
     return next((known for known in get_args(ProxyMode) if known == mode), None)
-
-
-def _by_name(listed: Sequence[Manifest] | None) -> Mapping[str, Manifest] | None:
-    """Return DaemonSets by name. Of several with one name, it returns one whose pods are ready."""
-    if listed is None:
-        return None
-    return {item["metadata"]["name"]: item for item in sorted(listed, key=plugin.is_running)}
 
 
 def daemonsets(client: KubernetesClient) -> list[Manifest] | None:
     """Return the DaemonSets of the cluster, or only those of kube-system; None: this user may not list them."""
-    for namespace, path in (
-        ("", f"{APPS}/daemonsets"),
-        (versions.KUBE_SYSTEM_NAMESPACE, f"{APPS}/namespaces/{versions.KUBE_SYSTEM_NAMESPACE}/daemonsets"),
-    ):
-        if client.is_allowed("list", "apps", "daemonsets", namespace=namespace):
-            listed: list[Manifest] = client.get(path)["items"]
-            return listed
+    for scope in ("", f"/namespaces/{versions.KUBE_SYSTEM_NAMESPACE}"):
+        listed = permissions.readable(client, f"{APPS}{scope}/daemonsets")
+        if listed is not None:
+            return list(listed["items"])
     return None
 
 
 def _config_maps(client: KubernetesClient, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
     """Return the ConfigMaps with these names (NAMESPACE/NAME) that exist and that this user may read."""
-    found = {}
-    for name in names:
-        namespace, _, own_name = name.partition("/")
-        if not client.is_allowed("get", "", "configmaps", namespace=namespace, name=own_name):
-            continue
-        try:
-            config_map = client.find(f"{CORE}/namespaces/{namespace}/configmaps/{own_name}")
-        except PrerequisiteError:
-            continue
-        if config_map is not None:
-            found[name] = config_map.get("data") or {}
-    return found
+    paths = {name: "{}/configmaps/{}".format(*name.split("/", 1)) for name in names}
+    found = {
+        name: permissions.readable(client, f"{permissions.NAMESPACES}/{path}") for name, path in paths.items()
+    }
+    return {name: config_map.get("data") or {} for name, config_map in found.items() if config_map}
 
 
 @dataclass(frozen=True)
@@ -134,23 +120,18 @@ class InstalledSoftware:
 
 
 class InstalledNetwork:
-    """The pod network that a campaign measures: its software as read for a block, and whether it is still the same."""
+    """The pod network that a campaign measures: its software as read for a block, and whether it is still the same.
+
+    Args:
+        client: The cluster.
+        nodes: The nodes; empty: this user may not list them.
+        switch: Replaces the network; None: it cannot be replaced.
+        name: The network that is installed at the start, which counts if its agents do not name one.
+    """
 
     def __init__(
-        self,
-        client: KubernetesClient,
-        nodes: Sequence[NodeInfo],
-        switch: NetworkSwitch | None,
-        name: str,
+        self, client: KubernetesClient, nodes: Sequence[NodeInfo], switch: NetworkSwitch | None, name: str
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            client: The cluster.
-            nodes: The nodes; empty: this user may not list them.
-            switch: Replaces the network; None: it cannot be replaced.
-            name: The network that is installed at the start, which counts if its agents do not name one.
-        """
         self._client = client
         self._nodes = nodes
         self._switch = switch
@@ -227,36 +208,21 @@ def _name(manifest: Manifest) -> str:
 def _images(
     client: KubernetesClient, nodes: Sequence[NodeInfo], components: Sequence[Manifest]
 ) -> dict[str, str]:
-    pods = {
-        namespace: _pods(client, namespace)
-        for namespace in dict.fromkeys(manifest["metadata"]["namespace"] for manifest in components)
-    }
+    namespaces = dict.fromkeys(manifest["metadata"]["namespace"] for manifest in components)
+    pods = [pod for namespace in namespaces for pod in permissions.readable_pods(client, namespace)]
     found = {}
     for manifest in components:
+        uid = manifest["metadata"]["uid"]
         own = [
             pod
-            for pod in pods[manifest["metadata"]["namespace"]]
-            if manifest["metadata"]["uid"]
-            in [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]
+            for pod in pods
+            if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))
         ]
         for container in plugin.containers(manifest):
             name, image = container["name"], container.get("image", "")
             texts = dict.fromkeys(_running(own, name, image)) or [with_digest(image, _listed(nodes, image))]
             found[f"{_name(manifest)} {name}"] = " and ".join(texts)
     return found
-
-
-def _pods(client: KubernetesClient, namespace: str) -> list[Manifest]:
-    """Return the pods of a namespace; none if this user may not list them."""
-    if not client.is_allowed("list", "", "pods", namespace=namespace):
-        return []
-    try:
-        listed: list[Manifest] = client.get(f"{CORE}/namespaces/{namespace}/pods")["items"]
-        return listed
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return []
 
 
 def _running(pods: Iterable[Manifest], container: str, image: str) -> Iterator[str]:

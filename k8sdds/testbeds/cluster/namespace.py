@@ -172,10 +172,8 @@ def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
 
 def running(client: KubernetesClient) -> list[RunningCampaign]:
     """Return the campaigns that run on the cluster; none if this user may not list Leases."""
-    if not client.is_allowed("list", leases.GROUP, "leases"):
-        return []
-    listed = client.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)["items"]
-    return leases.running(listed, datetime.now(UTC))
+    listed = permissions.readable(client, f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)
+    return leases.running(listed["items"], datetime.now(UTC)) if listed else []
 
 
 class CampaignLease:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from k8sdds.kubernetes.client import CORE, KubernetesClient
+from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.system.errors import Problem
 
 NODES = f"{CORE}/nodes"
@@ -22,7 +23,24 @@ CLUSTER_WIDE = (
 """Rights that a campaign needs to create its own namespace."""
 CAMPAIGN_ROLE = "k8sdds-campaign"
 """ClusterRole in deploy/rights/cluster.yaml that users may bind to themselves in a campaign's namespace."""
-CREATE_BINDING = ("create", "rbac.authorization.k8s.io", "rolebindings")
+RBAC = "rbac.authorization.k8s.io"
+CREATE_BINDING = ("create", RBAC, "rolebindings")
+
+
+def readable(client: KubernetesClient, path: str, **query: Any) -> dict[str, Any] | None:
+    """Return an object or a list; None: it does not exist, or this user may not read it."""
+    try:
+        return client.get(path, **query)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return None
+
+
+def readable_pods(client: KubernetesClient, namespace: str) -> list[dict[str, Any]]:
+    """Return the pods of a namespace; none if this user may not list them."""
+    listed = readable(client, f"{NAMESPACES}/{namespace}/pods")
+    return listed["items"] if listed else []
 
 
 def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:
@@ -32,22 +50,22 @@ def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Prob
         client: The cluster and the user.
         namespace: A prepared namespace; None: the campaign creates its own.
     """
-    if namespace is not None:
-        missing = [
-            _describe(right) for right in IN_NAMESPACE if not client.is_allowed(*right, namespace=namespace)
-        ]
-        remedy = f"let an administrator grant them in {namespace}: k8sdds init rights --like namespace"
+    missing = (
+        [] if namespace else [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
+    )
+    missing += missing_in_campaign(client, namespace, IN_NAMESPACE)
+    if not missing:
+        return []
+    if namespace:
         where = f"in namespace {namespace}"
+        remedy = f"let an administrator grant them in {namespace}: k8sdds init rights --like namespace"
     else:
-        missing = [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
-        if not _may_bind_campaign_role(client):
-            missing += [_describe(right) for right in IN_NAMESPACE if not client.is_allowed(*right)]
+        where = "on this cluster"
         remedy = (
             "let an administrator grant them: k8sdds init rights; or use a namespace that an administrator has"
             " prepared: --namespace"
         )
-        where = "on this cluster"
-    return [Problem(f"not allowed {where}: {', '.join(missing)}", remedy)] if missing else []
+    return [Problem(f"not allowed {where}: {', '.join(missing)}", remedy)]
 
 
 def missing_in_campaign(
@@ -60,16 +78,13 @@ def missing_in_campaign(
         namespace: A prepared namespace; None: the campaign creates its own.
         rights: (verb, API group, resource).
     """
-    if namespace is None and _may_bind_campaign_role(client):
+    may_bind_role = client.is_allowed(*CREATE_BINDING) and client.is_allowed(
+        "bind", RBAC, "clusterroles", name=CAMPAIGN_ROLE
+    )
+    if namespace is None and may_bind_role:
         return []
     where = {"namespace": namespace} if namespace else {}
     return [_describe(right) for right in rights if not client.is_allowed(*right, **where)]
-
-
-def _may_bind_campaign_role(client: KubernetesClient) -> bool:
-    return client.is_allowed(*CREATE_BINDING) and client.is_allowed(
-        "bind", "rbac.authorization.k8s.io", "clusterroles", name=CAMPAIGN_ROLE
-    )
 
 
 def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
@@ -82,24 +97,15 @@ def bind_campaign_role(client: KubernetesClient, namespace: str) -> None:
     if parts[:2] == ["system", "serviceaccount"]:
         subject = {"kind": "ServiceAccount", "namespace": parts[2], "name": parts[3]}
     else:
-        subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user["username"]}
-    client.create(
-        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": CAMPAIGN_ROLE},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CAMPAIGN_ROLE,
-            },
-            "subjects": [subject],
-        },
-    )  # fmt: skip
-
-
-def can_list_nodes(client: KubernetesClient) -> bool:
-    """Return whether this user may list nodes. If not, the scheduler places the participants."""
-    return client.is_allowed("list", "", "nodes")
+        subject = {"kind": "User", "apiGroup": RBAC, "name": user["username"]}
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": CAMPAIGN_ROLE},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": CAMPAIGN_ROLE},
+        "subjects": [subject],
+    }
+    client.create(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", binding)
 
 
 def _describe(right: tuple[str, str, str]) -> str:

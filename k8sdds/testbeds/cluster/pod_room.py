@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from k8sdds import versions, workloads
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.system.errors import InputError, Problem
-from k8sdds.testbeds.cluster import placement
+from k8sdds.testbeds.cluster import permissions, placement
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.workloads.pod_start import MAX_PODS
@@ -31,39 +30,41 @@ def problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo], client: Kubernete
     starting = [cell for cell in cells if workloads.find(cell.test).started_pods(cell)]
     if not starting or not nodes:
         return []
-    candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
+    candidates = {node.name: node for node in usable(nodes, versions.BUNDLE_ARCHITECTURES)}
     running, addressed = _running(client)
-    own = _own_pods(cells, candidates)
+    reserved = Counter(dict.fromkeys(candidates, OWN_PODS))
+    reserved += Counter(
+        slot.node for slot in {slot for cell in cells for slot in _slots(cell, candidates.values())}
+    )
     found: dict[str, Problem] = {}
     for cell in starting:
-        try:
-            places = dict.fromkeys(slot.node for slot in placement.slots(cell, candidates).values())
-        except InputError:
-            continue  # reported by `preflight.placement_problems`
-        room = {node.name: _room(node, cell, running[node.name] + own[node.name], addressed[node.name] + own[node.name])
-                for node in candidates if node.name in places}  # fmt: skip
-        if problem := shortage(cell, room):
-            found.setdefault(problem.what, problem)
+        rooms = {
+            name: _room(
+                candidates[name], cell, running[name] + reserved[name], addressed[name] + reserved[name]
+            )
+            for name in dict.fromkeys(slot.node for slot in _slots(cell, candidates.values()))
+        }
+        wanted, free = workloads.find(cell.test).started_pods(cell), sum(count for count, _ in rooms.values())
+        if rooms and wanted > free:
+            limits = "; ".join(f"{node} has room for {count}: {why}" for node, (count, why) in rooms.items())
+            what = (
+                f"{cell.describe()}: its {wanted} pods do not fit on the nodes of its participants ({limits})"
+            )
+            remedy = (
+                f"start at most {free} (set pods of the test), place participants on other nodes, end other pods, or"
+                " raise maxPods of the kubelets and the size of their ranges (--node-cidr-mask-size of"
+                " kube-controller-manager)"
+            )
+            found.setdefault(what, Problem(what, remedy, input=True))
     return list(found.values())
 
 
-def shortage(cell: Cell, room: Mapping[str, tuple[int, str]]) -> Problem | None:
-    """Return that the pods of a cell do not fit, or None.
-
-    Args:
-        cell: The cell.
-        room: Number of pods that fit on each node, and what limits it.
-    """
-    wanted, free = workloads.find(cell.test).started_pods(cell), sum(count for count, _ in room.values())
-    if wanted <= free:
-        return None
-    limits = "; ".join(f"{node} has room for {count}: {why}" for node, (count, why) in room.items())
-    return Problem(
-        f"{cell.describe()}: its {wanted} pods do not fit on the nodes of its participants ({limits})",
-        f"start at most {free} (set pods of the test), place participants on other nodes, end other pods, or raise"
-        " maxPods of the kubelets and the size of their ranges (--node-cidr-mask-size of kube-controller-manager)",
-        input=True,
-    )
+def _slots(cell: Cell, nodes: Iterable[NodeInfo]) -> list[Slot]:
+    """Return the slots of a cell's participants; none if `preflight.placement_problems` reports its placement."""
+    try:
+        return list(placement.slots(cell, list(nodes)).values())
+    except InputError:
+        return []
 
 
 def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, str]:
@@ -77,39 +78,15 @@ def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, s
     """
     limits = []
     if node.max_pods:
-        limits.append(
-            (
-                node.max_pods - pods,
-                f"its kubelet runs at most {node.max_pods}, and {pods} run or are reserved",
-            )
-        )
+        why = f"its kubelet runs at most {node.max_pods}, and {pods} run or are reserved"
+        limits.append((node.max_pods - pods, why))
     # The plugins of other networks assign addresses from ranges of their own.
-    if find(cell.network).cni_plugins is not None:
-        for text in node.pod_ranges:
-            most = _addresses(text)
-            limits.append(
-                (
-                    most - addressed,
-                    f"its range {text} has {most} addresses, and {addressed} are used or reserved",
-                )
-            )
+    for text in node.pod_ranges if find(cell.network).cni_plugins is not None else ():
+        most = ipaddress.ip_network(text, strict=False).num_addresses - UNASSIGNED
+        why = f"its range {text} has {most} addresses, and {addressed} are used or reserved"
+        limits.append((most - addressed, why))
     room, why = min(limits, default=(MAX_PODS, "no limit is known"))
     return max(room, 0), why
-
-
-def _addresses(text: str) -> int:
-    return ipaddress.ip_network(text, strict=False).num_addresses - UNASSIGNED
-
-
-def _own_pods(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> Counter[str]:
-    """Return how many pods a campaign keeps on each node."""
-    slots: dict[Slot, None] = {}
-    for cell in cells:
-        try:
-            slots |= dict.fromkeys(placement.slots(cell, nodes).values())
-        except InputError:
-            continue
-    return Counter({node.name: OWN_PODS for node in nodes}) + Counter(slot.node for slot in slots)
 
 
 def _running(client: KubernetesClient) -> tuple[Counter[str], Counter[str]]:
@@ -117,13 +94,10 @@ def _running(client: KubernetesClient) -> tuple[Counter[str], Counter[str]]:
 
     Both are empty if this user may not list pods.
     """
-    if not client.is_allowed("list", "", "pods"):
-        return Counter(), Counter()
-    listed = client.get(f"{CORE}/pods", fieldSelector="status.phase!=Succeeded,status.phase!=Failed")["items"]
-    specs = [pod["spec"] for pod in listed]
-    addressed = [spec for spec in specs if not spec.get("hostNetwork")]
-    return _by_node(specs), _by_node(addressed)
-
-
-def _by_node(specs: Sequence[Mapping[str, Any]]) -> Counter[str]:
-    return Counter(spec.get("nodeName", "") for spec in specs)
+    running = "status.phase!=Succeeded,status.phase!=Failed"
+    listed = permissions.readable(client, f"{CORE}/pods", fieldSelector=running)
+    specs = [pod["spec"] for pod in listed["items"]] if listed else []
+    return (
+        Counter(spec.get("nodeName", "") for spec in specs),
+        Counter(spec.get("nodeName", "") for spec in specs if not spec.get("hostNetwork")),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -31,7 +31,6 @@ POLICY_RIGHTS = (("create", API_GROUP, "networkpolicies"), ("delete", API_GROUP,
 SERVICE_RIGHTS = (
     ("create", "", "services"), ("delete", "", "services"), ("create", "discovery.k8s.io", "endpointslices"),
 )  # fmt: skip
-SERVICE_CIDR_RESOURCE = ("networking.k8s.io", "servicecidrs")
 SERVICE_CIDRS = "/apis/networking.k8s.io/v1/servicecidrs"
 ATTACHMENTS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 """API group and resource of Multus' definitions of networks."""
@@ -44,40 +43,32 @@ def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
         cells: The cells of the campaign.
         can_switch: Whether k8sdds can replace the cluster's network.
     """
-    problems: dict[str, Problem] = {}
+    found = dict.fromkeys(pair for cell in cells for pair in _unsupported(cell, can_switch))
+    return [Problem(what, remedy, input=True) for what, remedy in found]
 
-    def add(what: str, remedy: str) -> None:
-        problems.setdefault(what, Problem(what, remedy, input=True))
 
-    for cell in cells:
-        if cell.network == BAREMETAL:
-            add(
-                "baremetal runs outside of pods, so a cluster cannot measure it",
-                "remove it, or use --testbed lab",
-            )
-        if cell.link.is_shaped:
-            add("`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab")
-        if cell.link.bond:
-            add(
-                f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab",
-                "remove `lag`, or use --testbed lab",
-            )
-        if find(cell.network).pod_interface and cell.discovery_kind == discovery.SERVER:
-            add(
-                f"{cell.network_label}: the discovery server has no interface on this network",
-                "use `discovery: auto`, or another network",
-            )
-        if cell.services:
-            for what, remedy in middleware.find(cell.middleware).service_problems():
-                add(what, remedy)
-        if "mtu" in cell.network_options and not can_switch:
-            add(
-                f"{cell.network_label}: the mtu of an existing cluster network cannot be changed",
-                "remove it, or measure on a cluster that `k8sdds deploy` built",
-            )
-        if cell.capture:
-            add("`capture` is available only in the lab", "remove it, or use --testbed lab")
-    return list(problems.values())
+def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
+    label = cell.network_label
+    if cell.network == BAREMETAL:
+        yield (
+            "baremetal runs outside of pods, so a cluster cannot measure it",
+            "remove it, or use --testbed lab",
+        )
+    if cell.link.is_shaped:
+        yield "`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab"
+    if cell.link.bond:
+        what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
+        yield what, "remove `lag`, or use --testbed lab"
+    if find(cell.network).pod_interface and cell.discovery_kind == discovery.SERVER:
+        what = f"{label}: the discovery server has no interface on this network"
+        yield what, "use `discovery: auto`, or another network"
+    if cell.services:
+        yield from middleware.find(cell.middleware).service_problems()
+    if "mtu" in cell.network_options and not can_switch:
+        what = f"{label}: the mtu of an existing cluster network cannot be changed"
+        yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
+    if cell.capture:
+        yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
 
 
 def reduce_networks(
@@ -133,19 +124,18 @@ def missing_networks(
     """
     modes = dict.fromkeys(find(cell.network).mode_name(cell.network_options) for cell in cells)
     missing = [name for name in modes if name not in available]
-    if not missing:
-        return []
     names = ", ".join(available)
-    obstacles = {name: reason for name in missing if (reason := obstacle(name))}
-    if obstacles:
-        return [
-            Problem(f"{name} cannot be installed on this cluster: {reason}", f"remove it; available: {names}")
-            for name, reason in obstacles.items()
-        ]
+    obstacles = [
+        Problem(f"{name} cannot be installed on this cluster: {reason}", f"remove it; available: {names}")
+        for name in missing
+        if (reason := obstacle(name))
+    ]
+    if obstacles or not missing:
+        return obstacles
+    plural = "s" if len(missing) > 1 else ""
     return [
         Problem(
-            f"this cluster does not have the network{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-            f" (it has: {names})",
+            f"this cluster does not have the network{plural} {', '.join(missing)} (it has: {names})",
             "select others with --network; if the detected network is wrong, name it with --pod-network",
         )
     ]
@@ -153,21 +143,24 @@ def missing_networks(
 
 def attachment_problems(cells: Sequence[Cell], client: KubernetesClient) -> list[Problem]:
     """Return problems for NetworkAttachmentDefinitions that do not exist, as far as this user may read them."""
-    problems = []
-    for attachment in dict.fromkeys(cell.network_options.get("attachment", "") for cell in cells):
+    group, resource = ATTACHMENTS
+
+    def is_missing(attachment: str) -> bool:
         namespace, _, name = attachment.partition("/")
-        if not name or not client.is_allowed("get", *ATTACHMENTS, namespace=namespace, name=name):
-            continue
-        group, resource = ATTACHMENTS
-        if client.find(f"/apis/{group}/v1/namespaces/{namespace}/{resource}/{name}") is None:
-            problems.append(
-                Problem(
-                    f"this cluster has no NetworkAttachmentDefinition {attachment}",
-                    f"list them: kubectl get {resource} -A",
-                    input=True,
-                )
-            )
-    return problems
+        path = f"/apis/{group}/v1/namespaces/{namespace}/{resource}/{name}"
+        may_read = client.is_allowed("get", *ATTACHMENTS, namespace=namespace, name=name)
+        return may_read and client.find(path) is None
+
+    requested = dict.fromkeys(cell.network_options.get("attachment", "") for cell in cells)
+    return [
+        Problem(
+            f"this cluster has no NetworkAttachmentDefinition {attachment}",
+            f"list them: kubectl get {resource} -A",
+            input=True,
+        )
+        for attachment in requested
+        if attachment and is_missing(attachment)
+    ]
 
 
 def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
@@ -179,19 +172,18 @@ def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Pr
     if not known:
         return []
     carried = frozenset[IpFamily](TITLES).intersection(*known)
-    problems = {}
-    for cell in cells:
-        missing = [family for family in cell.ip_families if family not in carried]
-        if missing and cell.uses_network:
-            what = (
-                f"ip_families [{', '.join(cell.ip_families)}]: pods of this cluster have no"
-                f" {' and no '.join(TITLES[family] for family in missing)} address"
-            )
-            remedy = f"select what it has: --set ip_families={','.join(sorted(carried))}"
-            problems[what] = Problem(
-                what, f"{remedy}; or deploy a profile with these kubernetes.ip_families", True
-            )
-    return list(problems.values())
+    requested = dict.fromkeys(cell.ip_families for cell in cells if cell.uses_network)
+    return [
+        Problem(
+            f"ip_families [{', '.join(families)}]: pods of this cluster have no"
+            f" {' and no '.join(TITLES[family] for family in missing)} address",
+            f"select what it has: --set ip_families={','.join(sorted(carried))}; or deploy a profile with these"
+            " kubernetes.ip_families",
+            input=True,
+        )
+        for families in requested
+        if (missing := [family for family in families if family not in carried])
+    ]
 
 
 def service_problems(
@@ -205,50 +197,42 @@ def service_problems(
         namespace: A prepared namespace; None: the campaign creates its own.
         mode: Mode of the cluster's kube-proxy; None: unknown.
     """
-    needed: dict[IpFamily, int] = {}
-    modes = set()
-    for cell in cells:
-        if wanted := workloads.find(cell.test).services(cell):
-            needed[cell.ip_family] = max(wanted.count, needed.get(cell.ip_family, 0))
-            modes.add(wanted.proxy)
-    if not needed:
-        return []
-    problems = [
-        _other_mode(requested, mode) for requested in sorted(modes - {None, mode}, key=str) if requested
+    wanted = [
+        (cell.ip_family, services)
+        for cell in cells
+        if (services := workloads.find(cell.test).services(cell)) is not None
     ]
+    if not wanted:
+        return []
+    modes = {services.proxy for _, services in wanted if services.proxy} - {mode}
+    problems = [_other_mode(requested, mode) for requested in sorted(modes)]
     if missing := permissions.missing_in_campaign(client, namespace, SERVICE_RIGHTS):
         what = f"test service: not allowed: {', '.join(missing)}"
         problems.append(Problem(what, "let an administrator grant it (k8sdds init rights)"))
-    ranges = client.find(SERVICE_CIDRS) if client.is_allowed("list", *SERVICE_CIDR_RESOURCE) else None
+    ranges = permissions.readable(client, SERVICE_CIDRS)
     cidrs = [ip_network(cidr) for one in (ranges or {}).get("items", ()) for cidr in one["spec"]["cidrs"]]
-    for family, count in needed.items():
+    for family in dict.fromkeys(family for family, _ in wanted):
+        count = max(services.count for used, services in wanted if used == family)
         own = [cidr for cidr in cidrs if TITLES[family] == f"IPv{cidr.version}"]
         available = sum(cidr.num_addresses for cidr in own)
         if own and count > available:
-            problems.append(
-                Problem(
-                    f"test service: {count} Services need as many addresses, but {', '.join(map(str, own))} has"
-                    f" {available}",
-                    "use fewer `services`, or deploy a profile with a larger kubernetes.service_cidr",
-                    input=True,
-                )
-            )
+            what = f"{count} Services need as many addresses, but {', '.join(map(str, own))} has {available}"
+            remedy = "use fewer `services`, or deploy a profile with a larger kubernetes.service_cidr"
+            problems.append(Problem(f"test service: {what}", remedy, input=True))
     return problems
 
 
 def _other_mode(requested: ProxyMode, mode: ProxyMode | None) -> Problem:
     if mode is None:
-        return Problem(
-            f"test service: proxy {requested}: the mode of the cluster's kube-proxy is unknown: there is no ConfigMap"
-            " kube-system/kube-proxy, or this user may not read it",
-            "leave out proxy, to measure what the cluster has",
-            input=True,
+        why = (
+            "the mode of the cluster's kube-proxy is unknown: there is no ConfigMap kube-system/kube-proxy, or this"
+            " user may not read it"
         )
-    return Problem(
-        f"test service: proxy {requested}: kube-proxy of this cluster runs in {mode} mode",
-        f"leave out proxy, or deploy a profile with kubernetes.kube_proxy: {requested}",
-        input=True,
-    )
+        remedy = "leave out proxy, to measure what the cluster has"
+    else:
+        why = f"kube-proxy of this cluster runs in {mode} mode"
+        remedy = f"leave out proxy, or deploy a profile with kubernetes.kube_proxy: {requested}"
+    return Problem(f"test service: proxy {requested}: {why}", remedy, input=True)
 
 
 def placement_problems(
@@ -320,13 +304,10 @@ def _image_problems(
     unreported = [node.name for node in nodes if node.reports_images and image not in node.images]
     without = [name for name in unreported if image not in imported(name)]
     if without:
-        remedy = "load it with `k8sdds images load`; if you just have, wait a minute; see"
-        return [
-            Problem(
-                f"the image {image} is not on {', '.join(without)}",
-                f"{remedy} k8sdds docs your-cluster",
-            )
-        ]
+        remedy = (
+            "load it with `k8sdds images load`; if you just have, wait a minute; see k8sdds docs your-cluster"
+        )
+        return [Problem(f"the image {image} is not on {', '.join(without)}", remedy)]
     return []
 
 

@@ -19,7 +19,7 @@ from k8sdds.model.services import ProxyMode
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
-from k8sdds.system.errors import PrerequisiteError, Problem
+from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
 from k8sdds.testbeds.cluster import installed, namespace, permissions, pod_room, preflight
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
@@ -71,9 +71,8 @@ class ClusterTestbed(Testbed):
     def nodes(self) -> list[NodeInfo]:
         """The cluster's nodes; empty: this user may not list them."""
         if self._nodes is None:
-            allowed = permissions.can_list_nodes(self.client)
-            listed = self.client.get(permissions.NODES)["items"] if allowed else []
-            self._nodes = [NodeInfo.parse(node) for node in listed]
+            listed = permissions.readable(self.client, permissions.NODES)
+            self._nodes = [NodeInfo.parse(node) for node in (listed["items"] if listed else ())]
         return self._nodes
 
     @property
@@ -271,10 +270,8 @@ class ClusterTestbed(Testbed):
 
     def _cluster_uid(self) -> str | None:
         """Return the UID of kube-system, which identifies a cluster; None: this user may not read it."""
-        try:
-            found = self.client.find(f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}")
-        except PrerequisiteError:
-            return None
+        path = f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}"
+        found = permissions.readable(self.client, path)
         return found["metadata"]["uid"] if found else None
 
     @override

@@ -7,6 +7,7 @@ must have grown by at least the bytes that arrived at the subscribers (`campaign
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,14 +117,10 @@ class PathVerifier:
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
         """Return the proof for a cell, whose pods must be ready; None: not verified yet."""
         proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell, self._deployed)
+        if not cell.crosses_links or proof is None or evidence is None:
+            return proof
         # What the links do not show, the fingerprint may: it is observed after the path was verified.
-        if (
-            cell.crosses_links
-            and proof
-            and evidence
-            and proof.unproven == evidence.unverified != ""
-            and self._is_encrypted(cell)
-        ):
+        if proof.unproven == evidence.unverified != "" and self._is_encrypted(cell):
             return replace(proof, path=f"{proof.path}; {ENCRYPTED}", unproven="")
         return proof
 
@@ -229,13 +226,11 @@ class PathVerifier:
         ends = {node: PathEnd(node, addresses[node], before[node], after[node]) for node in addresses}
         paths: dict[str, None] = {}
         links: dict[str, tuple[str, ...]] = {}
+        interface = "" if cell.network == HOST else self._interface
         for a, b in _node_pairs(cell, ready_pods):
-            interface = "" if cell.network == HOST else self._interface
-            deviation = datapath.deviation(evidence, ends[a], ends[b], sent_bytes, interface)
-            if deviation:
+            if deviation := datapath.deviation(evidence, ends[a], ends[b], sent_bytes, interface):
                 raise PrerequisiteError(
-                    f"{cell.network_label}: the installed network is not {find(cell.network).title}:"
-                    f" {deviation}",
+                    f"{cell.network_label}: the installed network is not {find(cell.network).title}: {deviation}",
                     "check whether another network is installed, or whether it uses a fallback;"
                     " name the installed network with --pod-network",
                 )
@@ -262,37 +257,28 @@ class PathVerifier:
             for participant in cell.participants
             if participant.subscribes
         }
-        listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(publishers) * len(ports))
-        group = GROUPS[cell.ip_family]
-        listeners = [
-            (slots[name], [PROBE, "listen", "--udp", str(port), "--for", str(listen_s), "--group", group])
-            for name, port in ports.items()
-        ]
-        headers = IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
+        group, headers = GROUPS[cell.ip_family], IP_AND_UDP_HEADERS_BYTES[cell.ip_family]
         sizes = {name: (ready_pods[name].mtu_bytes or 1500) - headers for name in publishers}
-        timeout = ["--timeout", str(REPLY_TIMEOUT_S)]
+        listen_s = round(LISTEN_S + LISTEN_PER_PAIR_S * len(publishers) * len(ports))
+        listen = [PROBE, "listen", "--for", str(listen_s), "--group", group, "--udp"]
         requests = []
-        for pub in publishers:
-            for sub, port in ports.items():
-                options = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE_PACKETS), *timeout]
-                argv = [PROBE, "ask", host_and_port(ready_pods[sub].address, port), *options]
-                requests.append((pub, sub, argv, f"whole packets of {sizes[pub] + headers} bytes"))
-                if multicast:
-                    options = ["--count", str(MULTICAST_PACKETS), *timeout]
-                    options += ["--interface", ready_pods[pub].interface]
-                    requests.append(
-                        (pub, sub, [PROBE, "ask", host_and_port(group, port), *options], "multicast")
-                    )
+        for pub, (sub, port) in itertools.product(publishers, ports.items()):
+            address = host_and_port(ready_pods[sub].address, port)
+            whole = ["--whole", "--bytes", str(sizes[pub]), "--count", str(WHOLE_PACKETS)]
+            requests.append((pub, sub, f"whole packets of {sizes[pub] + headers} bytes", [address, *whole]))
+            if multicast:
+                several = ["--count", str(MULTICAST_PACKETS), "--interface", ready_pods[pub].interface]
+                requests.append((pub, sub, "multicast", [host_and_port(group, port), *several]))
+        ask, timeout = [PROBE, "ask"], ["--timeout", str(REPLY_TIMEOUT_S)]
+        listeners = [(slots[name], [*listen, str(port)]) for name, port in ports.items()]
         with self._pods.background(listeners) as streams:
             _wait_until_ready(streams, ports)
-            results = self._pods.run_all(
-                [(slots[pub], argv) for pub, _, argv, _ in requests], REPLY_TIMEOUT_S + 10
-            )
-        for (pub, sub, _, packets), result in zip(requests, results, strict=True):
+            commands = [(slots[pub], [*ask, *options, *timeout]) for pub, _, _, options in requests]
+            results = self._pods.run_all(commands, REPLY_TIMEOUT_S + 10)
+        for (pub, sub, packets, _), result in zip(requests, results, strict=True):
             if result.code:
                 raise PrerequisiteError(
-                    f"{cell.network_label}: {sub} does not answer {pub} by {packets}:"
-                    f" {_probe_message(result)}",
+                    f"{cell.network_label}: {sub} does not answer {pub} by {packets}: {_probe_message(result)}",
                     "check that the network's agent is ready on both nodes: kubectl get pods -A -o wide",
                 )
         return WHOLE_PACKETS * min(sizes.values())
@@ -318,13 +304,12 @@ def _path_evidence(cell: Cell, deployed: bool) -> PathEvidence | None:
 
 def _node_pairs(cell: Cell, ready_pods: Mapping[str, ReadyPod]) -> list[tuple[str, str]]:
     """Return the nodes of each publisher and each subscriber, each pair of nodes once."""
-    publishers = [
-        ready_pods[participant.name].node for participant in cell.participants if participant.publishes
-    ]
-    subscribers = [
-        ready_pods[participant.name].node for participant in cell.participants if participant.subscribes
-    ]
-    return list(dict.fromkeys((pub, sub) for pub in publishers for sub in subscribers if pub != sub))
+    nodes = {participant: ready_pods[participant.name].node for participant in cell.participants}
+    pairs = itertools.product(
+        (node for participant, node in nodes.items() if participant.publishes),
+        (node for participant, node in nodes.items() if participant.subscribes),
+    )
+    return list(dict.fromkeys((pub, sub) for pub, sub in pairs if pub != sub))
 
 
 def _probe_message(result: CommandResult) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 import urllib3
 
-from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.system.errors import PartFailed, PrerequisiteError
-from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster import permissions, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace
 
 READY_TIMEOUT_S = 120
@@ -261,27 +261,20 @@ class NeededPods:
     def _read(self) -> Instances | None:
         namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in self._patterns)
         try:
-            pods = {
-                f"{namespace}/{pod['metadata']['name']}": pod
-                for namespace in namespaces
-                for pod in self._list(namespace)
-            }
+            # This user possibly does not see the network's agents.
+            listed = {name: permissions.readable_pods(self._client, name) for name in namespaces}
         except PrerequisiteError:
             return None
+        named = {
+            f"{namespace}/{pod['metadata']['name']}": pod
+            for namespace, pods in listed.items()
+            for pod in pods
+        }
         return {
             name: _instance(pod)
-            for name, pod in pods.items()
+            for name, pod in named.items()
             if any(fnmatchcase(name, pattern) for pattern in self._patterns)
         }
-
-    def _list(self, namespace: str) -> list[dict[str, Any]]:
-        try:
-            listed: list[dict[str, Any]] = self._client.get(f"{CORE}/namespaces/{namespace}/pods")["items"]
-            return listed
-        except ApiError as error:
-            if error.status != 403:
-                raise
-            return []  # this user may not see the network's agents
 
 
 def _instance(pod: dict[str, Any]) -> frozenset[str]:
