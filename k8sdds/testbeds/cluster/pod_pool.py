@@ -147,8 +147,7 @@ class PodPool:
     def new_name(self, slot: Slot) -> str:
         """Return a name that no pod had before."""
         self._created += 1
-        kind = "host" if slot.host else "pod"
-        return f"{slot.participant}-{kind}-{self._created}-{self._namespace.campaign[-6:]}"
+        return f"{slot.participant}-{slot.kind}-{self._created}-{self._namespace.campaign[-6:]}"
 
     def _create(self, slot: Slot, name: str) -> None:
         self.post(self.manifest(slot, name))

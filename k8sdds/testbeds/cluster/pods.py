@@ -24,6 +24,8 @@ FINAL = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "CrashLoop
          "CreateContainerConfigError", "CreateContainerError", "StartError")  # fmt: skip
 """Reasons of a waiting container that do not resolve with time."""
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _OPPOSITE = {SHORT_ROLES[PUBLISHER]: SHORT_ROLES[SUBSCRIBER], SHORT_ROLES[SUBSCRIBER]: SHORT_ROLES[PUBLISHER]}
 
 
@@ -57,24 +59,25 @@ class Slot:
     @classmethod
     def of(cls, participant: Participant, node: str, host: bool, cell: Cell) -> Slot:
         """Return the slot of a participant. All participants of a trial in shared memory have the same slot."""
-        name, role = participant.name, participant.short_role
-        sharing: tuple[str, ...] = ()
-        if not cell.uses_network:
-            name, role, sharing = SHARED_MEMORY, "all", tuple(member.name for member in cell.participants)
-        interface, attachment = find(cell.network).pod_interface, cell.network_options.get("attachment", "")
+        shares = not cell.uses_network
         return cls(
-            name,
-            role,
-            node,
-            host,
-            cell.cpu_quota,
-            cell.capabilities,
-            sharing,
-            interface,
-            cell.ip_family,
-            attachment,
-            () if host else tuple(middleware.program_of(cell).sysctls.items()),
+            participant=SHARED_MEMORY if shares else participant.name,
+            role="all" if shares else participant.short_role,
+            node=node,
+            host=host,
+            cpu_quota=cell.cpu_quota,
+            capabilities=cell.capabilities,
+            sharing=tuple(member.name for member in cell.participants) if shares else (),
+            interface=find(cell.network).pod_interface,
+            ip_family=cell.ip_family,
+            attachment=cell.network_options.get("attachment", ""),
+            sysctls=() if host else tuple(middleware.program_of(cell).sysctls.items()),
         )
+
+    @property
+    def kind(self) -> str:
+        """The kind of its network, for a label: `host` or `pod`."""
+        return "host" if self.host else "pod"
 
     @property
     def containers(self) -> tuple[str, ...]:
@@ -141,7 +144,7 @@ def pod(
             "fsGroup": user,
             "seccompProfile": {"type": "RuntimeDefault"},
             **(
-                {"sysctls": [{"name": name, "value": value} for name, value in slot.sysctls]}
+                {"sysctls": [{"name": key, "value": value} for key, value in slot.sysctls]}
                 if slot.sysctls
                 else {}
             ),
@@ -158,16 +161,14 @@ def pod(
             *extra.get("volumes", []),
         ],
     }
-    if slot.host:
-        spec["hostNetwork"] = True
-    if slot.sees_processes:
-        spec["hostPID"] = True
+    spec |= {"hostNetwork": True} if slot.host else {}
+    spec |= {"hostPID": True} if slot.sees_processes else {}
     labels = {
         versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
         versions.CAMPAIGN_LABEL: campaign,
         versions.PARTICIPANT_LABEL: slot.participant,
         versions.ROLE_LABEL: slot.role,
-        versions.KIND_LABEL: "host" if slot.host else "pod",
+        versions.KIND_LABEL: slot.kind,
     }
     return {
         "apiVersion": "v1",
@@ -235,28 +236,22 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
         # applies taints and resource requests, and reports why a pod is pending.
         field = {"key": "metadata.name", "operator": "In", "values": [slot.node]}
         terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        return {"nodeAffinity": {_REQUIRED: terms}}
     if slot.sharing:
         return {}  # one pod has all participants
-    kind = "host" if slot.host else "pod"
 
-    def same_node_as(**labels: str) -> dict[str, Any]:
-        selector = {
-            versions.CAMPAIGN_LABEL: campaign,
-            **{f"k8sdds.io/{key}": value for key, value in labels.items()},
-        }
+    def same_node_as(labels: dict[str, str]) -> dict[str, Any]:
+        selector = {versions.CAMPAIGN_LABEL: campaign, **labels}
         return {"labelSelector": {"matchLabels": selector}, "topologyKey": "kubernetes.io/hostname"}
 
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    same = {versions.PARTICIPANT_LABEL: slot.participant}
+    role = {versions.ROLE_LABEL: slot.role, versions.KIND_LABEL: slot.kind}
     return {
         # Prefer the node where the same participant runs on other networks, for comparable results.
-        "podAffinity": {
-            preferred: [{"weight": 100, "podAffinityTerm": same_node_as(participant=slot.participant)}],
-        },
+        "podAffinity": {_PREFERRED: [{"weight": 100, "podAffinityTerm": same_node_as(same)}]},
         "podAntiAffinity": {
-            required: [same_node_as(role=_OPPOSITE[slot.role], kind=kind)],
-            preferred: [{"weight": 50, "podAffinityTerm": same_node_as(role=slot.role, kind=kind)}],
+            _REQUIRED: [same_node_as({**role, versions.ROLE_LABEL: _OPPOSITE[slot.role]})],
+            _PREFERRED: [{"weight": 50, "podAffinityTerm": same_node_as(role)}],
         },
     }
 
@@ -264,23 +259,26 @@ def _affinity(slot: Slot, campaign: str) -> dict[str, Any]:
 def is_ready(pod: dict[str, Any]) -> bool:
     """Return whether commands can run in a pod."""
     status = pod.get("status", {})
-    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
     terminating = "deletionTimestamp" in pod["metadata"]
-    return not terminating and status.get("phase") == "Running" and conditions.get("Ready") == "True"
+    ready = _condition(pod, "Ready").get("status") == "True"
+    return not terminating and status.get("phase") == "Running" and ready
+
+
+def _condition(pod: dict[str, Any], kind: str) -> dict[str, Any]:
+    conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def failure(pod: dict[str, Any]) -> str:
     """Return why a pod cannot become ready by waiting; empty if it still can."""
-    status = pod.get("status", {})
     if "deletionTimestamp" in pod["metadata"]:
         return "it is being deleted"
-    for container in status.get("containerStatuses", []):
-        state = container.get("state", {})
-        waiting, terminated = state.get("waiting", {}), state.get("terminated", {})
+    for waiting in _states(pod, "waiting"):
         if waiting.get("reason") in FINAL:
             return _reason(waiting)
-        if terminated:
-            return f"its container exited with code {terminated.get('exitCode')}: {_reason(terminated)}"
+    for terminated in _states(pod, "terminated"):
+        return f"its container exited with code {terminated.get('exitCode')}: {_reason(terminated)}"
+    status = pod.get("status", {})
     if status.get("phase") in ("Failed", "Succeeded"):
         return _reason(status) or f"it is {status['phase']}"
     return ""
@@ -288,27 +286,26 @@ def failure(pod: dict[str, Any]) -> str:
 
 def was_killed(pod: dict[str, Any]) -> bool:
     """Return whether a pod is being deleted, or another process ended its container, which never ends by itself."""
-    codes = [terminated.get("exitCode") or 0 for terminated in _terminated(pod)]
+    codes = [terminated.get("exitCode") or 0 for terminated in _states(pod, "terminated")]
     return "deletionTimestamp" in pod["metadata"] or any(map(processes.was_stopped, codes))
 
 
 def exceeded_memory(pod: dict[str, Any]) -> bool:
     """Return whether the kernel ended a pod's container because it exceeded its memory limit."""
-    return any(terminated.get("reason") == "OOMKilled" for terminated in _terminated(pod))
+    return any(terminated.get("reason") == "OOMKilled" for terminated in _states(pod, "terminated"))
 
 
-def _terminated(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return how the containers of a pod ended."""
+def _states(pod: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the state of a kind, such as `waiting`, of each container that is in it."""
     states = [container.get("state", {}) for container in pod.get("status", {}).get("containerStatuses", [])]
-    return [state["terminated"] for state in states if "terminated" in state]
+    return [state[kind] for state in states if state.get(kind)]
 
 
 def unscheduled_reason(pod: dict[str, Any]) -> str:
     """Return the scheduler's reason why no node fits a pod; empty if the pod is scheduled."""
-    for condition in pod.get("status", {}).get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return str(condition.get("message") or condition.get("reason") or "")
-    return ""
+    scheduled = _condition(pod, "PodScheduled")
+    refused = scheduled.get("status") == "False"
+    return str(scheduled.get("message") or scheduled.get("reason") or "") if refused else ""
 
 
 def _reason(state: dict[str, Any]) -> str:
