@@ -86,7 +86,7 @@ def write(sides: Sequence[Side], pairs: Sequence[Comparison], relative: bool, fo
     columns = COLUMNS if len(pairs) == 1 else ("side_a", "side_b", *COLUMNS)
 
     def draw(folder: Path) -> list[Figure]:
-        return [changes.draw(short[0], against_first, name, folder) for name in shown]
+        return [changes.of_sides(short[0], against_first, name, folder) for name in shown]
 
     return export.write(folder, "compare", result, result["rows"], columns, page, draw)
 

@@ -48,7 +48,7 @@ def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: 
 
 def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: Path) -> list[Path]:
     """Write history.html, .csv, .json, .xml (JUnit) and .prom (OpenMetrics) and the figures, and return the paths."""
-    from k8sdds.report.figures import history
+    from k8sdds.report.figures import changes
 
     every = rows(runs, found)
     names = [formats.cell_name(row, every) for row in every]
@@ -57,7 +57,7 @@ def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: 
         "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
         "tables": [_table(every, relative)],
     }  # fmt: skip
-    draw = partial(history.draw, runs, found, names, relative)
+    draw = partial(changes.over_runs, runs, found, names, relative)
     paths = export.write(folder, "history", data(runs, found), every, COLUMNS, page, draw)
     junit, metrics = folder / "history.xml", folder / "history.prom"
     with explained(f"cannot write to {folder}", "choose another folder: --output"):

@@ -1,12 +1,10 @@
 """Draw the figures of a report as PNG and SVG files, and as SVG for the HTML file.
 
-`levels` draws overheads and levels along the payload, `distributions` draws percentiles of latencies and delays,
-`capacity` draws delays by offered rate, `subscribers` draws throughput by number of subscribers, and `protection`
-draws levels with and without protection. `flame_graph` draws profiles. `trade_off` draws throughput against latency,
-`fairness` draws the subscribers of a trial, `timeline` draws rates over time, `topology` draws paths with MTUs and
-dropped packets, and `cpu_places` draws CPU time by place. `estimates` draws what the others have in common: axes,
-means, intervals and trials. `canvas` has the shared style, grids of panels and legends. seaborn and matplotlib are
-imported when the first figure is drawn.
+`levels` draws overheads and levels along the payload or the number of subscribers, `distributions` percentiles,
+`capacity` delays by offered rate, `trade_off` throughput against latency, `topology` paths, `details` subscribers,
+rates over time and CPU time, `flame_graph` profiles, `changes` comparisons and histories, and `recommendation`
+answers. `estimates` draws what they have in common: axes, means, intervals and trials. `canvas` has the style, grids
+of panels and legends. matplotlib is imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from k8sdds.report.content import Content
-from k8sdds.report.figures import capacity, flame_graph
+from k8sdds.report.figures import capacity, details, distributions, flame_graph, levels, topology, trade_off
 from k8sdds.report.figures.canvas import Figure
 from k8sdds.report.formats import capital
 from k8sdds.system.faults import not_installed
@@ -40,30 +38,18 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     for old in folder.iterdir():
         if old.suffix in (".png", ".svg", ".pdf"):
             old.unlink()
+    flames = partial(flame_graph.draw, content, folder)
     if missing_note():
-        return [partial(flame_graph.draw, content, folder)]
-    alone = (partial(capacity.draw, content, folder), partial(flame_graph.draw, content, folder))
+        return [flames]
+    alone: list[Callable[[], list[Figure]]] = [partial(capacity.draw, content, folder), flames]
     if not content.settings:
-        return list(alone)
-    # Imported here, so that the processes that draw do not each import it.
-    import seaborn  # noqa: F401
+        return alone
+    import matplotlib.figure  # noqa: F401  (so that the processes that draw do not each import it)
 
-    from k8sdds.report.figures import (
-        cpu_places,
-        distributions,
-        fairness,
-        levels,
-        protection,
-        subscribers,
-        timeline,
-        topology,
-        trade_off,
-    )
-
-    drawings: list[Callable[[], list[Figure]]] = []
-    outside = cpu_places.sources(content)
+    drawings: list[Callable[[], Figure | None]] = []
+    outside = details.Outside.of(content)
     for setting in content.settings:
-        one = (
+        drawings += [
             partial(levels.overheads, content, setting, folder),
             *(partial(levels.headline, content, setting, folder, name) for name in HEADLINES),
             *(
@@ -72,13 +58,14 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
                 if workload.histograms
             ),
             partial(trade_off.draw, content, setting, folder),
-            partial(fairness.draw, content, setting, folder),
-            partial(timeline.draw, content, setting, folder),
-            partial(cpu_places.draw, content, setting, folder, outside),
-        )
-        drawings += [partial(_drawn, draw) for draw in one]
-    whole = (partial(draw, content, folder) for draw in (topology.draw, subscribers.draw, protection.draw))
-    return [*drawings, *whole, *alone]
+            partial(details.fairness, content, setting, folder),
+            partial(details.timeline, content, setting, folder),
+            partial(details.cpu, content, setting, folder, outside),
+        ]
+    whole = [
+        partial(draw, content, folder) for draw in (topology.draw, levels.subscribers, levels.protection)
+    ]
+    return [*(partial(_drawn, draw) for draw in drawings), *whole, *alone]
 
 
 def _drawn(draw: Callable[[], Figure | None]) -> list[Figure]:

@@ -7,7 +7,7 @@ every figure several times.
 from __future__ import annotations
 
 import io
-import re
+import itertools
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,6 +36,18 @@ SINGLE_WIDTH = 4.2
 _CHARACTER = 0.069
 """Mean width of a character in inches at font size FONT."""
 
+_STYLE: dict[Any, Any] = {
+    "font.size": FONT, "font.family": ["DejaVu Sans"], "axes.titlesize": FONT, "axes.labelsize": FONT,
+    "xtick.labelsize": FONT - 0.5, "ytick.labelsize": FONT, "text.color": INK, "axes.labelcolor": INK,
+    "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
+    "axes.edgecolor": MUTED, "axes.linewidth": 0.7, "axes.facecolor": "none", "axes.axisbelow": True,
+    "grid.color": GRID, "grid.linewidth": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
+    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.size": 0, "ytick.minor.size": 0,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "axes.labelpad": 2,
+    "axes.titleweight": "bold", "axes.titlepad": 5, "axes.unicode_minus": True,
+    "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False,
+    "lines.solid_capstyle": "butt", "figure.facecolor": "white",
+}  # fmt: skip
 
 AS_PDF = ContextVar("AS_PDF", default=True)
 """Whether figures are also written as PDF. Embedding the fonts takes longer than PNG and SVG together."""
@@ -62,52 +74,49 @@ def text_width(texts: Sequence[str], size: float = FONT) -> float:
     return max((len(text) for text in texts), default=0) * _CHARACTER * size / FONT
 
 
-def new(width: float, height: float) -> Drawing:
-    """Return an empty drawing in the style of the report; the size is in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as MplFigure
+@cache
+def _set_style() -> None:
+    import matplotlib as mpl
 
-    _set_theme()
-    drawing = MplFigure(figsize=(width, height))
-    FigureCanvasAgg(drawing)
-    return drawing
-
-
-def axes(drawing: Drawing, left: float, top: float, width: float, height: float) -> Axes:
-    """Add axes; positions and sizes are in inches from the upper left corner of the drawing."""
-    full_width, full_height = drawing.get_size_inches()
-    width = max(width, MIN_WIDTH)
-    box = (left / full_width, 1 - (top + height) / full_height, width / full_width, height / full_height)
-    ax = drawing.add_axes(box)
-    ax.set_axisbelow(True)
-    # seaborn labels axes that have no labels, and first creates all ticks to find out whether they are visible.
-    ax.set(xlabel=" ", ylabel=" ")
-    return ax
+    mpl.rcParams.update(_STYLE)
 
 
 def grid(
-    count: int, columns: int, width: float, height: float, *, left: float, right: float, head: float, foot: float,
+    heights: Sequence[float], columns: int, width: float, *, left: float, right: float, head: float, foot: float,
     below: float = 0,
 ) -> tuple[Drawing, list[Axes]]:  # fmt: skip
     """Return a drawing with panels in rows of some columns; sizes are in inches.
 
     Args:
-        count: Number of panels.
+        heights: Height of the axes of each panel; those of one row have the same.
         columns: Number of columns.
         width: Width of the axes of a panel.
-        height: Height of the axes of a panel.
         left: Room to the left of the axes of each panel.
         right: Room to the right.
         head: Room above.
         foot: Room below.
         below: Room below all panels, such as for a legend.
     """
-    across, down = left + width + right, head + height + foot
-    drawing = new(columns * across, -(-count // columns) * down + below)
-    places = (divmod(index, columns) for index in range(count))
-    return drawing, [
-        axes(drawing, column * across + left, line * down + head, width, height) for line, column in places
-    ]
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as MplFigure
+
+    _set_style()
+    tops = [0, *itertools.accumulate(head + height + foot for height in heights[::columns])]
+    full_width, full_height = columns * (left + width + right), tops[-1] + below
+    drawing = MplFigure(figsize=(full_width, full_height))
+    FigureCanvasAgg(drawing)
+    panels = []
+    for index, height in enumerate(heights):
+        line, column = divmod(index, columns)
+        x, bottom = column * (left + width + right) + left, tops[line] + head + height
+        box = (
+            x / full_width,
+            1 - bottom / full_height,
+            max(width, MIN_WIDTH) / full_width,
+            height / full_height,
+        )
+        panels.append(drawing.add_axes(box))
+    return drawing, panels
 
 
 def _legend_columns(labels: Sequence[str]) -> int:
@@ -123,14 +132,14 @@ def legend(drawing: Drawing, entries: Sequence[tuple[str, str, str, str]]) -> No
     """Draw a legend at the bottom that fits a phone, with label, marker, color and line style of each entry."""
     from matplotlib.lines import Line2D
 
+    handles = [
+        Line2D([], [], color=color, ls=line, lw=0.9, marker=marker, ms=4.4, mew=0, label=label)
+        for label, marker, color, line in entries
+    ]
+    columns = _legend_columns([label for label, *_ in entries])
     drawing.legend(
-        handles=[
-            Line2D([], [], color=color, linestyle=line, linewidth=0.9, marker=marker, markersize=4.4,
-                   markeredgewidth=0, label=label)
-            for label, marker, color, line in entries
-        ],
-        loc="lower center", ncols=_legend_columns([label for label, *_ in entries]), fontsize=FONT - 0.5,
-        frameon=False, handlelength=1.8, columnspacing=1.2, borderpad=0,
+        handles=handles, loc="lower center", ncols=columns, fontsize=FONT - 0.5, frameon=False, handlelength=1.8,
+        columnspacing=1.2, borderpad=0,
     )  # fmt: skip
 
 
@@ -145,23 +154,19 @@ def save(
 
     # The default compression takes twice as long for files that are a quarter smaller.
     with replacing(folder / f"{slug}.png") as unfinished:
-        drawing.savefig(
-            unfinished, format="png", dpi=DPI, facecolor="white", pil_kwargs={"compress_level": 1}
-        )
+        drawing.savefig(unfinished, format="png", dpi=DPI, pil_kwargs={"compress_level": 1})
     if AS_PDF.get():
         with replacing(folder / f"{slug}.pdf") as unfinished:
             drawing.savefig(unfinished, format="pdf", metadata={"CreationDate": None})
     buffer = io.StringIO()
     # Ids contain a hash of the slug, so that figures on one page do not share clip paths.
     with mpl.rc_context({"svg.hashsalt": slug}):
-        drawing.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    # The file has a white background and no CSS variables, which few programs except browsers support.
-    write_atomically(folder / f"{slug}.svg", _on_white(svg))
+        drawing.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    # The file has no CSS variables, which few programs except browsers support.
+    write_atomically(folder / f"{slug}.svg", buffer.getvalue())
+    svg = inline_svg.inline(buffer.getvalue(), slug, alt)
     is_narrow = drawing.get_size_inches()[0] <= SINGLE_WIDTH + 0.01
-    return Figure(
-        slug, section, title, alt, caption, inline_svg.inline(svg, slug, alt), _parts(drawing), is_narrow
-    )  # fmt: skip
+    return Figure(slug, section, title, alt, caption, svg, _parts(drawing), is_narrow)
 
 
 def _parts(drawing: Drawing) -> tuple[str, ...]:
@@ -169,11 +174,8 @@ def _parts(drawing: Drawing) -> tuple[str, ...]:
 
     if len(drawing.axes) < 2:
         return ()
-    renderer = drawing.canvas.get_renderer()
-    boxes = [ax.get_tightbbox(renderer) for ax in drawing.axes]
-    if legend := [
-        artist.get_window_extent(renderer) for artist in (*drawing.texts, *drawing.legends, *drawing.artists)
-    ]:
+    boxes = [box for ax in drawing.axes if (box := ax.get_tightbbox())]
+    if legend := [artist.get_window_extent() for artist in (*drawing.texts, *drawing.legends)]:
         box = Bbox.union(legend)
         boxes.insert(0 if box.y1 > boxes[0].y1 else len(boxes), box)
     if any(box.width > PART_WIDTH * drawing.dpi for box in boxes):
@@ -184,29 +186,3 @@ def _parts(drawing: Drawing) -> tuple[str, ...]:
         f" {box.width * scale + 2 * pad:.0f} {box.height * scale + 2 * pad:.0f}"
         for box in boxes
     )
-
-
-@cache
-def _set_theme() -> None:
-    import seaborn as sns
-
-    sns.set_theme(style="ticks", rc=_style())
-
-
-def _style() -> dict[str, Any]:
-    return {
-        "font.size": FONT, "font.family": ["DejaVu Sans"], "axes.titlesize": FONT, "axes.labelsize": FONT,
-        "xtick.labelsize": FONT - 0.5, "ytick.labelsize": FONT, "text.color": INK, "axes.labelcolor": INK,
-        "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-        "axes.edgecolor": MUTED, "axes.linewidth": 0.7, "axes.facecolor": "none",
-        "grid.color": GRID, "grid.linewidth": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-        "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.minor.size": 0, "ytick.minor.size": 0,
-        "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left",
-        "axes.titleweight": "bold", "axes.titlepad": 5, "axes.unicode_minus": True,
-        "svg.fonttype": "none", "pdf.fonttype": 42, "text.parse_math": False,
-        "lines.solid_capstyle": "butt", "figure.facecolor": "white",
-    }  # fmt: skip
-
-
-def _on_white(svg: str) -> str:
-    return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', svg, count=1)

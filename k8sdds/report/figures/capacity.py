@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING
 
 from k8sdds.analysis.capacities import Found
 from k8sdds.analysis.capacity import Probe
+from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, axes, new, save, text_width
-from k8sdds.report.figures.estimates import scale
-from k8sdds.report.settings import Row
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, Figure, grid, save, text_width
+from k8sdds.report.figures.estimates import Limits, Styles, scale
 from k8sdds.report.theme import MUTED, network_colors
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HEAD, _FOOT, _LEFT = 0.3, 0.5, 0.62
-_HEIGHT = 2.6
 _AXES = {RATE: ("rate", "offered samples/s"), SUBSCRIBERS: ("number of subscribers", "subscribers")}
 """What the delay is drawn by in words, and the label of its axis, by what was searched."""
 
 
 def draw(content: Content, folder: Path) -> list[Figure]:
     """Draw one figure per condition: p99 of the delay by what was searched, with the capacity of each network."""
-    groups: dict[tuple[Any, ...], list[Found]] = {}
+    groups: dict[tuple[object, ...], list[Found]] = {}
     for one in content.searches:
-        if any(_drawn(one)):
+        if _drawn(one):
             groups.setdefault(tuple(one.condition.values()), []).append(one)
     order = content.networks.index
     return [
@@ -38,117 +37,88 @@ def draw(content: Content, folder: Path) -> list[Figure]:
     ]
 
 
-def _drawn(one: Found) -> list[tuple[Row, Probe]]:
-    """Return the probes of a search that have a delay."""
-    return [pair for pair in zip(one.trials, one.probes, strict=True) if pair[1].value and _delay_us(pair[0])]
-
-
-def _delay_us(row: Row) -> float:
-    """Return p99 of the delay; of too few samples the maximum; 0: there is none."""
-    return row["delay_p99_us"] or row["delay_max_us"] or 0.0
+def _drawn(one: Found) -> list[tuple[Probe, float]]:
+    """Return the probes of a search with p99 of their delay in ms; of too few samples, the maximum."""
+    delays = (row["delay_p99_us"] or row["delay_max_us"] or 0.0 for row in one.trials)
+    return [
+        (probe, delay / 1000)
+        for probe, delay in zip(one.probes, delays, strict=True)
+        if probe.value and delay
+    ]
 
 
 def _figure(content: Content, searches: Sequence[Found], folder: Path, index: int) -> Figure:
-    import pandas as pd
-
-    names = {one.network: _name(one) for one in searches}
-    margin = text_width([line for name in names.values() for line in name.split("\n")], FONT - 0.5) + 0.25
-    width = SINGLE_WIDTH - _LEFT - margin
-    drawing = new(_LEFT + width + margin, _HEAD + _HEIGHT + _FOOT)
-    ax = axes(drawing, _LEFT, _HEAD, width, _HEIGHT)
-    probes = pd.DataFrame(
-        [
-            (one.network, probe.value, _delay_us(row) / 1000, _met(one, probe))
-            for one in searches
-            for row, probe in _drawn(one)
-        ],
-        columns=["network", "value", "delay", "met"],
-    )
-    _panel(ax, probes, searches, names, content)
     first = searches[0]
-    strictest = first.search.goals[0]
     offered, label = _AXES[first.searched]
-    ax.set_title("p99 of the delay")
-    ax.set_xlabel(label, labelpad=2)
-    ax.set_ylabel("ms", labelpad=2)
+    names = [_name(one) for one in searches]
+    left, right = 0.62, text_width([line for name in names for line in name.split("\n")], FONT - 0.5) + 0.25
+    drawing, (ax,) = grid([2.6], 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.5)
+    _panel(ax, searches, network_colors(content.networks))
+    ax.set(title="p99 of the delay", xlabel=label, ylabel="ms")
     caption = (
         f"p99 of the delay by {offered}. Dots: probes that met"
-        f" {strictest.describe()}; crosses: probes that missed it. Line: median of equal probes. Band:"
+        f" {first.search.goals[0].describe()}; crosses: probes that missed it. Line: median of equal probes. Band:"
         " interval of the capacity. Large marker: its lower end, the knee."
         " Of fewer than 1,000 samples, the maximum is shown."
-        f" {content.testbed} · {formats.count(len(probes), 'probe')} of {first.search.duration_s:g} s or shorter."
+        f" {content.testbed} · {formats.count(sum(len(_drawn(one)) for one in searches), 'probe')} of"
+        f" {first.search.duration_s:g} s or shorter."
     )
     alt = f"p99 of the delay by {offered}. " + "; ".join(
         f"{row['network_label']}, loss at most {row['goal_loss_percent']:g} %: {formats.capacity(row)}"
         for row in content.capacities
         if any(
-            row["network_label"] == one.network and all(row[k] == v for k, v in one.condition.items())
-            for one in searches
+            row["network_label"] == one.network and row.items() >= one.condition.items() for one in searches
         )
     )
     slug = "capacity" + (f"-{index + 1}" if index else "")
-    title = f"Latency by {offered}: {first.title}"
-    return save(drawing, folder, slug, "capacity", title, alt, caption)
+    return save(drawing, folder, slug, "capacity", f"Latency by {offered}: {first.title}", alt, caption)
 
 
 def _name(one: Found) -> str:
-    bounds = one.bounds[one.search.goals[0]]
-    low = formats.with_unit(one.searched, bounds.low) if bounds.low else "no capacity found"
-    return f"{one.network}\n{low}"
+    low = one.bounds[one.search.goals[0]].low
+    return f"{one.network}\n{formats.with_unit(one.searched, low) if low else 'no capacity found'}"
 
 
-def _met(one: Found, probe: Probe) -> bool:
-    return bool(probe.excess(one.search.goals[0]) <= 1)
-
-
-def _panel(ax: Axes, probes: Any, searches: Sequence[Found], names: dict[str, str], content: Content) -> None:
-    import seaborn as sns
-
-    styles = network_colors(content.networks)
-    palette = {one.network: styles[one.network].light for one in searches}
+def _panel(ax: Axes, searches: Sequence[Found], styles: Styles) -> None:
     limit_ms = searches[0].search.goals[0].p99_ms
-    shown = [*probes["delay"], *([] if limit_ms is None else [limit_ms])]
-    low, high = min(shown), max(shown)
-    pad = (high / low) ** 0.06
-    scale(ax, "y", low / pad, high * pad, logarithmic=True)
-    left, right = probes["value"].min(), probes["value"].max()
-    margin = max((right / left) ** 0.04, 1.05)
-    scale(ax, "x", left / margin, right * margin, logarithmic=True)
+    probes = [pair for one in searches for pair in _drawn(one)]
+    delays = [*(delay for _, delay in probes), *([] if limit_ms is None else [limit_ms])]
+    values = [float(probe.value or 0) for probe, _ in probes]
+    pad = (max(delays) / min(delays)) ** 0.06
+    scale(ax, "y", Limits(min(delays) / pad, max(delays) * pad, True))
+    margin = max((max(values) / min(values)) ** 0.04, 1.05)
+    scale(ax, "x", Limits(min(values) / margin, max(values) * margin, True))
     ax.grid(axis="y")
-    common = {"hue": "network", "palette": palette, "legend": False, "ax": ax}
-    medians = probes.groupby(["network", "value"], as_index=False)["delay"].median()
-    sns.lineplot(
-        medians, x="value", y="delay", estimator=None, errorbar=None, linewidth=0.8, alpha=0.75, **common
-    )
-    sns.scatterplot(
-        probes, x="value", y="delay", style="met", markers={True: "o", False: "X"}, s=11, linewidth=0, alpha=0.85,
-        **common,
-    )  # fmt: skip
     if limit_ms is not None:
         ax.axhline(limit_ms, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     for one in searches:
-        _knee(ax, one, medians, palette[one.network], styles[one.network].marker)
-    _labels(ax, searches, names, palette)
+        _search(ax, one, styles[one.network])
+    # The networks with their capacity are to the right, the largest capacity first.
+    for line, one in enumerate(sorted(searches, key=lambda one: -(one.bounds[one.search.goals[0]].low or 0))):
+        ax.annotate(
+            _name(one), (1, 1), xytext=(7, -4 - 25 * line), xycoords="axes fraction", textcoords="offset points",
+            color=styles[one.network].light, fontsize=FONT - 0.5, va="top", annotation_clip=False,
+        )  # fmt: skip
 
 
-def _knee(ax: Axes, one: Found, medians: Any, color: str, marker: str) -> None:
-    """Mark the interval of the capacity for each goal, and the delay at the lower end for the strictest."""
+def _search(ax: Axes, one: Found, style: NetworkColor) -> None:
+    """Draw the probes, the interval of the capacity for each goal, and the delay at the lower end for the strictest."""
+    strictest = one.search.goals[0]
+    delays: dict[float, list[float]] = {}
+    for met, marker in ((True, "o"), (False, "X")):
+        points = [pair for pair in _drawn(one) if (pair[0].excess(strictest) <= 1) is met]
+        for probe, delay in points:
+            delays.setdefault(float(probe.value or 0), []).append(delay)
+        ax.scatter(
+            [probe.value for probe, _ in points], [delay for _, delay in points], 11, color=style.light, marker=marker,
+            linewidth=0, alpha=0.85, zorder=2,
+        )  # fmt: skip
+    medians = {value: median(delays[value]) for value in sorted(delays)}
+    ax.plot([*medians], [*medians.values()], color=style.light, linewidth=0.8, alpha=0.75)
     for goal, bounds in one.bounds.items():
         if bounds.low and bounds.high:
-            strict = goal is one.search.goals[0]
-            ax.axvspan(bounds.low, bounds.high, color=color, alpha=0.22 if strict else 0.1, linewidth=0)
-    low = one.bounds[one.search.goals[0]].low
-    at = medians[(medians["network"] == one.network) & (medians["value"] == low)]
-    if len(at):
-        ax.plot(at["value"], at["delay"], marker=marker, markersize=8, color=color, markeredgecolor="white")
-
-
-def _labels(ax: Axes, searches: Sequence[Found], names: dict[str, str], palette: dict[str, str]) -> None:
-    """List the networks with their capacity to the right, the largest capacity first."""
-    ordered = sorted(searches, key=lambda one: -(one.bounds[one.search.goals[0]].low or 0))
-    for line, one in enumerate(ordered):
-        ax.annotate(
-            names[one.network], (1, 1), xytext=(7, -4 - 25 * line), xycoords="axes fraction",
-            textcoords="offset points", color=palette[one.network], fontsize=FONT - 0.5, va="top",
-            annotation_clip=False,
-        )  # fmt: skip
+            alpha = 0.22 if goal is strictest else 0.1
+            ax.axvspan(bounds.low, bounds.high, color=style.light, alpha=alpha, linewidth=0)
+    knee = one.bounds[strictest].low
+    if knee in medians:
+        ax.plot(knee, medians[knee], marker=style.marker, ms=8, color=style.light, markeredgecolor="white")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,22 +10,18 @@ from k8sdds import workloads
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.histograms import Distribution, distribution
 from k8sdds.analysis.overhead import alike
-from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
-from k8sdds.report.figures.estimates import axis_unit
-from k8sdds.report.figures.estimates import scale as set_scale
+from k8sdds.report.figures.estimates import Limits, Styles, axis_unit, scale
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
-from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PANELS = 6
-_HEAD, _FOOT, _LEFT, _RIGHT = 0.3, 0.45, 0.62, 0.22
 _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
 
 
@@ -34,27 +30,23 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
     panels = _distributions(content, setting, test)
     if not panels:
         return None
-    timed = _timed(test).group
-    longest_us = max(d.latency_us[-1] for merged in panels.values() for d in merged.values())
-    scale, unit = axis_unit("µs", longest_us)
+    timed = METRICS[workloads.find(test).metrics[0]].group
+    every = [merged for networks in panels.values() for merged in networks.values()]
+    factor, unit = axis_unit("µs", max(merged.latency_us[-1] for merged in every))
     styles = network_colors(content.networks)
-    labels = content.ordered(label for merged in panels.values() for label in merged)
-    columns = min(3 if len(panels) > 2 else 2, len(panels))
-    width = min(WIDTH / columns, SINGLE_WIDTH) - _LEFT - _RIGHT
-    drawing, every = grid(
-        len(panels), columns, width, 1.6 if columns == 3 else 2.2, left=_LEFT, right=_RIGHT, head=_HEAD, foot=_FOOT,
-        below=legend_height(labels),
+    labels = content.ordered(label for networks in panels.values() for label in networks)
+    columns, left, right = min(3 if len(panels) > 2 else 2, len(panels)), 0.62, 0.22
+    drawing, axes = grid(
+        [1.6 if columns == 3 else 2.2] * len(panels), columns, min(WIDTH / columns, SINGLE_WIDTH) - left - right,
+        left=left, right=right, head=0.3, foot=0.45, below=legend_height(labels),
     )  # fmt: skip
     legend(drawing, [(label, styles[label].marker, styles[label].light, "-") for label in labels])
-    for ax, (point, merged) in zip(every, panels.items(), strict=True):
-        _panel(ax, merged, styles, scale)
-        ax.set_title(setting.point_label(point))
-        ax.set_ylabel(f"one-way {timed}, {unit}", labelpad=2)
-        ax.set_xlabel("percentile", labelpad=2)
-    samples = [d.samples for merged in panels.values() for d in merged.values()]
+    for ax, (point, networks) in zip(axes, panels.items(), strict=True):
+        _panel(ax, networks, styles, factor)
+        ax.set(title=setting.point_label(point), xlabel="percentile", ylabel=f"one-way {timed}, {unit}")
     caption = (
-        f"Samples of all repetitions are merged ({formats.range_of(samples)} per line), to show the shape only."
-        f" Logarithmic axes. {content.caption(setting, test, interval=False)}."
+        f"Samples of all repetitions are merged ({formats.range_of([one.samples for one in every])} per line), to show"
+        f" the shape only. Logarithmic axes. {content.caption(setting, test, interval=False)}."
     )
     title = f"{formats.capital(timed)} distribution: {setting.title}"
     slug = setting.file_name(f"{timed}-distribution")
@@ -62,6 +54,7 @@ def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure 
 
 
 def _distributions(content: Content, setting: Setting, test: str) -> dict[Point, dict[str, Distribution]]:
+    workload = workloads.find(test)
     trials: dict[Point, dict[str, list[Row]]] = {}
     for row in setting.trials:
         if row["test"] == test and row["attempt"] is not None:
@@ -72,77 +65,48 @@ def _distributions(content: Content, setting: Setting, test: str) -> dict[Point,
         points = [points[round(i * step)] for i in range(MAX_PANELS)]
     panels = {}
     for point in points:
-        distributions = {}
+        found = {}
         # A panel contains only values that were measured by the same method.
-        comparable = alike(_timed(test), *trials[point].values())
+        comparable = alike(METRICS[workload.metrics[0]], *trials[point].values())
         for label, rows in zip(trials[point], comparable, strict=True):
-            merged = distribution(content.run, [_attempt(row, test) for row in rows])
+            attempts = [
+                (row["trial_id"], row["attempt"], workload.shown(row.get("delay_method"))) for row in rows
+            ]
+            merged = distribution(content.run, attempts)
             if merged is not None and len(merged.quantiles) > 1:
-                distributions[label] = merged
-        if distributions:
-            panels[point] = distributions
+                found[label] = merged
+        if found:
+            panels[point] = found
     return panels
 
 
-def _timed(test: str) -> Metric:
-    return METRICS[workloads.find(test).metrics[0]]
-
-
-def _attempt(row: Row, test: str) -> tuple[str, int, tuple[str, ...]]:
-    return row["trial_id"], row["attempt"], workloads.find(test).shown(row.get("delay_method"))
-
-
-def _panel(
-    ax: Axes, distributions: dict[str, Distribution], styles: dict[str, NetworkColor], scale: float
-) -> None:
-    import pandas as pd
-    import seaborn as sns
-    from matplotlib.colors import to_rgba
-
-    # Share of the samples between two quantiles; the last value is that of all samples beyond the last quantile.
-    steps = [
-        (label, value * scale, share)
-        for label, merged in distributions.items()
-        for value, share in zip(
-            [*merged.latency_us, merged.latency_us[-1]],
-            [b - a for a, b in itertools.pairwise([0, *merged.quantiles, 1])],
-            strict=True,
-        )
-    ]
-    sns.ecdfplot(
-        pd.DataFrame(steps, columns=["network", "latency_us", "share"]),
-        y="latency_us", weights="share", hue="network", complementary=True, legend=False, linewidth=1.3,
-        palette={label: styles[label].light for label in distributions}, ax=ax,
-    )  # fmt: skip
-    labels = {to_rgba(styles[label].light): label for label in distributions}
-    for line in ax.lines:
-        label = labels[to_rgba(line.get_color())]
-        marker = styles[label].marker
-        # Too few samples are slower than the last quantile.
-        shares, values = line.get_data()
-        known = shares >= 0.999 * (1 - distributions[label].quantiles[-1])
-        line.set_data(shares[known], values[known])
-        line.set(marker=marker, markersize=3.4, markeredgewidth=0, markevery=(6, 12))
-    ax.set(xlabel="", ylabel="")
-    most = max(max(merged.quantiles) for merged in distributions.values())
+def _panel(ax: Axes, networks: Mapping[str, Distribution], styles: Styles, factor: float) -> None:
+    for label, merged in networks.items():
+        # Too few samples are slower than the last quantile, so the line ends there.
+        ax.step(
+            [1.0, *(1 - quantile for quantile in merged.quantiles)],
+            [factor * value for value in (merged.latency_us[0], *merged.latency_us)],
+            where="pre", color=styles[label].light, linewidth=1.3, marker=styles[label].marker, ms=3.4, mew=0,
+            markevery=(6, 12),
+        )  # fmt: skip
+    most = max(merged.quantiles[-1] for merged in networks.values())
     shown = [p for p in _PERCENTILES if p / 100 <= most]
     ax.set_xscale("log")
     ax.set_xlim(1, 1 - most if most < 1 else 0.1)
     ax.set_xticks([1 - p / 100 for p in shown], [f"{p:g}" for p in shown])
-    ax.minorticks_off()
-    low = scale * min(merged.latency_us[0] for merged in distributions.values())
-    high = scale * max(merged.latency_us[-1] for merged in distributions.values())
-    set_scale(ax, "y", low * 0.93, high * 1.08, logarithmic=True)
+    low = factor * min(merged.latency_us[0] for merged in networks.values())
+    high = factor * max(merged.latency_us[-1] for merged in networks.values())
+    scale(ax, "y", Limits(low * 0.93, high * 1.08, True))
     ax.tick_params(axis="y", labelsize=FONT - 0.5)
-    ax.grid(axis="both")
+    ax.grid()
 
 
-def _alt(title: str, setting: Setting, panels: dict[Point, dict[str, Distribution]]) -> str:
+def _alt(title: str, setting: Setting, panels: Mapping[Point, Mapping[str, Distribution]]) -> str:
     texts = []
-    for point, distributions in panels.items():
+    for point, networks in panels.items():
         values = [
             f"{label} {formats.number(_value(merged, 0.5))} and {formats.number(_value(merged, 0.99))}"
-            for label, merged in distributions.items()
+            for label, merged in networks.items()
         ]
         texts.append(f"{setting.point_label(point)}: {', '.join(values)}")
     return f"{title}, median and 99th percentile in µs. {'; '.join(texts)}."

@@ -1,7 +1,6 @@
 """Draw estimates: means as markers, their 95 % intervals as lines, and single trials as small dots.
 
-seaborn draws the means and the trials. It estimates nothing itself: the means and the intervals come from
-`k8sdds.analysis`.
+Nothing is estimated here: the means and the intervals come from `k8sdds.analysis`.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
-from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, axes, grid, new, text_width
+from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, grid, text_width
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import INK, MUTED, PAPER
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 Styles = Mapping[str, NetworkColor]
+"""Color and marker by label."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,20 @@ class Estimate:
     """A mean, its 95 % interval (None for a single trial), and the values of the trials."""
 
     mean: float
-    low: float | None
-    high: float | None
-    values: Sequence[float]
+    low: float | None = None
+    high: float | None = None
+    values: Sequence[float] = ()
     marks: tuple[float, ...] = ()
     """Further values to mark, such as other percentiles."""
     text: str = ""
     """The mean, or the mean with its interval, as text."""
 
     @classmethod
-    def of_level(cls, row: Row, marks: tuple[float, ...] = (), scale: float = 1) -> Estimate:
+    def of_level(cls, row: Row, marks: Iterable[float] = (), scale: float = 1) -> Estimate:
         """Return a level in the unit of its quantity, multiplied by a scale."""
-        mean, low, high = (
-            None if row[key] is None else row[key] * scale for key in ("mean", "ci_low", "ci_high")
-        )
-        values, scaled = [value * scale for value in row["values"]], tuple(mark * scale for mark in marks)
-        return cls(mean, low, high, values, scaled, formats.number(mean))
+        low, high = (None if row[key] is None else row[key] * scale for key in ("ci_low", "ci_high"))
+        mean, values = row["mean"] * scale, [value * scale for value in row["values"]]
+        return cls(mean, low, high, values, tuple(mark * scale for mark in marks), formats.number(mean))
 
     @classmethod
     def of_overhead(cls, row: Row) -> Estimate:
@@ -57,8 +55,11 @@ class Estimate:
     @classmethod
     def of_ratio(cls, ratio: float, bounds: tuple[float | None, float | None]) -> Estimate:
         """Return the change in percent that a ratio and the bounds of its interval mean."""
-        mean, low, high = (None if value is None else 100 * (value - 1) for value in (ratio, *bounds))
-        return cls(100 * (ratio - 1), low, high, (), text=formats.change(mean, low, high))
+        mean, (low, high) = (
+            100 * (ratio - 1),
+            (None if bound is None else 100 * (bound - 1) for bound in bounds),
+        )
+        return cls(mean, low, high, text=formats.change(mean, low, high))
 
     @property
     def measured(self) -> tuple[float, ...]:
@@ -70,54 +71,59 @@ Series = Mapping[float, Estimate]
 """Estimates by their position on the axis."""
 
 
+class Limits(NamedTuple):
+    """The limits of an axis, and whether it is logarithmic."""
+
+    low: float
+    high: float
+    logarithmic: bool = False
+
+
 def along(
     ax: Axes, series: Mapping[str, Series], styles: Styles, step: float, dashed: Collection[str] = ()
 ) -> None:
-    """Draw each series as a line along the x axis.
+    """Draw each series as a line along the x axis, which has the final scales.
 
-    Args:
-        ax: Axes, with the final scales.
-        series: Series by label.
-        styles: Color and marker by label.
-        step: Distance by which neighboring series are shifted sideways, so that intervals do not cover each other.
-        dashed: Labels of the series whose line is dashed.
+    Neighboring series are shifted sideways by a step, so that intervals do not cover each other.
     """
-    import pandas as pd
-    import seaborn as sns
+    for index, (label, estimates) in enumerate(series.items()):
+        at = [x + (index - (len(series) - 1) / 2) * step for x in estimates]
+        style, items = styles[label], list(estimates.values())
+        ax.plot(
+            at, [item.mean for item in items], color=style.light, marker=style.marker, ms=4.6, mew=0, lw=0.8,
+            ls=(0, (4, 2)) if label in dashed else "-",
+        )  # fmt: skip
+        # The dots are next to the interval, so that its line does not cover them.
+        _spread(ax, at, items, style.light, 0.42 * step)
 
-    first = -(len(series) - 1) / 2 * step
-    points = [
-        (label, x + first + index * step, estimate)
-        for index, (label, estimates) in enumerate(series.items())
-        for x, estimate in estimates.items()
-    ]
-    palette = {label: styles[label].light for label in series}
-    means = pd.DataFrame([(label, x, item.mean) for label, x, item in points], columns=["series", "x", "y"])
-    sns.lineplot(
-        means, x="x", y="y", hue="series", style="series", palette=palette,
-        markers={label: styles[label].marker for label in series},
-        dashes={label: (4, 2) if label in dashed else "" for label in series},
-        estimator=None, errorbar=None, legend=False, linewidth=0.8, markersize=4.6, markeredgewidth=0, ax=ax,
-    )  # fmt: skip
-    # The dots are next to the interval, so that its line does not cover them.
-    dots = [(label, x + 0.42 * step, value) for label, x, item in points for value in item.values]
-    trials = pd.DataFrame(dots, columns=["series", "x", "y"])
-    small = {"hue": "series", "palette": palette, "legend": False, "ax": ax}
-    sns.scatterplot(trials, x="x", y="y", s=6, linewidth=0, alpha=0.8, **small)
-    if marks := [(label, x, mark) for label, x, item in points for mark in item.marks]:
-        others = pd.DataFrame(marks, columns=["series", "x", "y"])
-        sns.scatterplot(others, x="x", y="y", marker="_", s=14, linewidth=0.8, **small)
-        marked = [
-            (x, min(item.mean, *item.marks), max(item.mean, *item.marks), palette[label])
-            for label, x, item in points
-            if item.marks
-        ]
-        xs, lows, highs, colors = zip(*marked, strict=True)
-        ax.vlines(xs, lows, highs, colors=colors, linewidth=0.6, linestyles=[(0, (1, 1.5))])
-    bounded = [(x, item.low, item.high, palette[label]) for label, x, item in points if item.low is not None]
-    if bounded:
-        xs, lows, highs, colors = zip(*bounded, strict=True)
-        ax.vlines(xs, lows, highs, colors=colors, linewidth=1.1)
+
+def _spread(
+    ax: Axes, at: Sequence[float], items: Sequence[Estimate], color: str, shift: float, upright: bool = True
+) -> None:
+    """Draw the trials, marks and intervals of estimates, which are upright or in rows; trials are shifted."""
+    lines = ax.vlines if upright else ax.hlines
+
+    def dots(points: list[tuple[float, float]], marker: str, size: float, width: float, alpha: float) -> None:
+        if points:
+            x, y = zip(*(point if upright else point[::-1] for point in points), strict=True)
+            ax.scatter(x, y, size, color=color, marker=marker, linewidth=width, alpha=alpha)
+
+    def strokes(spans: list[tuple[float, float | None, float | None]], **style: Any) -> None:
+        if spans:
+            places, lows, highs = zip(*spans, strict=True)
+            lines(places, lows, highs, colors=color, **style)
+
+    placed = list(zip(at, items, strict=True))
+    dots([(place + shift, value) for place, item in placed for value in item.values], "o", 6, 0, 0.8)
+    dots(
+        [(place, mark) for place, item in placed for mark in item.marks], "_" if upright else "|", 14, 0.8, 1
+    )
+    marked = [(place, item.mean, *item.marks) for place, item in placed if item.marks]
+    strokes(
+        [(place, min(ends), max(ends)) for place, *ends in marked], linewidth=0.6, linestyles=(0, (1, 1.5))
+    )
+    bounded = [(place, item.low, item.high) for place, item in placed if None not in (item.low, item.high)]
+    strokes(bounded, linewidth=1.1 if upright else 1.3)
 
 
 def rows(
@@ -132,66 +138,30 @@ def rows(
 
     Labels and texts are left and right of the row, or above it.
     """
-    import pandas as pd
-    import seaborn as sns
-
-    place = {label: float(index) for index, label in enumerate(labels)}
-    table = pd.DataFrame(
-        [(label, place[label], item.mean) for label, item in estimates.items()], columns=["series", "y", "x"]
+    beside: dict[str, Any] = {"va": "center", "size": FONT - 1, "transform": ax.get_yaxis_transform()}
+    box: dict[str, Any] = (
+        {"bbox": {"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 0}} if above else {}
     )
-    palette = {label: styles[label].light for label in estimates}
-    sns.pointplot(
-        table, x="x", y="y", hue="series", palette=palette, markers=[styles[label].marker for label in estimates],
-        orient="y", native_scale=True, estimator="median", errorbar=None, linestyle="none", markersize=4.6,
-        markeredgewidth=0, legend=False, ax=ax,
-    )  # fmt: skip
-    dots = [(label, place[label] + 0.28, value) for label, item in estimates.items() for value in item.values]
-    trials = pd.DataFrame(dots, columns=["series", "y", "x"])
-    if dots:
-        small = {"hue": "series", "palette": palette, "legend": False, "ax": ax}
-        sns.scatterplot(trials, x="x", y="y", s=6, linewidth=0, alpha=0.8, **small)
-    bounded = [
-        (place[label], item.low, item.high, palette[label])
-        for label, item in estimates.items()
-        if item.low is not None
-    ]
-    if bounded:
-        ys, lows, highs, colors = zip(*bounded, strict=True)
-        ax.hlines(ys, lows, highs, colors=colors, linewidth=1.3)
-    for label, y in place.items():
+    for place, label in enumerate(labels):
         item = estimates.get(label)
-        if item and item.marks:
-            ax.plot(
-                [min(item.mean, *item.marks), max(item.mean, *item.marks)],
-                [y, y],
-                color=MUTED,
-                linewidth=0.6,
-                linestyle=(0, (1, 1.5)),
-            )
-        for mark in item.marks if item else ():
-            ax.plot([mark, mark], [y - 0.2, y + 0.2], color=MUTED, linewidth=0.9)
-        text = item.text if item else missing
-        place_of = {"va": "center", "size": FONT - 1, "transform": ax.get_yaxis_transform()}
+        if item:
+            style = styles[label]
+            ax.plot(item.mean, place, color=style.light, marker=style.marker, ms=4.6, mew=0, ls="none")
+            _spread(ax, [place], [item], style.light, 0.28, upright=False)
+        text, color = (item.text, INK) if item else (missing, MUTED)
         if above:
-            place_of["bbox"] = {"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 0}
-            ax.text(0, y - 0.42, label, color=INK, **place_of)
-        color = INK if item else MUTED
-        ax.text(
-            1 if above else 1.02,
-            y - 0.42 * above,
-            text,
-            color=color,
-            ha="right" if above else "left",
-            **place_of,
-        )
-    ax.set(ylim=(len(labels) - 0.5, -0.5 - 0.25 * above), xlabel="", ylabel="")
+            ax.text(0, place - 0.42, label, color=INK, **beside, **box)
+            ax.text(1, place - 0.42, text, color=color, ha="right", **beside, **box)
+        else:
+            ax.text(1.02, place, text, color=color, **beside)
+    ax.set_ylim(len(labels) - 0.5, -0.5 - 0.25 * above)
     ax.set_yticks(range(len(labels)), [""] * len(labels) if above else labels)
     ax.spines["left"].set_visible(not above)
     ax.tick_params(axis="y", length=0, pad=4)
 
 
-def reach(estimates: Iterable[Estimate], ratio: bool = False) -> tuple[float, float]:
-    """Return the range of an axis that shows all trials.
+def reach(estimates: Iterable[Estimate], ratio: bool = False) -> Limits:
+    """Return the limits of an axis that shows all trials.
 
     The interval of two trials can be huge, so an interval may extend the range only by 60 %, and is otherwise
     cut off at the axis.
@@ -214,7 +184,7 @@ def reach(estimates: Iterable[Estimate], ratio: bool = False) -> tuple[float, fl
     low, high = max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)
     pad = 0.06 * max(high - low, 0.05 if ratio else 0.05 * max(abs(low), abs(high)))
     low, high = low - pad, high + pad
-    return (math.exp(low), math.exp(high)) if ratio else (low, high)
+    return Limits(math.exp(low), math.exp(high), True) if ratio else Limits(low, high)
 
 
 def axis_unit(unit: str, largest: float) -> tuple[float, str]:
@@ -228,28 +198,22 @@ def spans_a_decade(estimates: Iterable[Estimate]) -> bool:
     return bool(values) and min(values) > 0 and max(values) >= 10 * min(values)
 
 
-def level_axis(estimates: Sequence[Estimate]) -> tuple[float, float, bool]:
-    """Return the limits of an axis of levels, and whether it is logarithmic; otherwise it begins at 0."""
-    if spans_a_decade(estimates):
-        return *reach(estimates, ratio=True), True
-    return 0, reach([*estimates, Estimate(0, None, None, ())])[1], False
+def level_axis(estimates: Collection[Estimate], logarithmic: bool | None = None) -> Limits:
+    """Return the limits of an axis of levels, which begins at 0 unless it is logarithmic."""
+    if spans_a_decade(estimates) if logarithmic is None else logarithmic:
+        return reach(estimates, ratio=True)
+    return Limits(0, reach([*estimates, Estimate(0)]).high)
 
 
-def scale(
-    ax: Axes, axis: Literal["x", "y"], low: float, high: float, logarithmic: bool, most: int = 6
-) -> None:
+def scale(ax: Axes, axis: Literal["x", "y"], limits: Limits, most: int = 6) -> None:
     """Set the limits of an axis, and label three or more round positions. Values of 0 lie below a logarithmic axis."""
-    low = max(low, high * 1e-6) if logarithmic else low
+    low, high, logarithmic = limits
     if logarithmic:
+        low = max(low, high * 1e-6)
         ax.set(**{f"{axis}scale": "log"})
-    ax.set(**{f"{axis}lim": (low, high)})
     ticks = _ticks(low, high, logarithmic, most)
-    ax.set(
-        **{
-            f"{axis}ticks": ticks,
-            f"{axis}ticklabels": [f"{tick:,.10g}".replace("-", "\N{MINUS SIGN}") for tick in ticks],
-        }
-    )
+    labels = [f"{tick:,.10g}".replace("-", "\N{MINUS SIGN}") for tick in ticks]
+    ax.set(**{f"{axis}lim": (low, high), f"{axis}ticks": ticks, f"{axis}ticklabels": labels})
     ax.minorticks_off()
 
 
@@ -258,12 +222,13 @@ def _ticks(low: float, high: float, logarithmic: bool, most: int) -> list[float]
 
     if logarithmic:
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        choices: tuple[tuple[float, ...], ...] = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+        for steps in choices:
             ticks = [tick for d in decades for step in steps if low <= (tick := step * 10.0**d) <= high]
             if len(ticks) >= 3:
                 return ticks[:: -(-len(ticks) // most)]
-    steps = MaxNLocator(most - 1, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3).tick_values(low, high)
-    return [float(f"{tick:.10g}") for tick in steps if low <= tick <= high]
+    found = MaxNLocator(most - 1, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3).tick_values(low, high)
+    return [float(f"{tick:.10g}") for tick in found if low <= tick <= high]
 
 
 @dataclass(frozen=True)
@@ -286,25 +251,19 @@ def stacked(panels: Sequence[Against]) -> Drawing:
         for panel in panels
         for label in panel.styles
     ]
-    side, head, foot = 0.15, 0.3, 0.5
+    side = 0.15
     across = min(max(text_width(texts, FONT - 1) + 2 * side, SINGLE_WIDTH), WIDTH)
     heights = [0.36 * (len(panel.styles) + 0.25) for panel in panels]
-    drawing = new(across, sum(heights) + len(panels) * (head + foot))
-    top = 0.0
-    for panel, height in zip(panels, heights, strict=True):
-        ax = axes(drawing, side, top + head, across - 2 * side, height)
+    drawing, every = grid(heights, 1, across - 2 * side, left=side, right=side, head=0.3, foot=0.5)
+    for ax, panel in zip(every, panels, strict=True):
         rows(ax, panel.estimates, list(panel.styles), panel.styles, panel.missing, above=True)
-        low, high = reach(
-            [*panel.estimates.values(), Estimate(panel.at, None, None, ()), Estimate(0, None, None, ())]
-        )
+        limits = reach([*panel.estimates.values(), Estimate(panel.at), Estimate(0)])
         # Without any change, the axis still has a range. A limit is left of the values at its end.
-        high = max(high, 1, 1.3 * panel.at)
-        scale(ax, "x", min(low, -1) if panel.at == 0 else -0.02 * high, high, logarithmic=False)
+        high = max(limits.high, 1, 1.3 * panel.at)
+        scale(ax, "x", Limits(min(limits.low, -1) if panel.at == 0 else -0.02 * high, high))
         ax.axvline(panel.at, color=INK, linewidth=0.8)
         ax.grid(axis="x")
-        ax.set_title(panel.title)
-        ax.set_xlabel(panel.axis, labelpad=2)
-        top += head + height + foot
+        ax.set(title=panel.title, xlabel=panel.axis)
     return drawing
 
 
@@ -315,59 +274,54 @@ class Rows:
     title: str
     axis: str
     estimates: Mapping[str, Estimate]
-    limits: Sequence[float]
-    logarithmic: bool = False
+    limits: Limits
 
 
 def row_panels(
     panels: Sequence[Rows], labels: Sequence[str], styles: Styles, missing: str = "no value"
 ) -> Drawing:
     """Draw panels with one row per label, two side by side."""
-    margin, right, head, foot = text_width(labels) + 0.2, 0.65, 0.3, 0.5
-    columns = min(2, len(panels))
+    margin, right = text_width(labels) + 0.2, 0.65
+    heights = [0.23 * len(labels) + 0.08] * len(panels)
     width = min(WIDTH / 2 - margin - right, 3.2)
-    height = 0.23 * len(labels) + 0.08
-    drawing, every = grid(len(panels), columns, width, height, left=margin, right=right, head=head, foot=foot)
+    drawing, every = grid(heights, min(2, len(panels)), width, left=margin, right=right, head=0.3, foot=0.5)
     for ax, panel in zip(every, panels, strict=True):
         rows(ax, panel.estimates, labels, styles, missing)
-        scale(ax, "x", *panel.limits, panel.logarithmic, most=5)
-        if panel.limits[0] < 0:
+        scale(ax, "x", panel.limits, most=5)
+        if panel.limits.low < 0:
             ax.axvline(0, color=INK, linewidth=0.8)
         ax.grid(axis="x")
-        ax.set_title(panel.title)
-        ax.set_xlabel(panel.axis, labelpad=2)
+        ax.set(title=panel.title, xlabel=panel.axis)
     return drawing
 
 
-def end_labels(ax: Axes, series: Mapping[str, Series], styles: Styles, height: float) -> None:
+def end_labels(ax: Axes, series: Mapping[str, Series], styles: Styles) -> None:
     """Write the labels to the right of the last points, moved apart so that they do not overlap.
 
-    Args:
-        ax: Axes, with the final scales and limits.
-        series: Series by label.
-        styles: Color by label.
-        height: Height of the axes in inches.
+    The axes have the final scales and limits.
     """
     to_axes = ax.transScale + ax.transLimits
     ends = {
         label: float(to_axes.transform((0, list(estimates.values())[-1].mean))[1])
         for label, estimates in series.items()
     }
-    room = (FONT + 1.5) / 72 / height
-    placed: list[list] = [[y, y, label] for label, y in sorted(ends.items(), key=lambda item: item[1])]
+    room = (FONT + 1.5) / 72 / (ax.bbox.height / ax.figure.dpi)
+    labels = sorted(ends, key=ends.__getitem__)
+    placed = [ends[label] for label in labels]
     for _ in range(100):
         moved = False
-        for below, above in itertools.pairwise(placed):
-            overlap = room - (above[0] - below[0])
+        for below, above in itertools.pairwise(range(len(placed))):
+            overlap = room - (placed[above] - placed[below])
             if overlap > room * 0.01:
-                below[0] -= overlap / 2
-                above[0] += overlap / 2
+                placed[below] -= overlap / 2
+                placed[above] += overlap / 2
                 moved = True
-        for item in placed:
-            item[0] = min(max(item[0], room / 2), 1 - room / 2)
+        placed = [min(max(y, room / 2), 1 - room / 2) for y in placed]
         if not moved:
             break
-    for y, end, label in placed:
+    for y, label in zip(placed, labels, strict=True):
         color = styles[label].light
-        ax.plot([1.0, 1.025], [end, y], color=color, linewidth=0.7, clip_on=False, transform=ax.transAxes)
+        ax.plot(
+            [1.0, 1.025], [ends[label], y], color=color, linewidth=0.7, clip_on=False, transform=ax.transAxes
+        )
         ax.text(1.035, y, label, color=color, va="center", size=FONT - 0.5, transform=ax.transAxes)

@@ -1,8 +1,8 @@
 """Make the SVG files of matplotlib small enough for pages with many figures, and follow the colors of the page.
 
 A file has a group around each element, six digits for each number, and the style of each element in full. On a page,
-groups without attributes are removed, numbers have the digits that are visible, and `share_styles` writes each style
-and id once for all figures.
+groups without attributes are removed, numbers have the digits that are visible, lines of one style are one element, and
+`share_styles` writes each style and id once for all figures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, fromstring
 
 from k8sdds.report.theme import themed
 
@@ -22,36 +22,26 @@ if TYPE_CHECKING:
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
-_NUMBERS = ("d", "x", "y", "width", "height", "transform", "points")
 _FONTS = "'DejaVu Sans',Verdana,Arial,sans-serif"
+_BACKGROUND = "patch_1"
 _TICK = re.compile(r"[xy]tick_")
 _PIXELS_PER_POINT = 96 / 72 * 1.18
 """Enlarged, because the text of the page is larger than on paper."""
 
-Element = ElementTree.Element
-
 
 def inline(svg: str, slug: str, alt: str) -> str:
     """Return the content of an SVG file by matplotlib as markup for a page, with a description."""
-    root = ElementTree.fromstring(svg)
+    root = fromstring(svg)
     width = float(root.attrib["width"].removesuffix("pt")) * _PIXELS_PER_POINT
-    box = _rounded(root.attrib["viewBox"], 1)
-    head = (
-        f'<svg viewBox="{box}" width="{width:.0f}" style="min-width:{0.7 * width:.0f}px" role="img"'
-        f' aria-labelledby="{slug}-alt">'
-        f'<title id="{slug}-alt">{escape(alt)}</title>'
-    )
     body = "\n".join([*_ticks(root), *_markup(_visible(root))])
-    shapes = "".join(
-        f"{_element(shape, 2)}\n"
-        for defs in root.iter(f"{_SVG}defs")
-        for shape in defs
-        if f"#{shape.attrib.get('id')}" in body
-    )
-    defined = f"<defs>\n{shapes}</defs>\n" if shapes else ""
-    return themed(f'{head}\n{defined}<g id="drawing-{slug}">{body}</g>\n</svg>\n').replace(
-        "'DejaVu Sans'", _FONTS
-    )
+    shapes = [shape for defs in root.iter(f"{_SVG}defs") for shape in defs]
+    used = "".join(f"{_element(shape, 2)}\n" for shape in shapes if f"#{shape.get('id')}" in body)
+    return themed(
+        f'<svg viewBox="{_rounded(root.attrib["viewBox"], 1)}" width="{width:.0f}"'
+        f' style="min-width:{0.7 * width:.0f}px" role="img" aria-labelledby="{slug}-alt">'
+        f'<title id="{slug}-alt">{escape(alt)}</title>\n<defs>\n{used}</defs>\n'
+        f'<g id="drawing-{slug}">{body}</g>\n</svg>\n'
+    ).replace("'DejaVu Sans'", _FONTS)
 
 
 def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
@@ -84,21 +74,17 @@ def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
 
 def _ticks(root: Element) -> Iterator[str]:
     """Yield the grid lines and ticks of all axes, which are behind everything else, as one element for each style."""
-    # matplotlib writes a path without a shape for a line outside its axes.
-    markers = {
-        element.attrib["id"]: element for element in root.iter(f"{_SVG}path") if "id" in element.attrib
-    }
+    markers = {element.get("id"): element for element in root.iter(f"{_SVG}path")}
     lines: dict[str, list[str]] = {}
-    for group in root.iter(f"{_SVG}g"):
-        if not _TICK.match(group.attrib.get("id", "")):
-            continue
-        for element in group.iter():
-            if element.tag == f"{_SVG}path" and "id" not in element.attrib and "d" in element.attrib:
-                lines.setdefault(_style(element), []).append(_shape(element.attrib["d"], 1))
-            elif element.tag == f"{_SVG}use":
-                marker = markers[element.attrib[_HREF].removeprefix("#")]
-                at = float(element.attrib["x"]), float(element.attrib["y"])
-                lines.setdefault(_style(marker), []).append(_shape(marker.attrib["d"], 1, at))
+    for element in (
+        part for group in root.iter() if _TICK.match(group.get("id", "")) for part in group.iter()
+    ):
+        if element.tag == f"{_SVG}use":
+            marker = markers[element.attrib[_HREF].removeprefix("#")]
+            at = float(element.attrib["x"]), float(element.attrib["y"])
+            lines.setdefault(_style(marker), []).append(_shape(marker.attrib["d"], 1, at))
+        elif element.tag == f"{_SVG}path" and not element.get("id"):
+            lines.setdefault(_style(element), []).append(_shape(element.get("d", ""), 1))
     for style, shapes in lines.items():
         yield f'<path d="{"".join(shapes)}" style="{style}"/>'
 
@@ -106,44 +92,42 @@ def _ticks(root: Element) -> Iterator[str]:
 def _visible(parent: Element) -> Iterator[Element]:
     """Yield the elements that can be seen or referred to, without groups that only have an id."""
     for element in parent:
-        tag, name = element.tag.removeprefix(_SVG), element.attrib.get("id", "")
+        tag, name = element.tag.removeprefix(_SVG), element.get("id", "")
         if tag == "g" and _TICK.match(name):
             yield from element.iter(f"{_SVG}text")
         elif tag == "g" and set(element.attrib) <= {"id"}:
-            yield from _visible(element)
-        elif tag == "path" and (_style(element) == "fill:none" or "d" not in element.attrib):
-            continue
-        elif tag not in ("metadata", "defs"):
+            yield from _visible(element) if name != _BACKGROUND else ()
+        # matplotlib writes a path without a shape for a line outside its axes.
+        elif tag not in ("metadata", "defs") and (
+            tag != "path" or (element.get("d") and _style(element) != "fill:none")
+        ):
             yield element
 
 
 def _markup(elements: Iterable[Element]) -> Iterator[str]:
-    # Neighbors that differ in their content only, such as the intervals of a series, become one element.
-    for attributes, alike in itertools.groupby(elements, _mergeable):
-        group = list(alike)
-        if attributes is None:
-            yield from (_element(element, 1) for element in group)
-        elif group[0].tag == f"{_SVG}g":
-            content = "".join(part for element in group for part in _markup(_visible(element)))
-            yield f"<g{attributes}>{content}</g>"
+    # Neighbors that differ in their shape only, such as the intervals of a series, become one element.
+    for (tag, attributes), alike in itertools.groupby(elements, _kind):
+        if tag == "line":
+            yield f'<path d="{"".join(_shape(element.attrib["d"], 1) for element in alike)}"{attributes}/>'
+        elif tag == "clipped":
+            yield f"<g{attributes}>{''.join(part for element in alike for part in _markup(_visible(element)))}</g>"
         else:
-            shape = "".join(_shape(element.attrib["d"], 1) for element in group)
-            yield f'<path d="{shape}"{attributes}/>'
+            yield from (_element(element, 1) for element in alike)
 
 
-def _mergeable(element: Element) -> str | None:
-    """Return the attributes of a line except its shape, or of a group that is only clipped; None: other elements."""
-    style, group = _style(element), element.tag == f"{_SVG}g"
-    line = element.tag == f"{_SVG}path" and "fill:none" in style and "opacity" not in style
-    if not (line or (group and "transform" not in element.attrib and "opacity" not in style)):
-        return None
-    return _attributes({name: value for name, value in element.attrib.items() if name not in ("d", "id")}, 1)
+def _kind(element: Element) -> tuple[str, str]:
+    """Return whether an element is a line or a group that is only clipped, and its attributes without its shape."""
+    style = _style(element)
+    if "opacity" in style or "transform" in element.attrib:
+        return "", ""
+    is_line = element.tag == f"{_SVG}path" and "fill:none" in style
+    kind = "line" if is_line else "clipped" if element.tag == f"{_SVG}g" else ""
+    return kind, _attributes(element, 1, without=("d", "id")) if kind else ""
 
 
 def _element(element: Element, digits: int) -> str:
     tag = element.tag.removeprefix(_SVG)
-    attributes = {key: value for key, value in element.attrib.items() if not (tag == "g" and key == "id")}
-    start = f"<{tag}{_attributes(attributes, digits)}"
+    start = f"<{tag}{_attributes(element, digits, without=('id',) if tag == 'g' else ())}"
     content = _text(element) if tag == "text" else "".join(_markup(_visible(element)))
     return f"{start}>{content}</{tag}>" if content else f"{start}/>"
 
@@ -153,20 +137,20 @@ def _text(element: Element) -> str:
     parts = [escape(element.text or "")]
     for child in element:
         tag = child.tag.removeprefix(_SVG)
-        parts.append(f"<{tag}{_attributes(child.attrib, 1)}>{_text(child)}</{tag}>{escape(child.tail or '')}")
+        parts.append(f"<{tag}{_attributes(child, 1)}>{_text(child)}</{tag}>{escape(child.tail or '')}")
     return "".join(parts).strip()
 
 
-def _attributes(attributes: dict[str, str], digits: int) -> str:
+def _attributes(element: Element, digits: int, without: Sequence[str] = ()) -> str:
     parts = []
-    for key, value in attributes.items():
+    for key, value in element.attrib.items():
         if key == "style":
-            value = _minified(value)
+            value = _style(element)
         elif key == "d":
             value = _shape(value, digits)
-        elif key in _NUMBERS:
+        elif key in ("x", "y", "width", "height", "transform"):
             value = _rounded(value, digits)
-        if not value.startswith("rotate(0 "):
+        if key not in without and not value.startswith("rotate(0 "):
             # The names of fonts are in single quotes, which a style sheet needs as they are.
             text = escape(value, quote=False).replace('"', "&quot;")
             parts.append(f' {"href" if key == _HREF else key}="{text}"')
@@ -174,60 +158,26 @@ def _attributes(attributes: dict[str, str], digits: int) -> str:
 
 
 def _style(element: Element) -> str:
-    return _minified(element.attrib.get("style", ""))
-
-
-def _minified(style: str) -> str:
-    return re.sub(r"\s*([:;,])\s*", r"\1", style).strip(";")
+    return re.sub(r"\s*([:;,])\s*", r"\1", element.get("style", "")).strip(";")
 
 
 def _shape(path: str, digits: int, at: tuple[float, float] = (0, 0)) -> str:
-    """Return a path, moved to a position, with the shortest commands. Curves must not be moved."""
-    words = path.split()
-    if not set(filter(str.isalpha, words)) <= {"M", "L", "z"}:
-        return re.sub(r" ?([A-Za-z]) ?", r"\1", _rounded(" ".join(words), digits))
-    parts = []
-    before = (0.0, 0.0)
-    position = 0
-    while position < len(words):
-        command = words[position]
-        if command == "z":
-            parts.append("z")
-            position += 1
-            continue
-        x, y = (round(float(words[position + 1 + axis]) + at[axis], digits) for axis in (0, 1))
-        position += 3
-        dx, dy = round(x - before[0], digits), round(y - before[1], digits)
-        if command == "M":
-            parts.append(f"M{_number(x)}{_next(y)}")
-        elif dx and dy:
-            parts.append(f"l{_number(dx)}{_next(dy)}")
-        elif dx or dy:
-            parts.append(f"h{_number(dx)}" if dx else f"v{_number(dy)}")
-        before = x, y
-    return "".join(_joined(parts))
+    """Return a path, moved to a position. Lines become relative, which takes fewer digits; curves must not be moved."""
 
+    def line(match: re.Match[str]) -> str:
+        numbers = [float(number) for number in re.findall(r"[-\d.e]+", match[1])]
+        points = [
+            (round(x + at[0], digits), round(y + at[1], digits))
+            for x, y in zip(numbers[::2], numbers[1::2], strict=True)
+        ]
+        steps = ((b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(points) if a != b)
+        lines = (f"h{x:.9f}" if not y else f"v{y:.9f}" if not x else f"l{x:.9f} {y:.9f}" for x, y in steps)
+        return "".join((f"M{points[0][0]} {points[0][1]}", *lines))
 
-def _joined(parts: Iterable[str]) -> Iterator[str]:
-    """Join the straight parts of a path that follow each other in one direction, as in the steps of a distribution."""
-    for direction, alike in itertools.groupby(parts, lambda part: part[:2] if part[1:2] == "-" else part[:1]):
-        if direction.strip("-") in ("h", "v"):
-            yield f"{direction[0]}{_number(round(sum(float(part[1:]) for part in alike), 2))}"
-        else:
-            yield from alike
-
-
-def _number(value: float) -> str:
-    return re.sub(r"^(-?)0\.", r"\1.", f"{value + 0.0:g}")
-
-
-def _next(value: float) -> str:
-    """Return a number that follows another one: a sign separates them as well as a space."""
-    text = _number(value)
-    return text if text.startswith("-") else f" {text}"
+    curved = re.search("[A-KN-Y]", path)
+    text = _rounded(path if curved else re.sub(r"M([^Mz]*)", line, path), digits)
+    return re.sub(r"(?<![\d.])(-?)0\.", r"\1.", re.sub(r"\s+(?=-)|\s*([A-Za-z])\s*", r"\1", text)).strip()
 
 
 def _rounded(text: str, digits: int) -> str:
-    return re.sub(
-        r"-?\d+(?:\.\d+)?(?:e-?\d+)?", lambda number: f"{round(float(number[0]), digits) + 0.0:g}", text
-    )
+    return re.sub(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", lambda n: f"{round(float(n[0]), digits) + 0.0:g}", text)

@@ -1,66 +1,75 @@
-"""Draw the overheads and the levels of a setting along the payload or the number of subscribers.
+"""Draw overheads and levels along the payload or the number of subscribers, also those of protected networks.
 
 A setting with a single point gets one row per network instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from k8sdds.analysis.conditions import describe
 from k8sdds.model.axis import payload
 from k8sdds.report import formats
-from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid, save, text_width
+from k8sdds.report.content import PROTECTION_GROUP, Content, protected_name
+from k8sdds.report.figures.canvas import (
+    FONT,
+    SINGLE_WIDTH,
+    WIDTH,
+    Figure,
+    grid,
+    legend,
+    legend_height,
+    save,
+    text_width,
+)
 from k8sdds.report.figures.estimates import (
     Estimate,
+    Limits,
     Rows,
+    Series,
+    Styles,
     along,
     axis_unit,
     end_labels,
+    level_axis,
     reach,
     row_panels,
     scale,
     spans_a_decade,
 )
-from k8sdds.report.settings import Point, Row, Setting, test_of
-from k8sdds.report.theme import INK, network_colors
+from k8sdds.report.settings import THROUGHPUT, Cell, Curve, Point, Row, Setting, test_of
+from k8sdds.report.theme import INK, network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
 
 _HEAD, _FOOT, _LEFT = 0.3, 0.62, 0.62
 _MAX_GROUPS = 3
-
-_ZERO = Estimate(0, None, None, ())
-"""Extends an axis to 0."""
-
-Estimates = dict[tuple[str, Point], Estimate]
-"""Estimates by network and point."""
 
 
 @dataclass(frozen=True)
 class _Quantity:
     title: str
     axis: str
-    estimates: Estimates
+    estimates: Mapping[Cell, Estimate]
     logarithmic: bool = False
     gain: bool | None = None
     """Of overheads: whether more of the metric is better. They have a line at 0."""
 
-    def limits(self, shown: list[Estimate]) -> tuple[float, float]:
+    def limits(self, shown: Collection[Estimate]) -> Limits:
         """Return the limits of an axis that shows some of the estimates."""
-        if self.logarithmic:
-            return reach(shown, ratio=True)
-        low, high = reach([*shown, _ZERO])
         if self.gain is None:
-            return 0, high
+            return level_axis(shown, self.logarithmic)
+        low, high, _ = reach([*shown, Estimate(0)])
         # The overhead of a rate cannot exceed 100 %, and that of a time cannot fall below -100 %.
-        return (low, min(high, 104)) if self.gain else (max(low, -104), high)
+        return Limits(low, min(high, 104)) if self.gain else Limits(max(low, -104), high)
 
 
 def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None:
@@ -77,10 +86,19 @@ def overheads(content: Content, setting: Setting, folder: Path) -> Figure | None
         )
         for name in names
     ]
-    caption = f"Positive values are worse. Dots: single repetitions. {content.caption(setting, None, relative=True)}."
-    return _figure(
-        content, setting, quantities, folder, "overhead", "overheads", f"Overhead: {setting.title}",
-        _overhead_alt(content, setting, names), caption,
+    alt = "; ".join(
+        f"{METRICS[name].title}: "
+        + ", ".join(
+            f"{label} at {setting.point_label(at)} "
+            + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
+            for (label, at), row in sorted(setting.overheads(name).items())
+        )
+        for name in names
+    )
+    return save(
+        _drawing(content, setting, quantities), folder, setting.file_name("overhead"), "overheads",
+        f"Overhead: {setting.title}", f"Overhead in percent relative to {content.baseline}. {alt}.",
+        f"Positive values are worse. Dots: single repetitions. {content.caption(setting, None, relative=True)}.",
     )  # fmt: skip
 
 
@@ -90,72 +108,51 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
     if not levels:
         return None
     metric, test = METRICS[name], test_of(name, setting.tests)
-    others = [name.replace("_p90_", mark) for mark in ("_p50_", "_p99_")] if "_p90_" in name else []
+    others = [setting.levels(name.replace("_p90_", mark)) for mark in ("_p50_", "_p99_") if "_p90_" in name]
     factor, unit = axis_unit(metric.unit, max(row["mean"] for row in levels.values()))
     estimates = {
-        cell: Estimate.of_level(
-            row,
-            tuple(setting.levels(other)[cell]["mean"] for other in others if cell in setting.levels(other)),
-            factor,
-        )
+        cell: Estimate.of_level(row, [other[cell]["mean"] for other in others if cell in other], factor)
         for cell, row in levels.items()
     }
     logarithmic = spans_a_decade(estimates.values())
-    marks = " Dotted lines end at the 50th and 99th percentile." if others else ""
+    drawing = _drawing(content, setting, [_Quantity("", f"{metric.title}, {unit}", estimates, logarithmic)])
+    title = f"{formats.capital(metric.title)}: {setting.title}"
+    alt = "; ".join(
+        f"{setting.point_label(point)} ({metric.unit}): "
+        + ", ".join(f"{label} {formats.number(row['mean'])}" for (label, at), row in levels.items() if at == point)
+        for point in sorted({at for _, at in levels})
+    )  # fmt: skip
     caption = (
-        f"{'More' if metric.gain else 'Less'} is better.{marks} Dots: single trials."
+        f"{'More' if metric.gain else 'Less'} is better."
+        f"{' Dotted lines end at the 50th and 99th percentile.' if others else ''} Dots: single trials."
         f"{' Logarithmic axis.' if logarithmic else ''} {content.caption(setting, test)}."
     )
-    title = f"{formats.capital(metric.title)}: {setting.title}"
-    quantity = _Quantity("", f"{metric.title}, {unit}", estimates, logarithmic)
-    alt = _level_alt(title, setting, metric.unit, levels)
-    return _figure(content, setting, [quantity], folder, test, test, title, alt, caption)
+    return save(drawing, folder, setting.file_name(test), test, title, f"{title}. {alt}.", caption)
 
 
-def _figure(
-    content: Content, setting: Setting, quantities: Sequence[_Quantity], folder: Path,
-    kind: str, section: str, title: str, alt: str, caption: str,
-) -> Figure:  # fmt: skip
+def _drawing(content: Content, setting: Setting, quantities: Sequence[_Quantity]) -> Drawing:
     points = sorted({at for quantity in quantities for _, at in quantity.estimates})
     labels = content.ordered(label for quantity in quantities for label, _ in quantity.estimates)
-    draw = _rows_figure if len(points) == 1 else _lines_figure
-    drawing = draw(content, setting, quantities, points, labels)
-    slug = setting.file_name(kind)
-    return save(drawing, folder, slug, section, title, alt, caption)
-
-
-def _rows_figure(
-    content: Content,
-    setting: Setting,
-    quantities: Sequence[_Quantity],
-    points: list[Point],
-    labels: list[str],
-):
-    """Draw quantities at one point side by side, with one row per network."""
+    styles = network_colors(content.networks)
+    if len(points) > 1:
+        return _lines(setting, quantities, points, labels, styles)
     panels = []
-    for quantity in quantities:
-        estimates = {label: item for (label, _), item in quantity.estimates.items()}
-        title = quantity.title or setting.point_label(points[0])
-        limits = quantity.limits(list(estimates.values()))
-        panels.append(Rows(title, quantity.axis, estimates, limits, quantity.logarithmic))
-    return row_panels(panels, labels, network_colors(content.networks))
+    for one in quantities:
+        estimates = {label: item for (label, _), item in one.estimates.items()}
+        title = one.title or setting.point_label(points[0])
+        panels.append(Rows(title, one.axis, estimates, one.limits(estimates.values())))
+    return row_panels(panels, labels, styles)
 
 
-def _lines_figure(
-    content: Content,
-    setting: Setting,
-    quantities: Sequence[_Quantity],
-    points: list[Point],
-    labels: list[str],
-):
+def _lines(
+    setting: Setting, quantities: Sequence[_Quantity], points: list[Point], labels: list[str], styles: Styles
+) -> Drawing:
     """Draw quantities along an axis: one panel for each quantity and group of points."""
     by_payload = len({at.payload_bytes for at in points}) > 1
     groups = _grouped(points, by_payload)
-    styles = network_colors(content.networks)
     margin = text_width(labels, FONT - 0.5) + 0.25
     ticks = [
-        [payload(at.payload_bytes).replace(" ", "\n") if by_payload else str(at.subscribers) for at in group]
-        for group in groups
+        [_tick(at.payload_bytes) if by_payload else str(at.subscribers) for at in group] for group in groups
     ]
     # Side by side if there is room for the tick labels and for the networks, otherwise one below the other.
     panels = [
@@ -166,37 +163,43 @@ def _lines_figure(
     )
     columns = min(2, len(panels)) if WIDTH / 2 - _LEFT - margin >= needed else 1
     full = WIDTH / 2 if columns > 1 else SINGLE_WIDTH if len(panels) == 1 and needed < 2.5 else WIDTH
-    width = min(full - _LEFT - margin, 5.4)
-    height = max(1.9, 0.17 * len(labels) + 0.3)
+    heights = [max(1.9, 0.17 * len(labels) + 0.3)] * len(panels)
     drawing, every = grid(
-        len(panels), columns, width, height, left=_LEFT, right=margin, head=_HEAD, foot=_FOOT
+        heights, columns, min(full - _LEFT - margin, 5.4), left=_LEFT, right=margin, head=_HEAD, foot=_FOOT
     )
     for ax, (group, tick, quantity) in zip(every, panels, strict=True):
-        _panel(ax, quantity, group, labels, styles, height)
-        ax.set_title(", ".join(part for part in (quantity.title, _fixed(setting, group, by_payload)) if part))
-        ax.set_ylabel(quantity.axis, labelpad=2)
+        placed: dict[str, dict[float, Estimate]] = {label: {} for label in labels}
+        for x, at in enumerate(group):
+            for label in labels:
+                if (label, at) in quantity.estimates:
+                    placed[label][float(x)] = quantity.estimates[label, at]
+        series = {label: estimates for label, estimates in placed.items() if estimates}
+        shown = [estimate for estimates in series.values() for estimate in estimates.values()]
+        _panel(ax, series, styles, quantity.limits(shown), min(0.13, 0.7 / len(labels)))
+        if quantity.gain is not None:
+            ax.axhline(0, color=INK, linewidth=0.8)
         ax.set_xticks(range(len(tick)), tick)
         ax.set_xlim(-0.5, len(tick) - 0.5)
-        ax.set_xlabel("payload" if by_payload else "subscribers", labelpad=2)
+        fixed = (
+            payload(group[0].payload_bytes) if not by_payload
+            else "" if "subscribers" in setting.values else formats.count(group[0].subscribers, "subscriber")
+        )  # fmt: skip
+        title = ", ".join(filter(None, (quantity.title, fixed)))
+        ax.set(title=title, xlabel="payload" if by_payload else "subscribers", ylabel=quantity.axis)
+        end_labels(ax, series, styles)
     return drawing
 
 
 def _panel(
-    ax: Axes, quantity: _Quantity, group: Sequence[Point], labels: Sequence[str], styles, height: float
-) -> None:
-    series = {
-        label: {float(x): quantity.estimates[label, at] for x, at in enumerate(group)
-                if (label, at) in quantity.estimates}
-        for label in labels
-    }  # fmt: skip
-    series = {label: estimates for label, estimates in series.items() if estimates}
-    shown = [estimate for estimates in series.values() for estimate in estimates.values()]
-    scale(ax, "y", *quantity.limits(shown), quantity.logarithmic)
-    along(ax, series, styles, min(0.13, 0.7 / len(labels)))
-    if quantity.gain is not None:
-        ax.axhline(0, color=INK, linewidth=0.8)
+    ax: Axes, series: Mapping[str, Series], styles: Styles, limits: Limits, step: float, dashed: Sequence[str] = ()
+) -> None:  # fmt: skip
+    scale(ax, "y", limits)
+    along(ax, series, styles, step, dashed)
     ax.grid(axis="y")
-    end_labels(ax, series, styles, height)
+
+
+def _tick(size: int) -> str:
+    return payload(size).replace(" ", "\n")
 
 
 def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
@@ -205,34 +208,149 @@ def _grouped(points: Sequence[Point], by_payload: bool) -> list[list[Point]]:
     for at in points:
         groups.setdefault(at.subscribers if by_payload else at.payload_bytes, []).append(at)
     lines = list(groups.values())
-    if len(lines) <= _MAX_GROUPS:
-        return lines
-    return [lines[0], lines[len(lines) // 2], lines[-1]]
+    return lines if len(lines) <= _MAX_GROUPS else [lines[0], lines[len(lines) // 2], lines[-1]]
 
 
-def _fixed(setting: Setting, group: Sequence[Point], by_payload: bool) -> str:
-    if not by_payload:
-        return payload(group[0].payload_bytes)
-    return "" if "subscribers" in setting.values else formats.count(group[0].subscribers, "subscriber")
+# -- throughput by number of subscribers ------------------------------------------------------------------
+
+_Key = tuple[str, str, int]
+"""(network_label, transport, payload_bytes)"""
 
 
-def _overhead_alt(content: Content, setting: Setting, names: Sequence[str]) -> str:
-    texts = []
-    for name in names:
-        cells = [
-            f"{label} at {setting.point_label(at)} "
-            + formats.percent(row["overhead_percent"], row["ci_low_percent"], row["ci_high_percent"])
-            for (label, at), row in sorted(setting.overheads(name).items())
-        ]
-        texts.append(f"{METRICS[name].title}: {', '.join(cells)}")
-    return f"Overhead in percent relative to {content.baseline}. {'; '.join(texts)}."
+def subscribers(content: Content, folder: Path) -> list[Figure]:
+    """Draw the throughput by number of subscribers: unicast solid, multicast dashed, one panel per payload.
+
+    There is one figure for each combination of the other conditions, such as reliability and middleware.
+    """
+    groups: dict[tuple[object, ...], dict[_Key, Curve]] = {}
+    for (label, transport, size, rest), curve in content.curves.items():
+        groups.setdefault(rest, {})[label, transport, size] = curve
+    order = content.networks.index
+    ordered = [dict(sorted(group.items(), key=lambda item: order(item[0][0]))) for group in groups.values()]
+    return [_subscribers(content, curves, folder, index) for index, curves in enumerate(ordered)]
 
 
-def _level_alt(title: str, setting: Setting, unit: str, levels: dict[tuple[str, Point], Row]) -> str:
-    texts = []
-    for point in sorted({at for _, at in levels}):
-        values = ", ".join(
-            f"{label} {formats.number(row['mean'])}" for (label, at), row in levels.items() if at == point
-        )
-        texts.append(f"{setting.point_label(point)} ({unit}): {values}")
-    return f"{title}. {'; '.join(texts)}."
+def _subscribers(content: Content, curves: dict[_Key, Curve], folder: Path, index: int) -> Figure:
+    measured = sorted({size for _, _, size in curves})
+    several = len({transport for _, transport, _ in curves}) > 1
+    names = {key: f"{key[0]} {key[1]}" if several else key[0] for key in curves}
+    margin = text_width(list(names.values()), FONT - 0.5) + 0.25
+    # Two columns only if the panels remain wide enough to read.
+    columns = 2 if len(measured) > 1 and WIDTH / 2 - _LEFT - margin > 1.6 else 1
+    # As many payloads as fit on a page, always with the smallest and the largest.
+    most = 4 if columns == 2 else 2
+    step = max((len(measured) - 1) / (most - 1), 1)
+    sizes = [measured[round(i * step)] for i in range(min(most, len(measured)))]
+    heights = [max(2.3, 0.17 * len([key for key in curves if key[2] == sizes[0]]) + 0.3)] * len(sizes)
+    width = min(WIDTH / columns - _LEFT - margin, 4.2)
+    drawing, panels = grid(heights, columns, width, left=_LEFT, right=margin, head=_HEAD, foot=0.45)
+    for ax, size in zip(panels, sizes, strict=True):
+        shown = {names[key]: curve for key, curve in curves.items() if key[2] == size}
+        counts = sorted({n for curve in shown.values() for n in curve})
+        # Curves are shifted sideways by less than the smallest distance between two numbers of subscribers.
+        gap = min(b - a for a, b in itertools.pairwise(counts))
+        series = {
+            name: {float(n): Estimate.of_level(row) for n, row in curve.items()}
+            for name, curve in shown.items()
+        }
+        styles = {name: network_colors(content.networks)[key[0]] for key, name in names.items()}
+        dashed = [name for key, name in names.items() if key[1] != "unicast"]
+        limits = level_axis([item for estimates in series.values() for item in estimates.values()])
+        _panel(ax, series, styles, limits, min(0.06 * gap, 0.35 * gap / len(shown)), dashed)
+        ax.set_xlim(min(0, counts[0] - gap / 2), counts[-1] + gap / 2)
+        ax.set_xticks(counts)
+        ax.set(title=f"{payload(size)} payload", xlabel="subscribers", ylabel="Mbit/s per subscriber")
+        end_labels(ax, series, styles)
+    first = next(iter(next(iter(curves.values())).values()))
+    setting = next(
+        one for one in content.settings if any(row is first for row in one.levels(THROUGHPUT).values())
+    )
+    what = describe({key: value for key, value in setting.values.items() if key != "transport"})
+    some = f" {len(sizes)} of {len(measured)} payloads." if len(sizes) < len(measured) else ""
+    caption = (
+        f"Throughput of each subscriber. Solid: unicast. Dashed: multicast. Dots: single trials.{some}"
+        f" {content.caption(setting, test_of(THROUGHPUT, setting.tests))}."
+    )
+    alt = "Throughput per subscriber in Mbit/s. " + "; ".join(
+        f"{label} {transport} {payload(size)}: "
+        + ", ".join(f"{n} subscribers {formats.number(r['mean'])}" for n, r in curve.items())
+        for (label, transport, size), curve in curves.items()
+    )
+    title = "Throughput by number of subscribers" + (f": {what}" if what else "")
+    slug = "subscribers" + (f"-{index + 1}" if index else "")
+    return save(drawing, folder, slug, "subscribers", title, alt, caption)
+
+
+# -- protection in the middleware and in the network ------------------------------------------------------
+
+
+def protection(content: Content, folder: Path) -> list[Figure]:
+    """Draw the headline metrics by payload with and without protection, if a campaign contains a level of DDS Security.
+
+    A variant is a network with or without a level. There is one figure for each link, number of subscribers and
+    middleware.
+    """
+    groups: dict[tuple[object, ...], dict[str, list[Row]]] = {}
+    for setting in content.settings:
+        for name in HEADLINES:
+            for row in setting.levels(name).values():
+                key = tuple(row[column] for column in PROTECTION_GROUP)
+                groups.setdefault(key, {}).setdefault(name, []).append(row)
+    every = (row for levels in groups.values() for rows in levels.values() for row in rows)
+    if all(row["security"] in (None, "none") for row in every):
+        return []
+    return [
+        _protection(content, dict(zip(PROTECTION_GROUP, key, strict=True)), levels, folder, index)
+        for index, (key, levels) in enumerate(sorted(groups.items(), key=lambda item: str(item[0])))
+    ]
+
+
+def _protection(
+    content: Content, group: dict[str, object], levels: dict[str, list[Row]], folder: Path, index: int
+) -> Figure:
+    names = [name for name in HEADLINES if name in levels]
+    rows = [row for name in names for row in levels[name]]
+    order = {label.split(" ")[0]: place for place, label in reversed([*enumerate(content.networks)])}
+    variants = sorted(
+        {protected_name(row) for row in rows},
+        key=lambda label: (order.get(label.split(" ")[0], len(order)), label),
+    )
+    styles = variant_colors(variants)
+    protected = {protected_name(row) for row in rows if _protects(row)}
+    plain = [label for label in variants if label not in protected]
+    left = 0.65
+    drawing, panels = grid(
+        [2.6] * len(names), len(names), WIDTH / len(names) - left - 0.05, left=left, right=0.05, head=_HEAD, foot=_FOOT,
+        below=legend_height(variants),
+    )  # fmt: skip
+    for ax, name in zip(panels, names, strict=True):
+        sizes = sorted({row["payload_bytes"] for row in levels[name]})
+        series: dict[str, dict[float, Estimate]] = {}
+        for row in sorted(
+            levels[name], key=lambda row: (variants.index(protected_name(row)), row["payload_bytes"])
+        ):
+            x = float(sizes.index(row["payload_bytes"]))
+            series.setdefault(protected_name(row), {})[x] = Estimate.of_level(row)
+        limits = reach([item for items in series.values() for item in items.values()], ratio=True)
+        _panel(ax, series, styles, limits, 0.6 / len(variants), plain)
+        ax.set_xticks(range(len(sizes)), map(_tick, sizes))
+        ax.set(title=formats.capital(METRICS[name].title), xlabel="payload", ylabel=METRICS[name].unit)
+    legend(
+        drawing,
+        [(label, styles[label].marker, styles[label].light, "--" if label in plain else "-") for label in variants],
+    )  # fmt: skip
+    title = f"Protection: {describe(group)}"
+    n = formats.range_of([row["n"] for row in rows])
+    caption = f"Dashed: no protection. Dots: single trials. Logarithmic axes. n = {n} · 95 % interval."
+    alt = f"{title}. " + "; ".join(
+        f"{protected_name(row)} {payload(row['payload_bytes'])} {METRICS[name].title}"
+        f" {formats.number(row['mean'])} {METRICS[name].unit}"
+        for name in names for row in levels[name]
+    )  # fmt: skip
+    return save(drawing, folder, f"protection-{index + 1}", "protection", title, alt, caption)
+
+
+def _protects(row: Row) -> bool:
+    # Encrypting networks record their engine, but so do others, such as Weave Net's datapath.
+    encrypts = any(kind in str(row["engine"]) for kind in ("ESP", "WireGuard"))
+    return row["security"] not in (None, "none") or encrypts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES, share_of_limit
@@ -43,7 +44,7 @@ def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence:
         judged: Judgements, each with its value as text.
         role: What the configuration is, such as `recommended`.
         confidence: Confidence of the intervals.
-        folder: Folder for the PNG and SVG files.
+        folder: Folder for the files.
     """
     estimates = {}
     for judgement, text in judged:
@@ -56,7 +57,7 @@ def requirements(judged: Sequence[tuple[Judgement, str]], role: str, confidence:
         known = sorted(bound for bound in bounds if bound is not None)
         if value is not None:
             low, high = known if len(known) == 2 else (None, None)
-            estimates[requirement.describe()] = Estimate(value, low, high, (), text=text)
+            estimates[requirement.describe()] = Estimate(value, low, high, text=text)
     styles = {judgement.requirement.describe(): STYLES[judgement.verdict] for judgement, _ in judged}
     drawing = stacked([Against("", "share of the limit, %", 100, estimates, styles, "no value")])
     caption = (
@@ -107,33 +108,26 @@ def configurations(points: Sequence[Point], role: str, folder: Path) -> Figure:
     used = dict.fromkeys(point.verdict for point in points)
     styles = [(name, "s", colors[name].light, "none") for name in networks]
     styles += [(verdict, STYLES[verdict].marker, INK, "none") for verdict in used]
-    room = legend_height([name for name, *_ in styles])
     drawing, (ax,) = grid(
-        1, 1, SINGLE_WIDTH - 0.95, 2.4, left=0.75, right=0.2, head=0.3, foot=0.5, below=room
-    )
-    for point in reversed(points):
-        x, y = _position(point)
-        ax.plot(
-            x, y, marker=STYLES[point.verdict].marker, color=colors[point.network].light, markersize=5,
-            markeredgewidth=0, linestyle="none",
-        )  # fmt: skip
-    x, y = _position(points[0])
-    ax.plot(x, y, marker="o", markersize=11, markerfacecolor="none", markeredgecolor=INK, linestyle="none")
-    for axis, values in (
-        ("x", [_position(point)[0] for point in points]),
-        ("y", [_position(point)[1] for point in points]),
-    ):
-        shown = [Estimate(value, None, None, ()) for value in values]
-        logarithmic = spans_a_decade(shown)
-        scale(ax, axis, *reach(shown, ratio=logarithmic), logarithmic)
+        [2.4], 1, SINGLE_WIDTH - 0.95, left=0.75, right=0.2, head=0.3, foot=0.5,
+        below=legend_height([name for name, *_ in styles]),
+    )  # fmt: skip
+    placed = [(point.scores["cpu"].ratio, 100 * point.scores["delay"].ratio) for point in points]
+    for point, at in reversed([*zip(points, placed, strict=True)]):
+        ax.plot(*at, STYLES[point.verdict].marker, color=colors[point.network].light, ms=5, mew=0)
+    x, y = placed[0]
+    ax.plot(x, y, "o", ms=11, markerfacecolor="none", markeredgecolor=INK)
+    axes: tuple[Literal["x", "y"], ...] = ("x", "y")
+    for axis, values in zip(axes, zip(*placed, strict=True), strict=True):
+        shown = [*map(Estimate, values)]
+        scale(ax, axis, reach(shown, ratio=spans_a_decade(shown)))
     on_the_right = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0] > 0.6
     ax.annotate(
         role, (x, y), xytext=(0, 11), textcoords="offset points", color=INK, size=FONT,
         ha="right" if on_the_right else "left", bbox={"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1},
     )  # fmt: skip
-    ax.grid(True)
-    ax.set_xlabel(f"{TITLES['cpu']}, % of one core", labelpad=2)
-    ax.set_ylabel("largest delay, % of its limit", labelpad=2)
+    ax.grid()
+    ax.set(xlabel=f"{TITLES['cpu']}, % of one core", ylabel="largest delay, % of its limit")
     legend(drawing, styles)
     title = "CPU time against delay of the configurations"
     caption = (
@@ -147,7 +141,3 @@ def _direction(estimate: Estimate) -> Verdict:
     if estimate.low is None or estimate.high is None or estimate.low <= 0 <= estimate.high:
         return UNDECIDED
     return MET if estimate.high < 0 else NOT_MET
-
-
-def _position(point: Point) -> tuple[float, float]:
-    return point.scores["cpu"].ratio, 100 * point.scores["delay"].ratio

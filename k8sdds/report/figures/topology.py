@@ -7,17 +7,20 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.report import formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, axes, new, save, text_width
+from k8sdds.report.figures.canvas import FONT, WIDTH, Figure, grid, save, text_width
 from k8sdds.report.settings import Row, Setting
 from k8sdds.report.theme import INK, MUTED, PAPER, network_colors
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.system.shapes import fits
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
 
 SECTION = "topology"
 _HEAD, _ROW = 0.42, 0.46
@@ -132,17 +135,16 @@ def _link_mtu(row: Row) -> int | None:
     return min(known) if known else LINK_MTU if row["testbed"] == "lab" else None
 
 
-def _object(text: object) -> dict:
+def _object(text: object) -> dict[str, Any]:
     value = json.loads(text) if isinstance(text, str) else text
     return value if isinstance(value, dict) else {}
 
 
-def _drawing(content: Content, paths: dict[str, _Path]):
+def _drawing(content: Content, paths: dict[str, _Path]) -> Drawing:
     margin = text_width(list(paths)) + 0.15
     step = (WIDTH - margin) / len(_PLACES)
-    drawing = new(WIDTH, _HEAD + _ROW * len(paths) + 0.05)
-    ax = axes(drawing, margin, _HEAD, WIDTH - margin, _ROW * len(paths))
-    ax.set(xlim=(0, len(_PLACES)), ylim=(len(paths), 0), xlabel="", ylabel="")
+    drawing, (ax,) = grid([_ROW * len(paths)], 1, WIDTH - margin, left=margin, right=0, head=_HEAD, foot=0.05)
+    ax.set(xlim=(0, len(_PLACES)), ylim=(len(paths), 0))
     ax.axis("off")
     most = max(int(step / text_width("x", _SMALL)) - 1, 6)
     for column, (name, _) in enumerate(_PLACES):

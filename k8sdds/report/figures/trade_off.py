@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures.canvas import SINGLE_WIDTH, WIDTH, Figure, grid, legend, legend_height, save
-from k8sdds.report.figures.estimates import Estimate, reach, scale
-from k8sdds.report.settings import THROUGHPUT, Point, Row, Setting
+from k8sdds.report.figures.estimates import Estimate, Styles, reach, scale
+from k8sdds.report.settings import THROUGHPUT, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import HEADLINES
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 TRADE_OFF = "trade-off"
-"""The section of figures of throughput against latency."""
 
 
 def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     """Draw the throughput of networks against their latency or delay, one panel per point."""
     rates = setting.levels(THROUGHPUT)
-    name = next(
-        (name for name in HEADLINES if "_p90_" in name and rates.keys() & setting.levels(name).keys()), None
+    times_of = {name: setting.levels(name) for name in HEADLINES if "_p90_" in name}
+    name, times = next(
+        ((name, times) for name, times in times_of.items() if rates.keys() & times.keys()), ("", {})
     )
-    if name is None:
-        return None
-    times = setting.levels(name)
     both = [cell for cell in rates if cell in times and min(rates[cell]["mean"], times[cell]["mean"]) > 0]
-    points = sorted({point for _, point in both})
-    if len({label for label, _ in both}) < 2:
+    used = content.ordered(label for label, _ in both)
+    if len(used) < 2:
         return None
+    points = sorted({point for _, point in both})
     points = [points[round(i * (len(points) - 1) / 2)] for i in range(3)] if len(points) > 3 else points
-    drawing = _panels(content, setting, points, {cell: (rates[cell], times[cell]) for cell in both}, name)
-    title = f"Throughput against {METRICS[name].title}: {setting.title}"
+    metric, styles, left, right = METRICS[name], network_colors(content.networks), 0.6, 0.16
+    drawing, panels = grid(
+        [2.0] * len(points), len(points), min(WIDTH / len(points), SINGLE_WIDTH) - left - right, left=left, right=right,
+        head=0.3, foot=0.5, below=legend_height(used),
+    )  # fmt: skip
+    for ax, point in zip(panels, points, strict=True):
+        shown = {
+            label: (times[label, point], rates[label, point]) for label in used if (label, point) in both
+        }
+        pairs = {
+            label: (Estimate.of_level(time), Estimate.of_level(rate)) for label, (time, rate) in shown.items()
+        }
+        _panel(ax, pairs, styles)
+        ax.set(
+            title=setting.point_label(point),
+            xlabel=f"{metric.title}, {metric.unit}",
+            ylabel="throughput, Mbit/s",
+        )
+    legend(drawing, [(label, styles[label].marker, styles[label].light, "none") for label in used])
+    title = f"Throughput against {metric.title}: {setting.title}"
     alt = f"{title}. " + "; ".join(
         f"{label} {setting.point_label(point)} {formats.number(rates[label, point]['mean'])} Mbit/s,"
-        f" {formats.number(times[label, point]['mean'])} {METRICS[name].unit}"
+        f" {formats.number(times[label, point]['mean'])} {metric.unit}"
         for label, point in both
         if point in points
     )
@@ -43,47 +64,18 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
         "Upper left is best. The values come from separate tests: latency was not measured at this throughput."
         f" Logarithmic axes. {content.caption(setting, None)}."
     )
-    slug = setting.file_name(TRADE_OFF)
-    return save(drawing, folder, slug, TRADE_OFF, title, f"{alt}.", caption)
+    return save(drawing, folder, setting.file_name(TRADE_OFF), TRADE_OFF, title, f"{alt}.", caption)
 
 
-def _panels(
-    content: Content,
-    setting: Setting,
-    points: list[Point],
-    values: dict[tuple[str, Point], tuple[Row, Row]],
-    name: str,
-):
-    styles = network_colors(content.networks)
-    used = content.ordered(label for label, _ in values)
-    left, right = 0.6, 0.16
-    width = min(WIDTH / len(points), SINGLE_WIDTH) - left - right
-    drawing, panels = grid(
-        len(points), len(points), width, 2.0, left=left, right=right, head=0.3, foot=0.5, below=legend_height(used)
-    )  # fmt: skip
-    for ax, point in zip(panels, points, strict=True):
-        shown = {label: pair for (label, other), pair in values.items() if other == point}
-        for label in (label for label in used if label in shown):
-            x, y = (Estimate.of_level(row) for row in reversed(shown[label]))
-            ax.errorbar(
-                x.mean, y.mean, xerr=_error(x), yerr=_error(y), fmt=styles[label].marker, color=styles[label].light,
-                markersize=4.5, markeredgewidth=0, elinewidth=0.9,
-            )  # fmt: skip
-        pairs = shown.values()
-        scale(ax, "y", *reach([Estimate.of_level(rate) for rate, _ in pairs], ratio=True), logarithmic=True)
-        scale(
-            ax,
-            "x",
-            *reach([Estimate.of_level(time) for _, time in pairs], ratio=True),
-            logarithmic=True,
-            most=4,
-        )
-        ax.grid(True)
-        ax.set_title(setting.point_label(point))
-        ax.set_xlabel(f"{METRICS[name].title}, {METRICS[name].unit}", labelpad=2)
-        ax.set_ylabel("throughput, Mbit/s", labelpad=2)
-    legend(drawing, [(label, styles[label].marker, styles[label].light, "none") for label in used])
-    return drawing
+def _panel(ax: Axes, pairs: Mapping[str, tuple[Estimate, Estimate]], styles: Styles) -> None:
+    for label, (x, y) in pairs.items():
+        ax.errorbar(
+            x.mean, y.mean, xerr=_error(x), yerr=_error(y), fmt=styles[label].marker, color=styles[label].light,
+            ms=4.5, mew=0, elinewidth=0.9,
+        )  # fmt: skip
+    scale(ax, "x", reach([x for x, _ in pairs.values()], ratio=True), most=4)
+    scale(ax, "y", reach([y for _, y in pairs.values()], ratio=True))
+    ax.grid()
 
 
 def _error(estimate: Estimate) -> list[list[float]] | None:

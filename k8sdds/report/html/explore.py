@@ -17,7 +17,7 @@ from k8sdds.analysis.conditions import UNIT
 from k8sdds.model.axis import payload
 from k8sdds.report import document, formats
 from k8sdds.report.content import Content
-from k8sdds.report.figures import fairness, timeline
+from k8sdds.report.figures import details
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
 from k8sdds.results.metrics import METRICS
@@ -112,9 +112,9 @@ def _trial(content: Content, row: Row, timed: bool) -> dict[str, Any]:
         "id": row["trial_id"], "test": row["test"], "network": content.networks.index(row[UNIT]),
         "subscribers": point.subscribers, "payload": point.payload_bytes,
     }  # fmt: skip
-    if shares := fairness.shares(row):
+    if shares := details.shares(row):
         shown["shares"] = [_number(share, 4) for share in shares]
-    if timed and len(steps := timeline.of_attempt(content, row)) >= timeline.FEWEST_STEPS:
+    if timed and len(steps := details.received(content, row)) >= details.FEWEST_STEPS:
         shown["rates"] = [[step.end_s, _number(step.mbps, 4)] for step in steps]
     return shown
 

@@ -11,8 +11,7 @@ import pytest
 from k8sdds.analysis import cpu_places
 from k8sdds.report import content
 from k8sdds.report.content import Content
-from k8sdds.report.figures import timeline as timeline_figure
-from k8sdds.report.figures import topology
+from k8sdds.report.figures import details, topology
 from k8sdds.results import timeline
 from tests import run_folders as folders
 
@@ -118,19 +117,19 @@ def test_samples_that_crossed_no_link_have_no_path(changed: Any, tmp_path: Path)
 
 def test_rates_over_time_need_enough_steps(changed: Any, tmp_path: Path) -> None:
     made = changed()
-    figure = timeline_figure.draw(made, made.settings[0], tmp_path)
+    figure = details.timeline(made, made.settings[0], tmp_path)
     assert figure is not None and "host 90.0 to 110; weavenet 90.0 to 110" in figure.alt
     for path in made.run.path.glob("raw/*/1/sub0/timeline.csv"):
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[: timeline_figure.FEWEST_STEPS]))
-    assert timeline_figure.draw(made, made.settings[0], tmp_path) is None
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[: details.FEWEST_STEPS]))
+    assert details.timeline(made, made.settings[0], tmp_path) is None
 
 
 def test_the_caption_names_how_many_trials_are_drawn(
     changed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = changed()
-    every = timeline_figure.draw(made, made.settings[0], tmp_path)
-    monkeypatch.setattr(timeline_figure, "_MAX_LINES", 1)
-    limited = timeline_figure.draw(made, made.settings[0], tmp_path)
+    every = details.timeline(made, made.settings[0], tmp_path)
+    monkeypatch.setattr(details, "_MAX_LINES", 1)
+    limited = details.timeline(made, made.settings[0], tmp_path)
     assert every is not None and "one line per trial; a step" in every.caption
     assert limited is not None and "per trial, for the first 1 of each network; a step" in limited.caption
