@@ -50,7 +50,6 @@ def deploy(
     The profile `one-machine` creates three local nodes from namespaces on this machine (root only).
     """
     from k8sdds.deploy import deploy as flow
-    from k8sdds.deploy import record
 
     loaded = load_profile(profile, limit)
     dry_run = dry_run or show_plan
@@ -78,11 +77,17 @@ def deploy(
         f" Kubernetes {loaded.kubernetes.version} ({deployed.software}).",
         soft_wrap=True,
     )
-    is_current = selection.read().name == loaded.name
+    _show_next_steps(loaded.name)
+
+
+def _show_next_steps(name: str) -> None:
+    from k8sdds.deploy import record
+
+    is_current = selection.read().name == name
     print_step(
-        f"Measure on it: k8sdds run quickstart{'' if is_current else f' --testbed {loaded.name}'}\n"
-        + ("" if is_current else f"Make it the current testbed: k8sdds testbed {loaded.name}\n")
-        + f"Look at it: kubectl --kubeconfig {record.folder(loaded.name) / 'kubeconfig'} get nodes"
+        f"Measure on it: k8sdds run quickstart{'' if is_current else f' --testbed {name}'}\n"
+        + ("" if is_current else f"Make it the current testbed: k8sdds testbed {name}\n")
+        + f"Look at it: kubectl --kubeconfig {record.folder(name) / 'kubeconfig'} get nodes"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,13 @@ import typer
 from k8sdds.cli import list as list_command
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
-from k8sdds.cli.output import Json, RowsFormat, to_json
+from k8sdds.cli.output import Json, RowsFormat
 from k8sdds.cli.terminal import confirm, print_note, print_text
+from k8sdds.report.export import to_json
 
 if TYPE_CHECKING:
     from k8sdds.deploy.network_switch.switch import SwitchResult
+    from k8sdds.model.profile import Profile
 
 app = typer.Typer(
     help="Switch the pod network of a cluster, or show what would be installed.", no_args_is_help=True
@@ -149,27 +152,26 @@ def switch(
     )
     if as_json:
         print_text(to_json(asdict(result)))
-        return
+    else:
+        for line in _described(result, loaded, dry_run):
+            print_text(line)
+
+
+def _described(result: SwitchResult, profile: Profile, dry_run: bool) -> Iterator[str]:
+    network, leftovers = result.network, sum(map(len, result.removed.values()))
     if not result.changed:
-        print_text(
-            f"no changes: {loaded.name} already has {network}, and there are no leftovers of other networks"
-        )
-        return
-    leftovers = sum(map(len, result.removed.values()))
-    if dry_run and not result.removed:
-        print_text(f"would recreate {len(result.recreated)} pods that joined another network")
-        return
-    if dry_run:
-        print_text(
+        yield f"no changes: {profile.name} already has {network}, and there are no leftovers of other networks"
+    elif dry_run and not result.removed:
+        yield f"would recreate {len(result.recreated)} pods that joined another network"
+    elif dry_run:
+        yield (
             f"would remove what other networks left: {leftovers} items on {len(result.removed)} nodes; would install"
             f" {network}, and recreate every pod that uses the pod network"
         )
-        return
-    print_text(
-        f"{loaded.name} now has {network} ({result.took_s:.0f} s): removed {leftovers} leftovers of the old"
-        f" network from {len(result.removed)} nodes, recreated {len(result.recreated)} pods"
-    )
-    if network != loaded.network.name:
-        print_text(
-            f"The profile has {loaded.network.name}: its next `k8sdds deploy` installs that network again."
+    else:
+        yield (
+            f"{profile.name} now has {network} ({result.took_s:.0f} s): removed {leftovers} leftovers of the old"
+            f" network from {len(result.removed)} nodes, recreated {len(result.recreated)} pods"
         )
+        if network != profile.network.name:
+            yield f"The profile has {profile.network.name}: its next `k8sdds deploy` installs that network again."

@@ -23,6 +23,7 @@ from k8sdds.cli.terminal import agrees, console, print_note
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 if TYPE_CHECKING:
+    from k8sdds.deploy.deploy import MachineSurvey
     from k8sdds.deploy.facts import Facts
     from k8sdds.model.profile import Profile
     from k8sdds.system.ssh import Connections
@@ -55,7 +56,7 @@ def status(
     Exits with code 3 if a machine cannot be reached or does not fit the profile.
     The rows of --format csv are the machines.
     """
-    form = choose(form, as_json)
+    chosen = choose(form, as_json)
     from k8sdds.deploy import deploy as flow
     from k8sdds.deploy import profiles
     from k8sdds.system.ssh import Connections
@@ -64,7 +65,7 @@ def status(
         raise InputError(
             "--allow-reboot, --dry-run and --yes require --fix", f"run: k8sdds status {profile} --fix"
         )
-    if fix and form != TABLE:
+    if fix and chosen != TABLE:
         raise InputError("--fix shows its fixes as text", "leave out --json and --format")
     loaded = load_profile(profile, limit)
     profiles.password(loaded)
@@ -74,20 +75,23 @@ def status(
         survey = flow.survey(loaded, connections)
         if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):
             survey = flow.survey(loaded, connections)
-    data = {
-        "profile": loaded.name,
+    rows = _machines(loaded, [target.name for target in targets], survey.facts)
+    print_result(chosen, _data(loaded, survey), lambda: _show(rows, survey.notes), rows=rows)
+    if survey.failures or survey.problems:
+        lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
+        raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
+    if chosen == TABLE:
+        console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
+
+
+def _data(profile: Profile, survey: MachineSurvey) -> dict[str, Any]:
+    return {
+        "profile": profile.name,
         "machines": {name: facts.to_json() for name, facts in survey.facts.items()},
         "unreached": {name: error.message for name, error in survey.failures.items()},
         "problems": [asdict(problem) for problem in survey.problems],
         "notes": survey.notes,
     }
-    rows = _machines(loaded, [target.name for target in targets], survey.facts)
-    print_result(form, data, lambda: _show(rows, survey.notes), rows=rows)
-    if survey.failures or survey.problems:
-        lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
-        raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
-    if form == TABLE:
-        console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
 
 
 def _fix(

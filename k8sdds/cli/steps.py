@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any
+from typing import Any, Self
 
 from k8sdds.cli.terminal import console, live, print_note, quiet
 from k8sdds.system.numbers import format_duration
@@ -26,7 +26,7 @@ class Steps:
         self._shown = contextlib.ExitStack()
         self._is_shown = False
 
-    def __enter__(self) -> Steps:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -160,9 +159,7 @@ def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
     if selected.name:
         from k8sdds.deploy import api_access
 
-        with api_access.reachable_kubeconfig(selected.name) as kubeconfig:
-            client = KubernetesClient.from_kubeconfig(kubeconfig, None)
-            client.restore_connection = partial(api_access.restore, selected.name)
+        with api_access.client(selected.name) as client:
             yield client
     else:
         yield KubernetesClient.from_kubeconfig(

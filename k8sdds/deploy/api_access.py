@@ -13,6 +13,7 @@ import shlex
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -33,38 +34,13 @@ LOOPBACK = "127.0.0.1"
 _SERVER = re.compile(r"^(\s*server: )https://\S+$", re.MULTILINE)
 
 
-def write_kubeconfig(profile: Profile, control_plane: Host) -> None:
-    """Write the cluster's admin kubeconfig on this machine, with a server address that this machine can reach.
-
-    Raises:
-        PrerequisiteError: The control plane has no kubeconfig, or cannot be reached.
-    """
-    text = _admin_kubeconfig(control_plane)
-    if profile.provider == "local":
-        text = _with_server(text, _local_forward(profile))
-    path = record.folder(profile.name, create=True) / "kubeconfig"
-    if not path.exists() or path.read_text() != text:
-        write_atomically(path, text, mode=0o600)
+# -- through the control plane ---------------------------------------------------------------------------------
 
 
 def is_control_plane(host: Host) -> bool:
-    """Return whether a machine is a control plane already.
-
-    Raises:
-        HostError: The machine cannot be reached.
-    """
+    """Return whether a machine is a control plane already. Raises HostError if it cannot be reached."""
     # Only the output shows that the script ran: sudo fails with the same exit codes as `test`.
     return host.run(f"[ -e {KUBECONFIG} ] || echo missing").out.strip() != "missing"
-
-
-def _admin_kubeconfig(control_plane: Host) -> str:
-    done = control_plane.run(f"cat {KUBECONFIG}")
-    if done.code:
-        raise PrerequisiteError(
-            f"{control_plane.name}: cannot read {KUBECONFIG}: {done.err.strip()}",
-            "finish the cluster: k8sdds deploy PROFILE",
-        )
-    return done.out
 
 
 @contextlib.contextmanager
@@ -89,38 +65,57 @@ def administrator(control_plane: Host) -> Iterator[KubernetesClient]:
         yield client
 
 
+def _admin_kubeconfig(control_plane: Host) -> str:
+    done = control_plane.run(f"cat {KUBECONFIG}")
+    if done.code:
+        raise PrerequisiteError(
+            f"{control_plane.name}: cannot read {KUBECONFIG}: {done.err.strip()}",
+            "finish the cluster: k8sdds deploy PROFILE",
+        )
+    return done.out
+
+
+# -- with the kubeconfig on this machine -----------------------------------------------------------------------
+
+
+def write_kubeconfig(profile: Profile, control_plane: Host) -> None:
+    """Write the cluster's admin kubeconfig on this machine, with a server address that this machine can reach.
+
+    Raises:
+        PrerequisiteError: The control plane has no kubeconfig, or cannot be reached.
+    """
+    text = _admin_kubeconfig(control_plane)
+    if profile.provider == "local":
+        text = _with_server(text, _local_forward(profile))
+    path = record.folder(profile.name, create=True) / "kubeconfig"
+    if not path.exists() or path.read_text() != text:
+        write_atomically(path, text, mode=0o600)
+
+
 @contextlib.contextmanager
-def reachable_kubeconfig(name: str) -> Iterator[Path]:
-    """Provide a kubeconfig through which the API server can be reached within a `with` block.
+def client(name: str) -> Iterator[KubernetesClient]:
+    """Provide a client of a deployed cluster's API server, directly or as `administrator` does.
 
     Raises:
         InputError: No such cluster was deployed from this machine.
         PrerequisiteError: The API server cannot be reached.
     """
+    from k8sdds.kubernetes.client import KubernetesClient
+
     profile, path = _profile_and_kubeconfig(name)
     if profile.provider == "local" or _answers(path.read_text()):
-        yield path
+        direct = KubernetesClient.from_kubeconfig(path, None)
+        direct.restore_connection = partial(_restore, name)
+        yield direct
         return
-    # The API server is behind a jump host or a firewall: forward a port over SSH.
+    # The API server is behind a jump host or a firewall.
     target = _control_plane(profile)
-    with (
-        Connections([target]) as connections,
-        connections.hosts[target.name].forward(*_server(path.read_text())) as local_port,
-    ):
-        forwarded = path.with_name(f"kubeconfig.{local_port}")
-        try:
-            write_atomically(forwarded, _with_server(path.read_text(), local_port), mode=0o600)
-            yield forwarded
-        finally:
-            forwarded.unlink(missing_ok=True)
+    with Connections([target]) as connections, administrator(connections.hosts[target.name]) as forwarded:
+        yield forwarded
 
 
-def restore(name: str) -> str | None:
-    """Start the port forward to the API server of local nodes again if it ended. SSH connects again by itself.
-
-    Returns:
-        The URL of the API server, which has another port if the previous one is taken. None if it is the same.
-    """
+def _restore(name: str) -> str | None:
+    """Start the port forward to the API server of local nodes again if it ended, and return its URL."""
     # Another error than the one that the caller reports would hide it.
     with contextlib.suppress(K8sddsError, OSError):
         profile, path = _profile_and_kubeconfig(name)
@@ -142,19 +137,11 @@ def kubeconfig_and_tunnel(name: str) -> tuple[Path, str]:
     profile, path = _profile_and_kubeconfig(name)
     if profile.provider == "local" or _answers(path.read_text()):
         return path, ""
-    address, port = _server(path.read_text())
-    target = _control_plane(profile)
-    tunnel = [
-        "ssh",
-        "-N",
-        "-L",
-        f"{versions.API_SERVER_PORT}:{host_and_port(address, port)}",
-        *target.options(),
-    ]
+    server, target = host_and_port(*_server(path.read_text())), _control_plane(profile)
+    tunnel = ["ssh", "-N", "-L", f"{versions.API_SERVER_PORT}:{server}", *target.options(), target.alias]
     return path, (
-        f"{host_and_port(address, port)} cannot be reached directly from this machine. Open a tunnel in another"
-        " terminal:\n"
-        f"  {shlex.join([*tunnel, target.alias])}\n"
+        f"{server} cannot be reached directly from this machine. Open a tunnel in another terminal:\n"
+        f"  {shlex.join(tunnel)}\n"
         f"then run: kubectl --server https://{LOOPBACK}:{versions.API_SERVER_PORT}"
     )
 
@@ -176,21 +163,8 @@ def _profile_and_kubeconfig(name: str) -> tuple[Profile, Path]:
 
 
 def _control_plane(profile: Profile) -> Target:
-    name = profile.control_plane.name
-    (target,) = profiles.targets(profile, [name])
+    (target,) = profiles.targets(profile, [profile.control_plane.name])
     return target
-
-
-def _with_server(kubeconfig: str, port: int) -> str:
-    """Return the text of a kubeconfig whose server is a port of this machine."""
-    return _SERVER.sub(rf"\g<1>https://{LOOPBACK}:{port}", kubeconfig)
-
-
-def _server(kubeconfig: str) -> tuple[str, int]:
-    """Return address and port of the API server that the text of a kubeconfig names."""
-    line = _SERVER.search(kubeconfig)
-    url = urlsplit(line[0].split(":", 1)[1].strip() if line else "")
-    return url.hostname or "", url.port or versions.API_SERVER_PORT
 
 
 def _local_forward(profile: Profile) -> int:
@@ -201,6 +175,21 @@ def _local_forward(profile: Profile) -> int:
     if port != known:
         write_atomically(path, str(port), mode=0o600)
     return port
+
+
+# -- the text of a kubeconfig ----------------------------------------------------------------------------------
+
+
+def _with_server(text: str, port: int) -> str:
+    """Return a kubeconfig whose server is a port of this machine."""
+    return _SERVER.sub(rf"\g<1>https://{LOOPBACK}:{port}", text)
+
+
+def _server(text: str) -> tuple[str, int]:
+    """Return address and port of the API server that a kubeconfig names."""
+    line = _SERVER.search(text)
+    url = urlsplit(line[0].split(":", 1)[1].strip() if line else "")
+    return url.hostname or "", url.port or versions.API_SERVER_PORT
 
 
 def _answers(text: str) -> bool:

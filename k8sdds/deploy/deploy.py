@@ -43,6 +43,7 @@ from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Pro
 from k8sdds.system.ssh import Connections
 
 Note = Callable[[str], None]
+REBOOT_QUESTION = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
 
 
 @dataclass(frozen=True)
@@ -133,15 +134,10 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
     with record.locked(profile.name):
         create_nodes = not machines_exist(profile)
         if create_nodes:
-            refuse = partial(running_campaigns.refuse_on_local_nodes, profile, options.force)
-            refuse(note)
-            note = cache.planned(note, partial(_provide_local, profile))
-            interface.confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
-            refuse(note)
+            note = _confirm_local_nodes(profile, options.force, interface.confirm, note)
         bundle = None if options.dry_run else create_machines(profile, note)
         note(f"connecting to {len(profile.nodes)} machines, and gathering facts")
-        targets = profiles.targets(profile)
-        with Connections(targets, options.accept_new_host_keys, options.concurrency) as connections:
+        with _connections(profile, options) as connections:
 
             def ask(confirm: Callable[[], None]) -> None:
                 host = connections.hosts[profile.control_plane.name]
@@ -150,8 +146,7 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             part, machines = restrict(profile, survey(profile, connections), options.limit)
             may_reboot = options.allow_reboot and not options.dry_run
             if may_reboot and (names := machines_to_reboot(part, machines, options.limit)):
-                question = "Enable the memory cgroup on the kernel command line of {}, and reboot?"
-                ask(lambda: interface.confirm(question.format(", ".join(names))))
+                ask(lambda: interface.confirm(REBOOT_QUESTION.format(", ".join(names))))
                 enable_memory_cgroup(names, machines, connections, note)
                 part, machines = restrict(profile, survey(profile, connections), options.limit)
             machines.raise_problems(profile)
@@ -174,6 +169,20 @@ def deploy(profile: Profile, options: Options, interface: Interface) -> DeployRe
             elif not options.dry_run:
                 write_kubeconfig(profile, state.software, connections)
     return DeployResult(actions, machines.notes, len(part.nodes), state.software.origin)
+
+
+def _connections(profile: Profile, options: Options) -> Connections:
+    return Connections(profiles.targets(profile), options.accept_new_host_keys, options.concurrency)
+
+
+def _confirm_local_nodes(profile: Profile, force: bool, confirm: Note, note: Note) -> Note:
+    """Ask the user whether to create local nodes, and return `note` with the number of each step that follows."""
+    refuse = partial(running_campaigns.refuse_on_local_nodes, profile, force)
+    refuse(note)
+    note = cache.planned(note, partial(_provide_local, profile))
+    confirm(f"Create {len(profile.nodes)} local nodes and a cluster on them?")
+    refuse(note)  # a campaign can start while the user is asked
+    return note
 
 
 def machines_exist(profile: Profile) -> bool:

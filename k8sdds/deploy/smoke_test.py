@@ -17,6 +17,7 @@ PORT = 7000
 GROUPS: dict[IpFamily, str] = {"ipv4": "239.255.0.1", "ipv6": "ff05::7000"}
 """Multicast groups of all networks of a site."""
 TIMEOUT_S = 20
+_RUN = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
 
 
 def namespace() -> apply.Object:
@@ -36,53 +37,12 @@ def script(
 
     The network decides whether multicast must pass. `families` are in the order of the pods' addresses.
     """
-    namespace_manifest, template = apply.stamped(apply.read_manifest(MANIFEST))
-    # All nodes of a cluster have the same families; the group of one is sufficient.
-    (container,) = template["spec"]["containers"]
-    container["command"][-1] = GROUPS[families[0]]
-    pods = []
-    for name in nodes:
-        pod = copy.deepcopy(template)
-        pod["metadata"]["name"] = f"smoke-{name}"
-        pod["spec"]["nodeName"] = name
-        pods.append(pod)
-    run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
-    names = " ".join(f"smoke-{name}" for name in nodes)
-    several = len(nodes) > 1
     interface = networks.find(network).pod_interface
-    parts = [
-        apply.apply_script([namespace_manifest]),
-        f"remove() {{ {run} delete pod {names} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n",
-        "remove\ntrap remove EXIT\n",
-        # The service account is created a moment after the namespace.
-        "for second in $(seq 20); do\n"
-        f"  {run} get serviceaccount default >/dev/null 2>&1 && break\n  sleep 0.3\ndone\n",
-        apply.apply_script(pods),
-        f"{run} wait pod {names} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
-        f"  {run} get pods -o wide >&2; {run} describe pods | tail -n 30 >&2; exit 1\n}}\n",
-    ]
+    parts = [_create_pods(nodes, families[0])]
     # The family of the first addresses last, which multicast uses.
-    for index in reversed(range(len(families))):
-        parts += [
-            _addresses(nodes, interface, index),
-            "work=$(mktemp -d)\n",
-            # Each pod probes the next, and the last pod probes the first: every node sends and receives.
-            f"set -- $addresses\nfirst=$1\nfor pod in {names}; do\n  shift\n"
-            f"  ( {run} exec $pod -- k8sdds-probe ask ${{1:-$first}}:{PORT} --count 5 --timeout {TIMEOUT_S}"
-            " >$work/$pod 2>&1 || echo $pod cannot reach ${1:-$first} >>$work/failed ) &\ndone\nwait\n",
-            "if [ -s $work/failed ]; then\n  cat $work/failed $work/smoke-* >&2; rm -rf $work; exit 1\nfi\n",
-            "cat $work/smoke-*\nrm -rf $work\n",
-        ]
-    if several and carries_multicast(network):
-        group = host_and_port(GROUPS[families[0]], PORT)
-        parts.append(
-            # The pod's own answers could come before those of others.
-            f"output=$({run} exec smoke-{nodes[0]} -- k8sdds-probe ask {group} --count 10 --no-loop"
-            f" --timeout {TIMEOUT_S}{f' --interface {interface}' if interface else ''} || :)\n"
-            'echo "$output"\nset -- $addresses\nshift\nfor address in "$@"; do\n'
-            '  case $output in *"\\"$address:"*) reached=yes ;; esac\ndone\n'
-            '[ "${reached:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
-        )
+    parts += [_exchange(nodes, interface, index) for index in reversed(range(len(families)))]
+    if len(nodes) > 1 and carries_multicast(network):
+        parts.append(_multicast(nodes[0], host_and_port(GROUPS[families[0]], PORT), interface))
     annotation = f"{versions.PROVEN_ANNOTATION}={proven}"
     parts.append(
         f"kubectl annotate namespace {versions.SYSTEM_NAMESPACE} --overwrite {annotation} >/dev/null\n"
@@ -90,21 +50,68 @@ def script(
     return "".join(parts)
 
 
-def _addresses(nodes: Sequence[str], interface: str, index: int) -> str:
-    """Return the lines that set `addresses` to those of all pods, in brackets if they are of IPv6.
+def _names(nodes: Sequence[str]) -> str:
+    return " ".join(f"smoke-{name}" for name in nodes)
 
-    They are those of an interface, or the own addresses of the pods with this index.
+
+def _create_pods(nodes: Sequence[str], family: IpFamily) -> str:
+    namespace_manifest, template = apply.stamped(apply.read_manifest(MANIFEST))
+    # All nodes of a cluster have the same families; the group of one is sufficient.
+    (container,) = template["spec"]["containers"]
+    container["command"][-1] = GROUPS[family]
+    pods = []
+    for name in nodes:
+        pod = copy.deepcopy(template)
+        pod["metadata"]["name"] = f"smoke-{name}"
+        pod["spec"]["nodeName"] = name
+        pods.append(pod)
+    return (
+        f"{apply.apply_script([namespace_manifest])}"
+        f"remove() {{ {_RUN} delete pod {_names(nodes)} --ignore-not-found --now >/dev/null 2>&1 || :; }}\n"
+        "remove\ntrap remove EXIT\n"
+        # The service account is created a moment after the namespace.
+        "for second in $(seq 20); do\n"
+        f"  {_RUN} get serviceaccount default >/dev/null 2>&1 && break\n  sleep 0.3\ndone\n"
+        f"{apply.apply_script(pods)}"
+        f"{_RUN} wait pod {_names(nodes)} --for=condition=Ready --timeout=120s >/dev/null || {{\n"
+        f"  {_RUN} get pods -o wide >&2; {_RUN} describe pods | tail -n 30 >&2; exit 1\n}}\n"
+    )
+
+
+def _exchange(nodes: Sequence[str], interface: str, index: int) -> str:
+    """Return the script in which each pod probes the next, and the last the first: every node sends and receives.
+
+    The addresses are those of an interface, or the own addresses of the pods with this index, with brackets if they
+    are of IPv6.
     """
-    run = f"kubectl --namespace {versions.SYSTEM_NAMESPACE}"
-    names = " ".join(f"smoke-{name}" for name in nodes)
     if interface:
         address = 'awk \'{ sub("/.*", "", $4); print $4 }\''
         show = f"ip -4 -o address show dev {interface}"
-        return f"addresses=$(for pod in {names}; do\n  {run} exec $pod -- {show} | {address}\ndone)\n"
-    own = f"{{.status.podIPs[{index}].ip}} "
-    each = f"{{range .items[*]}}{own}{{end}}" if len(nodes) > 1 else own
-    brackets = "sed 's/[^ ]*:[^ ]*/[&]/g'"
-    return f"addresses=$({run} get pods {names} -o jsonpath='{each}' | {brackets})\n"
+        addresses = f"for pod in {_names(nodes)}; do\n  {_RUN} exec $pod -- {show} | {address}\ndone"
+    else:
+        own = f"{{.status.podIPs[{index}].ip}} "
+        each = f"{{range .items[*]}}{own}{{end}}" if len(nodes) > 1 else own
+        brackets = "sed 's/[^ ]*:[^ ]*/[&]/g'"
+        addresses = f"{_RUN} get pods {_names(nodes)} -o jsonpath='{each}' | {brackets}"
+    return (
+        f"addresses=$({addresses})\nwork=$(mktemp -d)\n"
+        f"set -- $addresses\nfirst=$1\nfor pod in {_names(nodes)}; do\n  shift\n"
+        f"  ( {_RUN} exec $pod -- k8sdds-probe ask ${{1:-$first}}:{PORT} --count 5 --timeout {TIMEOUT_S}"
+        " >$work/$pod 2>&1 || echo $pod cannot reach ${1:-$first} >>$work/failed ) &\ndone\nwait\n"
+        "if [ -s $work/failed ]; then\n  cat $work/failed $work/smoke-* >&2; rm -rf $work; exit 1\nfi\n"
+        "cat $work/smoke-*\nrm -rf $work\n"
+    )
+
+
+def _multicast(node: str, group: str, interface: str) -> str:
+    # The pod's own answers could come before those of others.
+    return (
+        f"output=$({_RUN} exec smoke-{node} -- k8sdds-probe ask {group} --count 10 --no-loop"
+        f" --timeout {TIMEOUT_S}{f' --interface {interface}' if interface else ''} || :)\n"
+        'echo "$output"\nset -- $addresses\nshift\nfor address in "$@"; do\n'
+        '  case $output in *"\\"$address:"*) reached=yes ;; esac\ndone\n'
+        '[ "${reached:-}" = yes ] || { echo "multicast does not reach another node" >&2; exit 1; }\n'
+    )
 
 
 def carries_multicast(network: str) -> bool:

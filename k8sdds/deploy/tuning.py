@@ -324,8 +324,13 @@ def plan(
         facts.former.get(parameter, Setting(*parameter, value=facts.current[parameter])).line
         for parameter in settings
     ]
+    script = _apply_script(folder, apply, former, restored)
+    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, notes)
+
+
+def _apply_script(folder: str, apply: str, former: Sequence[str], restored: Sequence[Setting]) -> str:
     # Settings to restore are kept on the machine until they are restored.
-    script = _APPLY.format(
+    return _APPLY.format(
         folder=folder,
         boot=_BOOT.format(folder=folder, unit=UNIT) if folder == FOLDER else "",
         before="\n".join([*former, *(setting.line for setting in restored)]),
@@ -333,7 +338,6 @@ def plan(
         restore="\n".join(setting.command for setting in restored),
         apply=apply,
     )
-    return TuningPlan(tuple(changes or ["apply the settings again at each boot"]), script, notes)
 
 
 # Saves the original values before it changes anything. The unit applies the settings again at each boot.
