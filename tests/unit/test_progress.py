@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,33 @@ from k8sdds.system import cmake
 from k8sdds.testbeds import selection
 
 
+class Waits:
+    """An event for which a thread waits so many times in vain."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def wait(self, timeout_s: float) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
 def test_a_step_that_takes_long_is_repeated_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(steps, "PAUSE_S", 0.1)
-    with steps.Steps() as report:
-        report("[1/2] building etcd")
-        time.sleep(0.25)
-        report.detail("[3/80] Building CXX object a.o")
-        time.sleep(0.2)
-        report.pause()
-        time.sleep(0.2)
+    monkeypatch.setattr(steps.Steps, "_show", lambda self: None)  # which starts the thread
+    monkeypatch.setattr(steps.time, "monotonic", lambda: now_s)
+    now_s = 0.0
+    report = steps.Steps()
+    report("[1/2] building etcd")
+    report._repeat(Waits(1))  # type: ignore[arg-type]
+    now_s = steps.PAUSE_S + 12.0
+    report._repeat(Waits(1))  # type: ignore[arg-type]
+    report.detail("[3/80] Building CXX object a.o")
+    report._repeat(Waits(2))  # type: ignore[arg-type]
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == ["[1/2] building etcd", "[1/2] building etcd: 0 s"]
-    assert lines[-1] == "0 s  [3/80] Building CXX object a.o" and len(lines) <= 5
+    assert lines[:2] == ["[1/2] building etcd", "[1/2] building etcd: 42 s"]
+    assert lines[2:] == ["42 s  [3/80] Building CXX object a.o"] * 2
 
 
 def test_a_build_reports_the_lines_of_ninja(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
