@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from k8sdds.system.cgroups import mounts
+from k8sdds.system import cgroups
 from k8sdds.system.errors import PrerequisiteError
 
 V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "pids")
@@ -28,28 +27,15 @@ def hierarchies() -> list[Hierarchy]:
     Raises:
         PrerequisiteError: There is none.
     """
-    mounted = mounts()
-    result = []
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    for line in lines:
-        _, names, path = line.split(":", 2)
-        root, point = mounted.get(names.split(",")[0] or "unified", ("", None))
-        if point is None:
-            continue
-        relative = os.path.relpath(path, root)
-        own = point if relative.startswith("..") else point / relative
-        if names:
-            result.append(Hierarchy(names, own))
-        elif len(lines) > 1:
-            result.append(Hierarchy("unified", own))
-        else:
-            # A v2 cgroup that contains processes cannot enable controllers for its children, except the root.
-            result.append(Hierarchy("only-v2", point))
-    if not result:
+    mounted = list(cgroups.hierarchies())
+    if not mounted:
         raise PrerequisiteError(
             "no cgroup hierarchy is mounted", "mount /sys/fs/cgroup, because local nodes need cgroups"
         )
-    return result
+    if [names for names, _, _ in mounted] == [cgroups.UNIFIED]:
+        # A v2 cgroup that contains processes cannot enable controllers for its children, except the root.
+        return [Hierarchy("only-v2", mounted[0][2])]
+    return [Hierarchy(names, folder or point) for names, folder, point in mounted]
 
 
 def create(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from k8sdds.bundle import cache
-from k8sdds.nodes import access, cgroups, forwarding, machine, records, switch
+from k8sdds.nodes import access, cgroups, machine, records, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
@@ -46,6 +46,10 @@ def up(
     _require_root()
     if len({spec.name for spec in specs}) != len(specs):
         raise InputError("two nodes have the same name", "give each node another name")
+    for share in (share for spec in specs for share in spec.shares):
+        if not share.host.is_dir() or not share.inside.startswith("/"):
+            message = f"{share.host} cannot be shared as {share.inside}"
+            raise InputError(message, "give an existing folder and an absolute path")
     with records.locked(cluster):
         base = rootfs(cache.planned(report, rootfs))
         record = records.read(cluster)
@@ -215,7 +219,7 @@ def forward(cluster: str, name: str, port: int, local_port: int = 0) -> int:
     Returns:
         The local port.
     """
-    return forwarding.start(_known(cluster, name), name, port, local_port)
+    return switch.forward(_known(cluster, name), name, port, local_port)
 
 
 # -- creation --------------------------------------------------------------------------------------

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from k8sdds.nodes.spec import NAME, NodeLink, NodeSpec, SharedFolder
-from k8sdds.system import processes, reading
+from pydantic import TypeAdapter, ValidationError
+
+from k8sdds.nodes.spec import NAME, NodeSpec
+from k8sdds.system import processes
 from k8sdds.system.errors import InputError
 from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import state_folder
@@ -66,11 +66,14 @@ class ClusterRecord:
 
     def write(self) -> None:
         """Replace the stored record."""
-        write_atomically(self.folder / "record.json", json.dumps(asdict(self), default=str))
+        write_atomically(self.folder / "record.json", _RECORD.dump_json(self))
 
     def forget(self) -> None:
         """Remove the record and the keys. Everything else of the cluster must have been removed."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_RECORD = TypeAdapter(ClusterRecord)
 
 
 def folder() -> Path:
@@ -96,23 +99,9 @@ def locked(cluster: str) -> Iterator[None]:
 def read(cluster: str) -> ClusterRecord | None:
     """Return the record of a cluster, or None if there is none."""
     try:
-        data = reading.json_file(folder() / cluster / "record.json")
-    except (OSError, reading.UnreadableError):
+        return _RECORD.validate_json((folder() / cluster / "record.json").read_bytes())
+    except (OSError, ValidationError, InputError):
         return None
-    data["holder"] = tuple(data["holder"])
-    data["machines"] = {name: _machine(machine) for name, machine in data["machines"].items()}
-    return ClusterRecord(**data)
-
-
-def _machine(data: dict[str, Any]) -> MachineRecord:
-    spec = data.pop("spec")
-    spec["link"] = NodeLink(**spec["link"])
-    shares = tuple(SharedFolder(Path(share["host"]), share["inside"]) for share in spec.pop("shares"))
-    spec["ip_families"] = tuple(spec["ip_families"])
-    node = NodeSpec(**spec)
-    # Set after the validation, because a shared folder may have been deleted since.
-    object.__setattr__(node, "shares", shares)
-    return MachineRecord(node, **data)
 
 
 def all_clusters() -> list[ClusterRecord]:

@@ -65,12 +65,6 @@ class NodeSpec:
             raise InputError(
                 f"{self.user!r} is not a valid user name", "use a-z, 0-9 and -, and a letter first"
             )
-        for share in self.shares:
-            if not share.host.is_dir() or not share.inside.startswith("/"):
-                raise InputError(
-                    f"{share.host} cannot be shared as {share.inside}",
-                    "give an existing folder and an absolute path",
-                )
 
 
 @dataclass(frozen=True)

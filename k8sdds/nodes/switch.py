@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +23,7 @@ _LENGTHS: dict[IpFamily, int] = {"ipv4": 24, "ipv6": 64}
 GATEWAY = 1
 """Number of the switch."""
 FIRST_NUMBER = 11
+LOOPBACK = "127.0.0.1"
 HOLDER = "holder"
 """File in a cluster's data folder with the id and start time of its holder, for cleanup without a record."""
 
@@ -128,3 +132,47 @@ def proxy(record: ClusterRecord, address: str, port: int) -> list[str]:
     pid, started = record.holder
     program = Path(__file__).with_name("pipe.py")
     return [sys.executable, "-IS", str(program), str(pid), str(started), address, str(port)]
+
+
+def forward(record: ClusterRecord, name: str, port: int, local_port: int = 0) -> int:
+    """Start a process that forwards connections, unless one runs. It ends with the cluster.
+
+    Args:
+        record: The cluster.
+        name: The node.
+        port: Its port.
+        local_port: The port of this machine to use if it is free; 0: any.
+
+    Returns:
+        The port of this machine.
+    """
+    sandbox = sandbox_of(record)
+    program = proxy(record, record.machines[name].address, port)
+    if local_port and _runs([*program, str(local_port)]):
+        return local_port
+    try:
+        listener = socket.create_server((LOOPBACK, local_port))
+    except OSError:
+        # Another program now uses the port.
+        listener = socket.create_server((LOOPBACK, 0))
+    with listener:
+        local_port = listener.getsockname()[1]
+        # The program runs in the PID namespace of the nodes, so that the kernel ends it together with them.
+        subprocess.Popen(
+            ["nsenter", "--target", str(sandbox.pid), "--pid", "--", *program, str(local_port)],
+            stdin=listener.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return local_port
+
+
+def _runs(argv: list[str]) -> bool:
+    expected = "".join(f"{word}\0" for word in argv).encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        # A process may end at this moment.
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == expected:
+                return True
+    return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from k8sdds.system.errors import PrerequisiteError
 
 CONTROLLERS = ("cpuacct", "memory", "cpu")
 """Controllers of cgroup v1 that pods use: CPU time, memory and CPU quota."""
+
+UNIFIED = "unified"
+"""Name of the hierarchy of cgroup v2."""
 
 QUOTA_PERIOD_US = 100_000
 """CFS period: the default of the kernel and of Kubernetes. Quotas over periods below 20 ms are erratic."""
@@ -29,36 +33,33 @@ class OwnCgroup:
 
 def own_cgroup() -> OwnCgroup:
     """Return the cgroup of this process. v1 is preferred if its controllers are mounted."""
-    mounted = mounts()
-    v1: dict[str, Path] = {}
-    v2: dict[str, Path] = {}
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        for name in names.split(",") if names else ["unified"]:
-            if name in mounted:
-                root, point = mounted[name]
-                relative = os.path.relpath(path, root)
-                if not relative.startswith(".."):
-                    (v2 if name == "unified" else v1)[name] = point / relative
-    used = {name: v1[name] for name in CONTROLLERS if name in v1}
+    visible = {
+        name: folder for names, folder, _ in hierarchies() for name in names.split(",") if folder is not None
+    }
+    used = {name: visible[name] for name in CONTROLLERS if name in visible}
     if "cpuacct" in used:
         return OwnCgroup("v1", used)
-    return OwnCgroup("v2", v2) if v2 else OwnCgroup("none", {})
+    return OwnCgroup("v2", {UNIFIED: visible[UNIFIED]}) if UNIFIED in visible else OwnCgroup("none", {})
 
 
-def mounts() -> dict[str, tuple[str, Path]]:
-    """Return controller (or `unified`) to (root of the mount within the hierarchy, mount point)."""
+def hierarchies() -> Iterator[tuple[str, Path | None, Path]]:
+    """Yield the mounted hierarchies: controllers (v1) or `unified` (v2), own cgroup if it is visible, mount point."""
     mounted: dict[str, tuple[str, Path]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
-        fields = before.split()
-        if kind == "cgroup":
-            for name in options.split(","):
-                mounted.setdefault(name, (fields[3], Path(fields[4])))
-        elif kind == "cgroup2":
-            mounted.setdefault("unified", (fields[3], Path(fields[4])))
-    return mounted
+        _, _, _, root, point, *_ = before.split()
+        if kind in ("cgroup", "cgroup2"):
+            for name in options.split(",") if kind == "cgroup" else [UNIFIED]:
+                mounted.setdefault(name, (root, Path(point)))
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        names = names or UNIFIED
+        # The controllers of a hierarchy are mounted together.
+        root, mount_point = mounted.get(names.split(",")[0], ("", None))
+        if mount_point is not None:
+            relative = os.path.relpath(path, root)
+            yield names, None if relative.startswith("..") else mount_point / relative, mount_point
 
 
 class PodCgroups:
@@ -102,7 +103,7 @@ class PodCgroups:
         return folders
 
     def _limit(self, pod: str, quota: float) -> None:
-        cpu = self._roots.get("cpu") or self._roots.get("unified")
+        cpu = self._roots.get("cpu") or self._roots.get(UNIFIED)
         if cpu is None:
             raise PrerequisiteError(
                 f"cannot set a CPU quota: {self.unavailable or 'no cpu controller'}", "remove cpu_quota"
