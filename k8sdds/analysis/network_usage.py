@@ -8,8 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from k8sdds import networks
-from k8sdds.kubernetes.metrics.kubelet import Pod, Usage
-from k8sdds.kubernetes.metrics.node_meter import Reading
+from k8sdds.kubernetes.metrics.node_meter import Pod, Reading, Usage
 from k8sdds.results import aggregate
 
 SHORTEST_S = 60

@@ -75,7 +75,7 @@ class Answer(dict[str, Any]):
 
 def answer(body: bytes, source: str) -> Answer:
     """Return the object or list in an answer of an API server. Raises UnreadableError."""
-    parsed = _answers(reading.json_object(body, source, max_bytes=MAX_ANSWER_BYTES))
+    parsed: Answer = _answers(reading.json_object(body, source, max_bytes=MAX_ANSWER_BYTES))
     entries = parsed.get("items")
     if not isinstance(entries, list | None):
         raise reading.UnreadableError(f"{source}: items is not a list")

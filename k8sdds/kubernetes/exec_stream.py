@@ -126,18 +126,14 @@ class ExecStream:
             raise TimeoutError
         try:
             self._socket.update(timeout=remaining_s)
-            received = self._read_channel(ws_client.STDOUT_CHANNEL)
-            self.stderr += self._read_channel(ws_client.STDERR_CHANNEL)
-            self._status += self._read_channel(ws_client.ERROR_CHANNEL)
+            received = self._socket.read_channel(ws_client.STDOUT_CHANNEL)
+            self.stderr += self._socket.read_channel(ws_client.STDERR_CHANNEL)
+            self._status += self._socket.read_channel(ws_client.ERROR_CHANNEL)
         except BROKEN as error:
             raise StreamLost(str(error)) from error
         self._stdout += received
         if not received and not self._socket.is_open():
             raise StreamLost(self._last_message() or "it ended early")
-
-    def _read_channel(self, channel: int) -> bytes:
-        # Reading an empty channel would block on the socket.
-        return self._socket.read_channel(channel) if channel in self._socket._channels else b""
 
     def wait(self, end: float) -> CommandResult:
         """Return the exit code and the rest of the output when the command has ended.

@@ -33,14 +33,11 @@ def up(
 
     Args:
         cluster: Name of the cluster.
-        specs: The nodes.
+        specs: The nodes; the result has their order.
         report: Called with each step that takes long.
 
-    Returns:
-        The nodes, in the order of `specs`.
-
     Raises:
-        InputError: A name is invalid or used twice.
+        InputError: A name is invalid or used twice, or a folder cannot be shared.
         PrerequisiteError: A node cannot be created or does not answer.
     """
     _require_root()
@@ -52,34 +49,25 @@ def up(
             raise InputError(message, "give an existing folder and an absolute path")
     with records.locked(cluster):
         base = rootfs(cache.planned(report, rootfs))
-        record = records.read(cluster)
-        if record and not record.alive:
+        record = records.read(cluster) or create_record(cluster)
+        if not record.alive:
             _mark_stopped(record)
-        record = record or create_record(cluster)
         _create_files(record)
         created: list[str] = []
         try:
             sandbox = switch.create(record)
             for spec in specs:
                 if spec.name not in record.machines:
-                    record.machines[spec.name] = MachineRecord(
-                        spec, switch.free_address(record, spec.ip_families[0])
-                    )
+                    address = switch.free_address(record, spec.ip_families[0])
+                    record.machines[spec.name] = MachineRecord(spec, address)
                     created.append(spec.name)
             record.write()
             access.write_files(record)
-            halted = [record.machines[spec.name] for spec in specs if not record.machines[spec.name].alive]
-            machine.check_inotify_instances(
-                sum(
-                    machine.INOTIFY_INSTANCES + node.spec.watches
-                    for node in halted
-                    if node.spec.boot == "systemd"
-                )
-            )
-            for spec in specs:
-                if not record.machines[spec.name].alive:
-                    report(f"{spec.name}: boots at {record.machines[spec.name].address}")
-                    machine.boot(record, sandbox, spec.name, base)
+            halted = [spec for spec in specs if not record.machines[spec.name].alive]
+            machine.check_inotify_instances(halted)
+            for spec in halted:
+                report(f"{spec.name}: boots at {record.machines[spec.name].address}")
+                machine.boot(record, sandbox, spec.name, base)
             for spec in specs:
                 machine.await_ssh(record, spec.name)
         except BaseException:

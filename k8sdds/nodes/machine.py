@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from k8sdds import versions
 from k8sdds.nodes import cgroups, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
+from k8sdds.nodes.spec import NodeSpec
 from k8sdds.system import processes
 from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import PrerequisiteError
@@ -25,23 +27,23 @@ INOTIFY_INSTANCES = 6
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def check_inotify_instances(needed: int) -> None:
-    """Check that this machine has enough free inotify instances. Raises PrerequisiteError."""
+def check_inotify_instances(specs: Sequence[NodeSpec]) -> None:
+    """Check that this machine has enough free inotify instances for nodes. Raises PrerequisiteError."""
+    needed = sum(INOTIFY_INSTANCES + spec.watches for spec in specs if spec.boot == "systemd")
     libc = ctypes.CDLL(None, use_errno=True)
     opened: list[int] = []
     try:
-        for _ in range(needed):
-            handle = libc.inotify_init1(os.O_CLOEXEC)
-            if handle < 0:
-                number = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
-                raise PrerequisiteError(
-                    f"{needed} inotify instances are needed, but only {len(opened)} of {number} are free",
-                    "sysctl -w fs.inotify.max_user_instances=1024, or remove other nodes (k8sdds nodes ls)",
-                )
+        while len(opened) < needed and (handle := libc.inotify_init1(os.O_CLOEXEC)) >= 0:
             opened.append(handle)
     finally:
         for handle in opened:
             os.close(handle)
+    if len(opened) < needed:
+        number = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
+        raise PrerequisiteError(
+            f"{needed} inotify instances are needed, but only {len(opened)} of {number} are free",
+            "sysctl -w fs.inotify.max_user_instances=1024, or remove other nodes (k8sdds nodes ls)",
+        )
 
 
 def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None:

@@ -40,11 +40,12 @@ def build(
     Raises:
         PrerequisiteError: CMake is not installed, or the build fails.
     """
-    configure = ["cmake", "-S", sources, "-B", folder, "-G", "Ninja"]
+    configure: list[str | Path] = ["cmake", "-S", sources, "-B", folder, "-G", "Ninja"]
     configure += [f"-D{key}={value}" for key, value in {"CMAKE_BUILD_TYPE": "Release", **settings}.items()]
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("w+", buffering=1) as output:
-        for argv in (configure, ["ninja", "-C", folder, *targets]):
+        build: list[str | Path] = ["ninja", "-C", folder, *targets]
+        for argv in (configure, build):
             try:
                 code = _run(argv, output, progress)
             except FileNotFoundError:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 from k8sdds.system.errors import PrerequisiteError
-
-OS_RELEASE = Path("/etc/os-release")
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,9 @@ RELEASES = {
 def os_release() -> dict[str, str]:
     """Return the keys of /etc/os-release. Empty if there is no such file."""
     try:
-        lines = OS_RELEASE.read_text().splitlines()
+        return platform.freedesktop_os_release()
     except OSError:
         return {}
-    pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
-    return {key: value.strip("\"'") for key, _, value in pairs}
 
 
 def codename() -> str:

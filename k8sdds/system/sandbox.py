@@ -156,16 +156,13 @@ class Sandbox:
             PrerequisiteError: The command failed; contains its stderr.
             PartFailed: The command was killed.
         """
-        done = self._execute(argv, stdin, netns)
+        done = self._execute(argv, stdin.encode(), netns)
         if done.returncode:
-            where = f" in {netns}" if netns else ""
-            processes.require_not_killed(done.returncode, f"{self.name}{where}: `{' '.join(argv)}`")
-            stderr = " ".join(done.stderr.split()) or "no message"
-            raise PrerequisiteError(
-                f"{self.name}{where}: `{' '.join(argv)}` failed: {stderr}",
-                "run: k8sdds doctor",
-            )
-        return done.stdout
+            what = f"{self.name}{f' in {netns}' if netns else ''}: `{' '.join(argv)}`"
+            processes.require_not_killed(done.returncode, what)
+            stderr = " ".join(done.stderr.decode(errors="replace").split()) or "no message"
+            raise PrerequisiteError(f"{what} failed: {stderr}", "run: k8sdds doctor")
+        return done.stdout.decode()
 
     def apply(self, batches: Sequence[Batch]) -> None:
         """Run batches in order, up to the first failure.
@@ -185,12 +182,12 @@ class Sandbox:
             )
             failed = f"{{ code=$?; echo {number} >&2; exit $code; }}"
             script += [f"{command} <<'{_END}' || {failed}", *batch.lines, _END]
-        done = self._execute(["sh"], "\n".join(script) + "\n")
+        done = self._execute(["sh"], ("\n".join(script) + "\n").encode())
         if done.returncode:
             processes.require_not_killed(done.returncode, f"{self.name}: a command that builds it")
-            stderr, _, index = done.stderr.strip().rpartition("\n")
+            stderr, _, index = done.stderr.decode(errors="replace").strip().rpartition("\n")
             if not index.isdigit():
-                raise PrerequisiteError(f"{self.name}: {done.stderr.strip()}", "run: k8sdds doctor")
+                raise PrerequisiteError(f"{self.name}: {stderr or index}", "run: k8sdds doctor")
             batch = batches[int(index)]
             raise PrerequisiteError(
                 f"{self.name} in {batch.namespace}: `{batch.tool}` failed:"
@@ -199,13 +196,12 @@ class Sandbox:
             )
 
     def _execute(
-        self, argv: Sequence[str], stdin: str, netns: str | None = None
-    ) -> subprocess.CompletedProcess[str]:
+        self, argv: Sequence[str], stdin: bytes, netns: str | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [*self.enter(netns), *argv],
             input=stdin,
             capture_output=True,
-            text=True,
             timeout=COMMAND_TIMEOUT_S,
             start_new_session=True,
         )
@@ -219,13 +215,7 @@ class Sandbox:
                 member.size, member.mode = len(content), 0o600
                 archive.addfile(member, io.BytesIO(content))
         script = "umask 077 && exec tar --extract --no-same-owner --directory /run"
-        done = subprocess.run(
-            [*self.enter(), "sh", "-c", script],
-            input=packed.getvalue(),
-            capture_output=True,
-            timeout=COMMAND_TIMEOUT_S,
-            start_new_session=True,
-        )
+        done = self._execute(["sh", "-c", script], packed.getvalue())
         if done.returncode:
             processes.require_not_killed(done.returncode, f"{self.name}: a command that writes its files")
             stderr = done.stderr.decode(errors="replace").strip()
@@ -261,23 +251,15 @@ class Sandbox:
 
 def unprivileged_remedy() -> str:
     """Return the fix for forbidden user namespaces on this machine: the exact command if it is known."""
-    apparmor = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-    debian = Path("/proc/sys/kernel/unprivileged_userns_clone")
-    limit = Path("/proc/sys/user/max_user_namespaces")
-    if _reads(apparmor, "1"):
-        return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0   (or run as root with sudo)"
-    if _reads(debian, "0"):
-        return "sudo sysctl -w kernel.unprivileged_userns_clone=1   (or run as root with sudo)"
-    if _reads(limit, "0"):
-        return "sudo sysctl -w user.max_user_namespaces=15000   (or run as root with sudo)"
+    for name, forbidding, allowing in (
+        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("kernel.unprivileged_userns_clone", "0", "1"),
+        ("user.max_user_namespaces", "0", "15000"),
+    ):
+        with contextlib.suppress(OSError):
+            if Path("/proc/sys", name.replace(".", "/")).read_text().strip() == forbidding:
+                return f"sudo sysctl -w {name}={allowing}   (or run as root with sudo)"
     return "run as root with sudo"
-
-
-def _reads(path: Path, text: str) -> bool:
-    try:
-        return path.read_text().strip() == text
-    except OSError:
-        return False
 
 
 def _failed_line(stderr: str, lines: Sequence[str]) -> str:

@@ -110,7 +110,7 @@ class _LimitedComposer(Composer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.warn_double_anchors = False
+        self.warn_double_anchors = False  # type: ignore[assignment]
         self._depth = 0
         self._values = 0
         self._sizes: dict[int, int] = {}
@@ -296,22 +296,14 @@ def _line(data: Any, position: Any, default: int) -> int:
 
 
 def _keys_at(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    current: Any = model
-    for part in path:
-        if isinstance(part, int):
-            continue
-        field = current.model_fields.get(part) if isinstance(current, type) else None
+    current: type[BaseModel] | None = model
+    for part in (part for part in path if isinstance(part, str)):
+        field = current.model_fields.get(part) if current else None
         current = _model_in(field.annotation) if field else None
-        if current is None:
-            return []
     return list(current.model_fields) if current else []
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        model = _model_in(argument)
-        if model:
-            return model
-    return None
+    return next(filter(None, map(_model_in, getattr(annotation, "__args__", ()))), None)

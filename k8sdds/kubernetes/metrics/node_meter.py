@@ -1,14 +1,22 @@
-"""Define the node meter, a DaemonSet that reads CPU time, kubelet metrics and packet filters of every node."""
+"""Define the node meter, a DaemonSet that reads CPU time, kubelet metrics and packet filters of every node.
+
+The kubelet's metrics are /metrics/resource, and the process metrics in /metrics. Reading them needs only `get` on
+`nodes/metrics`. `nodes/proxy` would also allow it, but lets a user run commands in every pod. The kubelet reads
+cgroups every 10 to 15 s and reports when it did. Differences between two readings are meaningful only over a minute
+or more, and only with the kubelet's own timestamps.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from pydantic import Field
 
 from k8sdds.kubernetes.apply import read_manifest
-from k8sdds.kubernetes.metrics import kubelet, packet_filters
 from k8sdds.kubernetes.metrics.quantities import parse_time_s
 from k8sdds.system import reading
 from k8sdds.system.shapes import Shape, fits
@@ -60,6 +68,95 @@ def command(filters: bool = False) -> list[str]:
     return [PROGRAM, "--rules"] if filters else [PROGRAM]
 
 
+Pod = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Accumulated CPU time and current memory of a node, pod or process; None: not reported."""
+
+    cpu_s: float | None = None
+    cpu_at_s: float | None = None
+    """When the CPU time was read, in seconds since 1970; None: at the time of the request."""
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The content of a kubelet's /metrics/resource."""
+
+    node: Usage
+    pods: Mapping[Pod, Usage]
+
+
+def parse_resources(text: str) -> Resources:
+    """Parse /metrics/resource. Raises ValueError if the text is not in Prometheus format."""
+    node: dict[str, float | None] = {}
+    pods: dict[Pod, dict[str, float | None]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("node_"):
+                values = node
+            elif sample.name.startswith("pod_"):
+                values = pods.setdefault((sample.labels["namespace"], sample.labels["pod"]), {})
+            else:
+                continue
+            if sample.name.endswith("_cpu_usage_seconds_total"):
+                at_s = sample.timestamp
+                values["cpu_s"], values["cpu_at_s"] = sample.value, None if at_s is None else float(at_s)
+            elif sample.name.endswith("_memory_working_set_bytes"):
+                values["memory_bytes"] = sample.value
+    return Resources(Usage(**node), {pod: Usage(**values) for pod, values in pods.items()})
+
+
+def parse_process(text: str) -> Usage:
+    """Parse a process's metrics about itself (`process_*`): CPU time and resident memory."""
+    values = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    return Usage(
+        cpu_s=values.get("process_cpu_seconds_total"),
+        memory_bytes=values.get("process_resident_memory_bytes"),
+    )
+
+
+@dataclass(frozen=True)
+class RuleCounts:
+    """Numbers of chains and rules."""
+
+    nft_chains: int = 0
+    """In nftables, including those that iptables-nft created."""
+    nft_rules: int = 0
+    legacy_chains: int = 0
+    """In the legacy kernel interface of iptables, IPv4 and IPv6."""
+    legacy_rules: int = 0
+
+
+def count_rules(nft: Any, iptables: str) -> RuleCounts:
+    """Count chains and rules.
+
+    Args:
+        nft: Parsed output of `nft --json list ruleset`.
+        iptables: Output of `iptables-legacy-save`.
+
+    Raises:
+        ValueError: `nft` is not such an output.
+    """
+    if not isinstance(nft, dict) or not isinstance(nft.get("nftables"), list):
+        raise ValueError(f"not an nftables rule set: {json.dumps(nft)[:80]}")
+    kinds = [next(iter(entry), "") for entry in nft["nftables"] if isinstance(entry, dict)]
+    lines = iptables.splitlines()
+    return RuleCounts(
+        nft_chains=kinds.count("chain"),
+        nft_rules=kinds.count("rule"),
+        legacy_chains=sum(line.startswith(":") for line in lines),
+        legacy_rules=sum(line.startswith("-A ") for line in lines),
+    )
+
+
 @dataclass(frozen=True)
 class Reading:
     """The state of one node at one moment. Values that could not be read are None, see `missing`."""
@@ -71,10 +168,10 @@ class Reading:
     cpus: int
     stat: dict[str, float]
     """Seconds of all processors together since boot, by FIELDS."""
-    resources: kubelet.Resources | None
-    kubelet: kubelet.Usage | None
+    resources: Resources | None
+    kubelet: Usage | None
     """The kubelet process."""
-    rules: packet_filters.RuleCounts | None
+    rules: RuleCounts | None
     missing: dict[str, str]
     """Value that could not be read → the reason."""
 
@@ -111,9 +208,9 @@ def parse(document: str | dict[str, Any]) -> Reading:
             boot_id=data["boot_id"],
             cpus=data["cpus"],
             stat={name: count / TICKS_PER_S for name, count in zip(FIELDS, ticks, strict=True)},
-            resources=kubelet.parse_resources(data["resource"]) if data.get("resource") else None,
-            kubelet=kubelet.parse_process(data["kubelet"]) if data.get("kubelet") else None,
-            rules=packet_filters.count(data["nft"], data.get("iptables", "")) if data.get("nft") else None,
+            resources=parse_resources(data["resource"]) if data.get("resource") else None,
+            kubelet=parse_process(data["kubelet"]) if data.get("kubelet") else None,
+            rules=count_rules(data["nft"], data.get("iptables", "")) if data.get("nft") else None,
             missing=data.get("lacks") or {},
         )
     except (reading.UnreadableError, KeyError, TypeError, AttributeError) as error:

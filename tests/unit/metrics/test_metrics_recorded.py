@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from k8sdds.analysis import network_usage
-from k8sdds.kubernetes.metrics import metrics_api, node_meter, packet_filters, pod_startup
+from k8sdds.kubernetes.metrics import metrics_api, node_meter, pod_startup
 from k8sdds.system.errors import PrerequisiteError
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -79,10 +79,10 @@ def test_a_reading() -> None:
 
 def test_packet_filters() -> None:
     # kube-proxy in iptables mode on a node with one Flannel, by iptables-nft.
-    assert node_meter.parse(FILTERS).rules == packet_filters.RuleCounts(nft_chains=61, nft_rules=89)
+    assert node_meter.parse(FILTERS).rules == node_meter.RuleCounts(nft_chains=61, nft_rules=89)
     legacy = "*filter\n:INPUT ACCEPT [0:0]\n:KUBE-FORWARD - [0:0]\n-A KUBE-FORWARD -j ACCEPT\nCOMMIT\n"
-    counted = packet_filters.count({"nftables": []}, legacy)
-    assert counted == packet_filters.RuleCounts(legacy_chains=2, legacy_rules=1)
+    counted = node_meter.count_rules({"nftables": []}, legacy)
+    assert counted == node_meter.RuleCounts(legacy_chains=2, legacy_rules=1)
 
 
 @pytest.mark.parametrize(
