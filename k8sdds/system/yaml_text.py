@@ -110,7 +110,7 @@ class _LimitedComposer(Composer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.warn_double_anchors = False  # type: ignore[assignment]
+        self.warn_double_anchors = False
         self._depth = 0
         self._values = 0
         self._sizes: dict[int, int] = {}
@@ -186,7 +186,7 @@ def dump(data: Any) -> str:
     """Format plain data as YAML text and keep the order of keys."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 110
     out = StringIO()
     yaml.dump(data, out)
