@@ -31,7 +31,7 @@ from k8sdds.system.errors import Problem
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.selection import LAB
 from k8sdds.workloads import TrialOutputs, iperf3
-from k8sdds.workloads.outputs import cpu_interval_s
+from k8sdds.workloads.outputs import TICKS_PER_S, cpu_interval_s
 from k8sdds.workloads.tools import PATH
 
 FIRST_PORT = 5301
@@ -41,8 +41,6 @@ FOREVER_S = 86_400
 """The longest time that iperf3 accepts. The flows end with the trial."""
 MIN_ACHIEVED_PERCENT = 90
 """Share of the requested rate below which a valid attempt has a warning."""
-TICKS_PER_S = 100
-"""Unit of times in /proc on every architecture (USER_HZ)."""
 SAMPLE_S = 0.2
 MAX_SAMPLE_S = 1
 """Time between two lines of a pod's output, and the longest that is expected on a busy machine."""

@@ -9,7 +9,7 @@ from k8sdds.model.measurement import OutsideCpu
 from k8sdds.perftest.output import Summary
 from k8sdds.results import aggregate
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import percent
+from k8sdds.workloads.outputs import machine_percent, percent
 
 NodesCpu = dict[str, dict[str, float]]
 """By node, in percent of one core: `participants` and `shared`."""
@@ -29,7 +29,7 @@ def by_node(outputs: TrialOutputs) -> NodesCpu | None:
         own = outputs.meters_of(participant)
         used = percent(own, own.get("cpu_s"))
         place = outputs.measurement.nodes.get(participant.name)
-        if used is None or place is None or (own.get("machine") or {}).get("softirq_s") is None:
+        if used is None or place is None or machine_percent(own, "softirq_s") is None:
             return None
         node, machine = place
         participants[node] += max(0.0, used - (spin_percent(outputs.summaries.get(participant)) or 0.0))
@@ -84,7 +84,7 @@ def _softirqs(outputs: TrialOutputs, machine: str, meters: dict[str, Any], outsi
         outside: CPU time of processes and threads that are not in pods of the trial.
     """
     times = meters.get("machine") or {}
-    softirqs = percent(meters, times.get("softirq_s")) or 0.0
+    softirqs = machine_percent(meters, "softirq_s") or 0.0
     if outputs.measurement.outside.get(machine, OutsideCpu()).separate_interrupts:
         return softirqs
     unused = percent(meters, sum(times.get(name) or 0.0 for name in ("idle_s", "iowait_s", "steal_s")))

@@ -21,7 +21,7 @@ from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord, impossible_value
 from k8sdds.system import reading
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import cpu_interval_s, percent
+from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent
 
 DROPS = {
     "udp_receive_buffer_errors": "udp_rcvbuf_errors",
@@ -206,10 +206,9 @@ def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
         node_cpu.spin_percent(summary) for summary in outputs.publishers
     )
     first = outputs.meters_of(FIRST_PUBLISHER)
-    machine = first.get("machine") or {}
-    cpus = machine.get("cpus") or 1
-    record.machine_cpu_percent = aggregate.ratio(percent(first, machine.get("busy_s")), cpus)
-    record.softirq_percent = aggregate.ratio(percent(first, machine.get("softirq_s")), cpus)
+    cpus = (first.get("machine") or {}).get("cpus") or 1
+    record.machine_cpu_percent = aggregate.ratio(machine_percent(first, "busy_s"), cpus)
+    record.softirq_percent = aggregate.ratio(machine_percent(first, "softirq_s"), cpus)
 
 
 def _congestion_control(outputs: TrialOutputs) -> str | None:

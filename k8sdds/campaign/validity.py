@@ -17,7 +17,7 @@ from k8sdds.perftest import output
 from k8sdds.perftest.output import Summary
 from k8sdds.system import processes, reading
 from k8sdds.workloads import TrialOutputs
-from k8sdds.workloads.outputs import cpu_interval_s, percent
+from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent
 
 MULTICAST_COPIES = 1.5
 """Multicast packets per sample and fragment that still count as one send to all, resent samples included."""
@@ -421,7 +421,7 @@ def _disturbances(outputs: TrialOutputs) -> list[str]:
     first = outputs.meters_of(FIRST_PUBLISHER)
     seen = [(spent.others, "the attempt") for spent in _outside_first(outputs)]
     others, when = max([(_user_time_of_others(outputs), "the measured interval"), *seen])
-    stolen = percent(first, (first.get("machine") or {}).get("steal_s")) or 0
+    stolen = machine_percent(first, "steal_s") or 0
     disturbances = []
     if others > DISTURBED_PERCENT:
         disturbances.append(f"{DISTURBED}: other processes used {others:.0f} % of a core during {when}")
@@ -439,12 +439,11 @@ def _user_time_of_others(outputs: TrialOutputs) -> float:
     system time is unknown: that of pods includes softirqs, that of the machine does not.
     """
     first = outputs.meters_of(FIRST_PUBLISHER)
-    machine = first.get("machine") or {}
     own_meters = [
         meters for name, meters in outputs.meters.items() if name not in outputs.measurement.elsewhere
     ]
     own = percent(first, sum(meters.get("cpu_user_s") or 0 for meters in own_meters)) or 0
-    busy = (percent(first, machine.get("user_s")) or 0) + (percent(first, machine.get("nice_s")) or 0)
+    busy = (machine_percent(first, "user_s") or 0) + (machine_percent(first, "nice_s") or 0)
     # The network's daemons spend most of their time in user mode, if they spend any.
     return busy - own - sum(spent.network for spent in _outside_first(outputs))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -17,6 +18,7 @@ from k8sdds.model.reason import DAMAGED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.results.columns import Column, column, columns_of, impossible, parsed
 from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.results.histograms import PERCENTILES
 from k8sdds.results.metrics import (
     LINKED,
     METRICS,
@@ -185,11 +187,25 @@ class Description(_Settings):
     # fmt: on
 
 
+RESOLUTION = 0.01
+"""How much less than a lower percentile a higher one can be: histograms round, and maxima are exact."""
+_ORDERED = [
+    [name for quantity in (*PERCENTILES, "max") if (name := f"{kind}_{quantity}_us") in METRICS]
+    for kind in (name.removesuffix("_p50_us") for name in METRICS if name.endswith("_p50_us"))
+]
+"""Percentiles and maxima of the same times, each at least as large as the one before."""
+
+
 def impossible_value(attempt: Mapping[str, Any]) -> str | None:
     """Return the first key of a record whose value cannot be true, with the reason, or None."""
     for name, value in attempt.items():
         if value is not None and name in COLUMNS and (why := impossible(COLUMNS[name], value)):
             return f"{name}: {why}"
+    for names in _ORDERED:
+        known = [(name, float(value)) for name in names if (value := attempt.get(name)) is not None]
+        for (lower, low), (higher, high) in pairwise(known):
+            if high < (1 - RESOLUTION) * low:
+                return f"{higher}: {high:g} is less than {lower}"
     for name, shape in _SHAPES.items():
         try:
             shape.validate_python(attempt.get(name))
@@ -199,21 +215,22 @@ def impossible_value(attempt: Mapping[str, Any]) -> str | None:
     return None
 
 
-def checked(attempt: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return a record that was read from a file; if a value cannot be true, the attempt is invalid and has no values.
+def checked(attempt: Mapping[str, Any], source: str, damage: str | None = None) -> dict[str, Any]:
+    """Return a record that was read from a file; if it is damaged, the attempt is invalid and has no values.
 
     An attempt that is invalid for another reason keeps it, because some reasons do not count as an attempt.
 
     Args:
         attempt: The record.
         source: The file and line, for the reason.
+        damage: Why it is known to be damaged; None: its values are checked.
     """
     record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):
         record["network_label"] = one_line(label, MAX_TITLE)
     if _timed_always(record):
         record["loaded_latency"] = True
-    why = impossible_value(record)
+    why = damage or impossible_value(record)
     if why is None:
         return record
     kept = {name: value for name, value in record.items() if name in COLUMNS and name not in METRICS}

@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import shutil
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -39,6 +40,8 @@ TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 READINGS = "readings.jsonl"
 PLAN = "plan.jsonl"
+CHECKSUM = "checksum"
+"""Key of the last part of each line of TRIALS, which `checksum` computes from the others."""
 _COPY = "restore it from a copy of the folder"
 _CAMPAIGN_KEYS = {
     "campaign": str, "experiment": str, "started_at": str, "k8sdds_version": str, "baseline": str, "networks": dict,
@@ -172,13 +175,20 @@ class RunFolder:
     def attempts(self) -> list[dict[str, Any]]:
         """Return every attempt, in the order in which they ended.
 
-        An attempt with a value that cannot be true is invalid, and its reason names the line. Lines that are not
-        complete JSON objects are ignored: a crash can leave an incomplete last line.
+        An attempt whose content was altered, or has a value that cannot be true, is invalid, and its reason names the
+        line. Lines that are not complete JSON objects are ignored: a crash can leave an incomplete last line.
         """
         # Imported here, because many commands open a run folder, and the model of a record takes time to build.
         from k8sdds.results.record import checked
 
-        return [checked(attempt, f"{TRIALS}:{number}") for number, attempt in _json_lines(self.path / TRIALS)]
+        attempts = []
+        for number, attempt in _json_lines(self.path / TRIALS):
+            # Earlier versions wrote no checksum.
+            recorded = attempt.pop(CHECKSUM, None)
+            altered = recorded is not None and recorded != checksum(attempt)
+            why = "its content does not match its checksum" if altered else None
+            attempts.append(checked(attempt, f"{TRIALS}:{number}", why))
+        return attempts
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events of the campaign, each with `at` and `event`."""
@@ -222,11 +232,11 @@ class RunFolder:
 
     def append_attempt(self, attempt: dict[str, Any]) -> None:
         """Append an attempt and sync it to disk."""
-        _append_line(self.path / TRIALS, attempt)
+        self.append_attempts([attempt])
 
     def append_attempts(self, attempts: list[dict[str, Any]]) -> None:
         """Append several attempts at once, for example imported ones, and sync them to disk."""
-        _append(self.path / TRIALS, b"".join(_line(attempt) for attempt in attempts))
+        _append(self.path / TRIALS, b"".join(map(_attempt_line, attempts)))
 
     def append_event(self, event: str, **details: Any) -> None:
         """Append an event with the current time."""
@@ -312,6 +322,17 @@ def _append_line(path: Path, data: dict[str, Any]) -> None:
 
 def _line(data: dict[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def checksum(attempt: dict[str, Any]) -> str:
+    """Return a checksum of a record as it is read. The layout and the order of its keys do not matter."""
+    text = json.dumps(attempt, sort_keys=True, separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def _attempt_line(attempt: dict[str, Any]) -> bytes:
+    content = reading.json_object(json.dumps(attempt, allow_nan=False), "attempt")
+    return _line(content | {CHECKSUM: checksum(content)})
 
 
 def _append(path: Path, lines: bytes) -> None:

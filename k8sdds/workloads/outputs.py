@@ -16,6 +16,10 @@ from k8sdds.results import aggregate, histograms
 if TYPE_CHECKING:
     from k8sdds.results.hdr import Histogram
 
+TICKS_PER_S = 100
+"""Unit of times in /proc on every architecture (USER_HZ)."""
+MIN_TICKS = 10
+
 
 @dataclass(frozen=True)
 class TrialOutputs:
@@ -112,6 +116,18 @@ def cpu_interval_s(meters: dict[str, Any]) -> float | None:
     """Return the length of the interval over which the meters were read."""
     duration: float | None = (meters.get("interval") or {}).get("duration_s")
     return duration
+
+
+def machine_percent(meters: dict[str, Any], *names: str) -> float | None:
+    """Return times of the machine in /proc/stat in percent of the interval; None if one is unknown.
+
+    The kernel counts them in ticks: they say nothing about an interval of a few.
+    """
+    times = meters.get("machine") or {}
+    known = [times[name] for name in names if times.get(name) is not None]
+    if len(known) < len(names) or (cpu_interval_s(meters) or 0) < MIN_TICKS / TICKS_PER_S:
+        return None
+    return percent(meters, sum(known))
 
 
 def percent(meters: dict[str, Any], seconds: float | None) -> float | None:

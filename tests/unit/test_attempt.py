@@ -501,10 +501,18 @@ def test_ip_fragments_are_counted_and_contradict_mtu(recording: Recording) -> No
 
 
 def test_a_value_that_json_does_not_have_invalidates_the_record_and_is_null(recording: Recording) -> None:
-    recording.meters["pub0"]["interval"]["duration_s"] = 5e-324
+    recording.meters["pub0"]["machine"]["busy_s"] = 1e308
     record = recording.record()
     assert record["reason"].startswith("damaged: machine_cpu_percent: inf is not possible")
     assert record["machine_cpu_percent"] is None and json.dumps(record, allow_nan=False)
+
+
+def test_the_machine_is_not_metered_over_a_few_ticks(recording: Recording) -> None:
+    """A paced trial with one sample measures for milliseconds, of which each busy core has a whole tick or none."""
+    recording.meters["pub0"]["interval"]["duration_s"] = 0.0042
+    record = recording.record()
+    assert record["valid"] and not any(text.startswith("disturbed") for text in record["warnings"])
+    assert record["machine_cpu_percent"] is record["softirq_percent"] is record["nodes_cpu"] is None
 
 
 def test_an_attempt_without_files_has_a_record(recording: Recording, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Run folders survive crashes, and unreadable or foreign folders are rejected."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,45 @@ def test_an_invalid_attempt_keeps_its_reason_if_a_value_is_impossible(tmp_path: 
     assert damaged["valid"] is False and damaged["reason"].startswith("damaged: trials.jsonl:2:")
 
 
+def test_every_altered_digit_of_an_attempt_is_found(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    attempt = {
+        "trial_id": "a",
+        "reason": None,
+        "network": "\u00b5\ud800",
+        "sent": 17,
+        "latency_p50_us": 1.5e-7,
+    }
+    run.append_attempts([attempt, attempt | {"valid": True}])
+    path = run.path / "trials.jsonl"
+    written = path.read_text()
+    assert run.attempts()[1]["sent"] == 17 and run.attempts()[1]["valid"] is True
+    second = written.index("\n") + 1
+    digits = [
+        match.start() for match in re.finditer(r"\d", written[second : written.index("checksum", second)])
+    ]
+    assert len(digits) == 8
+    for at in digits:
+        at += second
+        path.write_text(written[:at] + str((int(written[at]) + 1) % 10) + written[at + 1 :])
+        _, altered = run.attempts()
+        what = "damaged: trials.jsonl:2: its content does not match its checksum"
+        assert (altered["valid"], altered["reason"]) == (False, what)
+        assert "latency_p50_us" not in altered
+    # What another program formats in another way is the same content.
+    path.write_text(json.dumps(json.loads(written.splitlines()[1]), sort_keys=True, separators=(",", ":")))
+    assert run.attempts()[0]["valid"] is True
+
+
+def test_percentiles_of_an_attempt_are_in_order(tmp_path: Path) -> None:
+    run = folder(tmp_path)
+    run.append_attempt({"valid": True, "delay_p50_us": 10.0, "delay_p99_us": 9.0})
+    run.append_attempt({"valid": True, "delay_p9999_us": 10.01, "delay_max_us": 10.0})
+    wrong, right = run.attempts()
+    assert wrong["reason"] == "damaged: trials.jsonl:1: delay_p99_us: 9 is less than delay_p50_us"
+    assert right["valid"] is True
+
+
 def test_create_never_overwrites_a_folder(tmp_path: Path) -> None:
     run = folder(tmp_path)
     with pytest.raises(InputError, match="already exists"):
@@ -139,7 +179,7 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     run = folder(tmp_path)
     run.append_attempt({"attempt": 1})
     run.append_event("started", seed=3)
-    assert json.loads((run.path / "trials.jsonl").read_text()) == {"attempt": 1}
+    assert json.loads((run.path / "trials.jsonl").read_text()) == {"attempt": 1, "checksum": "dbc0fbf5"}
     assert run.events()[0]["event"] == "started"
 
 
