@@ -85,30 +85,25 @@ def _write(folder: Path, credentials: Credentials, participants: list[Participan
         (IDENTITY_CA, credentials.identity_ca),
         (PERMISSIONS_CA, credentials.permissions_ca),
     ):
-        _write_public(folder / name, ca.certificate_pem)
-        _write_private(folder / AUTHORITY_KEYS / name.replace("pem", "key"), ca.key_pem)
+        _store(folder / name, ca.certificate_pem)
+        _store(folder / AUTHORITY_KEYS / name.replace("pem", "key"), ca.key_pem, 0o600)
     for participant in participants:
         name = participant.name
         identity = credentials.enroll(participant, (OWN_TOPICS, RTI_TOPICS))
-        _write_public(folder / name / CERTIFICATE, identity.certificate_pem)
-        _write_public(folder / name / PERMISSIONS, credentials.permissions(participant))
-        _write_private(folder / name / KEY, identity.key_pem)
+        _store(folder / name / CERTIFICATE, identity.certificate_pem)
+        _store(folder / name / PERMISSIONS, credentials.permissions(participant))
+        _store(folder / name / KEY, identity.key_pem, 0o600)
     for level in levels.names():
         protection = levels.load(level)
         if protection is not None:
-            _write_public(folder / GOVERNANCE_FOLDER / f"{level}.p7s", credentials.governance(protection))
+            _store(folder / GOVERNANCE_FOLDER / f"{level}.p7s", credentials.governance(protection))
     text = json.dumps(credentials.facts(), indent=1) + "\n"
-    _write_public(folder / DESCRIPTION, text.encode())
+    _store(folder / DESCRIPTION, text.encode())
 
 
-def _write_public(path: Path, content: bytes) -> None:
+def _store(path: Path, content: bytes, mode: int = 0o666) -> None:
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    path.write_bytes(content)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
 
 
@@ -147,12 +142,9 @@ def _facts(folder: Path) -> dict[str, Any]:
         if not all(isinstance(facts[key], str) for key in _AUTHORITIES):
             raise ValueError(f"{' and '.join(_AUTHORITIES)} are not texts")
         return facts
-    except (OSError, reading.UnreadableError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__} {error}"
-        if isinstance(error, reading.UnreadableError):
-            why = error.message
+    except (*_UNREADABLE, LookupError, AttributeError) as error:
         raise InputError(
-            f"{folder} is not a folder of credentials: cannot read {DESCRIPTION}: {why}",
+            f"{folder} is not a folder of credentials: cannot read {DESCRIPTION}: {_reason(error)}",
             f"create one: k8sdds security init {folder}",
         ) from error
 
