@@ -8,7 +8,6 @@ Blocks of other nodes are reached by plain routes (BGP), through vxlan.calico, o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 from k8sdds.model.ip_families import IpFamily
@@ -16,7 +15,7 @@ from k8sdds.networks.calico import rules
 from k8sdds.networks.common import iptables
 from k8sdds.networks.common import vxlan as common_vxlan
 from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
-from k8sdds.networks.datapath import Attachment, Batch, Datapath, LabNode, LabPod, Topology
+from k8sdds.networks.datapath import Batch, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
 
 GATEWAYS: dict[IpFamily, str] = {"ipv4": "169.254.1.1", "ipv6": "fe80::ecee:eeff:feee:eeee"}
@@ -52,39 +51,34 @@ def ipip(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 def _routed(
     topology: Topology, mtu: int, node_links: NodeLinks, tunnel: rules.Tunnel = rules.NONE
 ) -> Datapath:
-    link_sysctls: list[tuple[str, str, str]] = []
-
-    def plan_node(node: LabNode) -> NodePlan:
-        pods = topology.pods_on(node)
+    def plan_node(node: LabNode, plan: NodePlan) -> None:
         gateway = GATEWAYS[node.family]
-        # The lab's nodes have no default route, without which the kernel answers no ARP requests for the gateway.
-        lines = [] if node.ipv6 else [f"route add {gateway} dev eth0"]
+        if not node.ipv6:
+            # The lab's nodes have no default route, without which the kernel answers no ARP requests for the gateway.
+            plan.ip.append(f"route add {gateway} dev eth0")
         scope = "" if node.ipv6 else " scope link"
-        pod_batches: list[Batch] = []
-        attachments: dict[str, Attachment] = {}
-        for pod in pods:
+        for pod in topology.pods_on(node):
             device, address = _device(pod), _address(node, pod)
-            lines += [
+            plan.ip += [
                 f"link add {device} mtu {mtu} address {HOST_MAC} type veth peer name eth0 mtu {mtu} netns {pod.name}",
                 f"link set {device} up",
                 f"route add {address} dev {device}{scope}",
             ]
             in_pod = (
-                "link set lo up",
                 f"addr add {address}/{node.host_prefix} dev eth0",
                 "link set eth0 up",
                 f"route add {gateway} dev eth0{scope}",
                 f"route add default via {gateway} dev eth0",
             )
-            pod_batches.append(Batch(pod.name, "ip", in_pod))
-            attachments[pod.name] = Attachment(pod.name, "eth0", str(address))
-            link_sysctls.extend((node.name, key, value) for key, value in _link_sysctls(node, device))
-        tables = rules.tables([_device(pod) for pod in pods], tunnel, node.family)
-        batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
-        return [*batches, iptables.kubernetes_batch(node, before=tables, after=rules.LAST)], attachments
+            plan.attach(pod, address, in_pod)
+            plan.link_sysctls += _link_sysctls(node, device)
+        tables = rules.tables([_device(pod) for pod in topology.pods_on(node)], tunnel, node.family)
+        plan.after += [
+            *node_links(topology, node, mtu),
+            iptables.kubernetes_batch(node, before=tables, after=rules.LAST),
+        ]
 
-    plain = pod_datapath(topology, mtu, plan_node, _SYSCTLS)
-    return replace(plain, link_sysctls=tuple(link_sysctls))
+    return pod_datapath(topology, mtu, plan_node, _SYSCTLS)
 
 
 def _link_sysctls(node: LabNode, device: str) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
-from k8sdds.networks.datapath import Attachment, Batch, BpfObject, Datapath, LabNode, LabPod, Topology
+from k8sdds.networks.datapath import Batch, BpfObject, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
 
 OBJECT = "/run/k8sdds-cilium.o"
@@ -35,41 +35,34 @@ def vxlan(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 def _datapath(topology: Topology, mtu: int, from_pod: str, uplink: str) -> Datapath:
     """`uplink` is the device through which packets of other nodes arrive."""
 
-    def plan_node(node: LabNode) -> NodePlan:
-        lines = [f"route add {peer.pod_subnet} via {peer.address} dev eth0" for peer in topology.peers(node)]
+    def plan_node(node: LabNode, plan: NodePlan) -> None:
         if uplink == TUNNEL:
-            lines = [
+            plan.ip += [
                 f"link add {TUNNEL} index {_TUNNEL_DEVICE} mtu {mtu} type vxlan external dstport {VXLAN_PORT}",
                 f"link set {TUNNEL} up",
             ]
+        else:
+            peers = topology.peers(node)
+            plan.ip += [f"route add {peer.pod_subnet} via {peer.address} dev eth0" for peer in peers]
         programs = [*_attached(uplink, "to-pod")]
-        pod_batches: list[Batch] = []
-        attachments: dict[str, Attachment] = {}
+        router = node.pod_subnet.network_address + 1
         for pod in topology.pods_on(node):
             address, device = node.pod_subnet.network_address + _FIRST_POD + pod.slot, f"lxc-{pod.name}"
-            lines += [
+            plan.ip += [
                 f"link add {device} index {_FIRST_DEVICE + pod.slot} mtu {mtu} address {_mac(pod, inside=False)}"
                 f" type veth peer name eth0 mtu {mtu} address {_mac(pod, inside=True)} netns {pod.name}",
                 f"link set {device} up",
             ]
             programs += _attached(device, from_pod)
-            router = node.pod_subnet.network_address + 1
             in_pod = (
-                "link set lo up",
                 f"addr add {address}/32 dev eth0",
                 "link set eth0 up",
                 f"neigh add {router} lladdr {_mac(pod, inside=False)} dev eth0 nud permanent",
                 f"route add {router} dev eth0 scope link",
                 f"route add default via {router} dev eth0",
             )
-            pod_batches.append(Batch(pod.name, "ip", in_pod))
-            attachments[pod.name] = Attachment(pod.name, "eth0", str(address))
-        batches = [
-            Batch(node.name, "ip", tuple(lines)),
-            *pod_batches,
-            Batch(node.name, "tc", tuple(programs)),
-        ]
-        return batches, attachments
+            plan.attach(pod, address, in_pod)
+        plan.after.append(Batch(node.name, "tc", tuple(programs)))
 
     plain = pod_datapath(topology, mtu, plan_node, _SYSCTLS)
     return replace(plain, bpf_objects=(BpfObject(SOURCE.read_text(), OBJECT),))

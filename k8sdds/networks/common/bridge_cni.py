@@ -8,7 +8,7 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from typing import Any
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.networks.datapath import Attachment, Batch, CniPlugins, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import Attachment, Batch, CniPlugins, Datapath, LabNode, LabPod, Topology
 
 BRIDGE, HOST_LOCAL, PORTMAP = "bridge", "host-local", "portmap"
 """Names of CNI plugins."""
@@ -40,77 +40,79 @@ class Bridge:
         return ip_interface(f"{subnet + self.first_host + slot}/{self.address.network.prefixlen}")
 
 
-def bridge_pods(
-    topology: Topology, node: LabNode, bridge: Bridge, routes: tuple[str, ...] = ()
-) -> tuple[list[str], list[Batch], dict[str, Attachment]]:
-    """Plan the bridge and the pods of one node.
+class NodePlan:
+    """What a network configures on one node and in its pods."""
 
-    Each pod gets a veth pair (`veth-POD` on the bridge, `eth0` in the pod) and a default route through the bridge's
-    address. `routes` are additional `ip` lines for each pod.
+    def __init__(self) -> None:
+        self.ip: list[str] = []
+        """Lines for `ip` on the node."""
+        self.pods: list[Batch] = []
+        self.after: list[Batch] = []
+        """What is configured on the node when its pods have their interfaces."""
+        self.attachments: dict[str, Attachment] = {}
+        self.link_sysctls: list[tuple[str, str]] = []
+        """(key, value) of links of the node."""
 
-    Returns:
-        Lines for `ip` on the node, batches for the pods, and the pods' attachments by pod name.
-    """
-    broadcast = " broadcast +" if bridge.address.version == 4 else ""
-    node_lines = [
-        # As the plugin does, so that its MAC address does not change with the pods on it.
-        f"link add {bridge.name} address 02:b0:00:00:00:{node.index:02x} mtu {bridge.mtu} type bridge mcast_snooping 1",
-        f"addr add {bridge.address}{broadcast} dev {bridge.name}",
-        f"link set {bridge.name} up",
-    ]
-    pod_batches: list[Batch] = []
-    attachments: dict[str, Attachment] = {}
-    for pod in topology.pods_on(node):
-        host_end = f"veth-{pod.name}"
-        node_lines += [
-            f"link add {host_end} mtu {bridge.mtu} type veth"
-            f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
-            f"link set {host_end} master {bridge.name} up",
-            # As the CNI configurations of Flannel, Kube-router and Weave request.
-            f"link set {host_end} type bridge_slave hairpin on",
-        ]
-        address = bridge.pod_address(pod.slot)
-        lines = (
-            "link set lo up",
-            f"addr add {address}{broadcast} dev eth0",
-            "link set eth0 up",
-            f"route add default via {bridge.address.ip}",
-            *routes,
-        )
-        pod_batches.append(Batch(pod.name, "ip", lines))
-        attachments[pod.name] = Attachment(pod.name, "eth0", str(address.ip))
-    return node_lines, pod_batches, attachments
-
-
-NodePlan = tuple[list[Batch], dict[str, Attachment]]
-"""What a network configures on one node, and the attachments of the node's pods by pod name."""
+    def attach(self, pod: LabPod, address: object, lines: Sequence[str], interface: str = "eth0") -> None:
+        """Add a pod with the address of its interface, and the lines for `ip` in the pod."""
+        self.pods.append(Batch(pod.name, "ip", ("link set lo up", *lines)))
+        self.attachments[pod.name] = Attachment(pod.name, interface, str(address))
 
 
 def pod_datapath(
     topology: Topology,
     mtu: int,
-    plan_node: Callable[[LabNode], NodePlan],
+    plan_node: Callable[[LabNode, NodePlan], None],
     sysctls: Mapping[IpFamily, tuple[tuple[str, str], ...]],
 ) -> Datapath:
     """Combine the plans of all nodes into the datapath of a network whose pods have network namespaces.
 
     `sysctls` are (key, value) for each IP family, set on every node.
     """
-    batches: list[Batch] = []
-    attachments: dict[str, Attachment] = {}
-    for node in topology.nodes:
-        node_batches, node_attachments = plan_node(node)
-        batches += node_batches
-        attachments |= node_attachments
+    plans = [(node, NodePlan()) for node in topology.nodes]
+    for node, plan in plans:
+        plan_node(node, plan)
     return Datapath(
         mtu=mtu,
-        attachments=attachments,
+        attachments={pod: attachment for _, plan in plans for pod, attachment in plan.attachments.items()},
         namespaces=tuple(pod.name for pod in topology.pods),
-        batches=tuple(batches),
-        sysctls=tuple(
-            (node.name, key, value) for node in topology.nodes for key, value in sysctls.get(node.family, ())
+        batches=tuple(
+            batch
+            for node, plan in plans
+            for batch in (Batch(node.name, "ip", tuple(plan.ip)), *plan.pods, *plan.after)
         ),
+        sysctls=tuple((node.name, *pair) for node, _ in plans for pair in sysctls.get(node.family, ())),
+        link_sysctls=tuple((node.name, *pair) for node, plan in plans for pair in plan.link_sysctls),
     )
+
+
+def bridge_pods(
+    topology: Topology, node: LabNode, bridge: Bridge, plan: NodePlan, routes: tuple[str, ...] = ()
+) -> None:
+    """Plan the bridge and the pods of one node.
+
+    Each pod gets a veth pair (`veth-POD` on the bridge, `eth0` in the pod) and a default route through the bridge's
+    address. `routes` are additional `ip` lines for each pod.
+    """
+    broadcast = " broadcast +" if bridge.address.version == 4 else ""
+    plan.ip += [
+        # As the plugin does, so that its MAC address does not change with the pods on it.
+        f"link add {bridge.name} address 02:b0:00:00:00:{node.index:02x} mtu {bridge.mtu} type bridge mcast_snooping 1",
+        f"addr add {bridge.address}{broadcast} dev {bridge.name}",
+        f"link set {bridge.name} up",
+    ]
+    for pod in topology.pods_on(node):
+        host_end, address = f"veth-{pod.name}", bridge.pod_address(pod.slot)
+        plan.ip += [
+            f"link add {host_end} mtu {bridge.mtu} type veth"
+            f" peer name eth0 mtu {bridge.mtu} netns {pod.name}",
+            f"link set {host_end} master {bridge.name} up",
+            # As the CNI configurations of Flannel, Kube-router and Weave request.
+            f"link set {host_end} type bridge_slave hairpin on",
+        ]
+        default = f"route add default via {bridge.address.ip}"
+        lines = (f"addr add {address}{broadcast} dev eth0", "link set eth0 up", default, *routes)
+        plan.attach(pod, address.ip, lines)
 
 
 def bridge_plugins(configuration: Mapping[str, Any], nodes: Sequence[LabNode]) -> CniPlugins:

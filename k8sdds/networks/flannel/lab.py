@@ -74,12 +74,11 @@ def _rules(node: LabNode) -> Batch:
 def bridged(topology: Topology, mtu: int, node_links: NodeLinks = lambda *_: []) -> Datapath:
     """Plan pods on cni0, connected to the other nodes by `node_links`."""
 
-    def plan_node(node: LabNode) -> NodePlan:
+    def plan_node(node: LabNode, plan: NodePlan) -> None:
         bridge = Bridge("cni0", mtu, first_address(node))
         to_pods = f"route add {POD_CIDRS[node.family]} via {bridge.address.ip}"
-        lines, pod_batches, attachments = bridge_pods(topology, node, bridge, routes=(to_pods,))
-        batches = [Batch(node.name, "ip", tuple(lines)), *pod_batches, *node_links(topology, node, mtu)]
-        return [*batches, _rules(node)], attachments
+        bridge_pods(topology, node, bridge, plan, routes=(to_pods,))
+        plan.after += [*node_links(topology, node, mtu), _rules(node)]
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 

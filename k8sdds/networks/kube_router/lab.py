@@ -77,29 +77,23 @@ def datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
         for pod in topology.pods_on(node)
     ]
 
-    def plan_node(node: LabNode) -> NodePlan:
-        bridge = _bridge(node, mtu)
-        lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
-        routes = [
+    def plan_node(node: LabNode, plan: NodePlan) -> None:
+        bridge_pods(topology, node, _bridge(node, mtu), plan)
+        plan.ip += [
             f"route add {peer.pod_subnet} via {peer.address} dev eth0 proto {BGP_PROTOCOL}"
             for peer in topology.peers(node)
         ]
+        rule = f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}"
+        policy_chains = _policy_chains(plan.attachments, node.family, topology.policies)
         masquerade = _masquerade(POD_CIDRS[node.family], str(NODE_SUBNETS[node.family]))
-        rules = [
+        plan.after += [
             # Unlike for routes, `ip` does not derive the family of a rule from its address.
-            Batch(
-                node.name,
-                "ip -6" if node.ipv6 else "ip",
-                (f"rule add from {node.pod_subnet} lookup {POLICY_TABLE}",),
-            ),
+            Batch(node.name, "ip -6" if node.ipv6 else "ip", (rule,)),
             *_network_policy_sets(topology, node, pod_addresses),
             iptables.kubernetes_batch(
-                node,
-                before={"filter": _policy_chains(attachments, node.family, topology.policies)},
-                after={"nat": {"POSTROUTING": (masquerade,)}},
+                node, before={"filter": policy_chains}, after={"nat": {"POSTROUTING": (masquerade,)}}
             ),
         ]
-        return [Batch(node.name, "ip", (*lines, *routes)), *pod_batches, *rules], attachments
 
     return pod_datapath(topology, mtu, plan_node, NODE_SYSCTLS)
 

@@ -28,7 +28,7 @@ from k8sdds.networks.cluster_install import (
     PathEvidence,
 )
 from k8sdds.networks.common.bridge_cni import HOST_LOCAL, NodePlan, pod_datapath
-from k8sdds.networks.datapath import LINK_MTU, Attachment, Batch, CniPlugins, Datapath, LabNode, Topology
+from k8sdds.networks.datapath import LINK_MTU, CniPlugins, Datapath, LabNode, Topology
 from k8sdds.networks.network import SECOND_INTERFACE, Engine, Network, NetworkColor
 from k8sdds.system.kernel_features import BRIDGE
 from k8sdds.system.kernel_features import MACVLAN as MACVLAN_KERNEL_FEATURE
@@ -43,24 +43,18 @@ _NODE_ADDRESSES = 256
 
 
 def _datapath(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
-    def plan_node(node: LabNode) -> NodePlan:
-        links: list[str] = []
-        pod_batches: list[Batch] = []
-        attachments: dict[str, Attachment] = {}
+    def plan_node(node: LabNode, plan: NodePlan) -> None:
+        subnet = _SUBNETS[node.family]
         for pod in topology.pods_on(node):
-            links.append(
+            plan.ip.append(
                 f"link add link eth0 name {SECOND_INTERFACE} netns {pod.name} mtu {mtu} type macvlan mode bridge"
             )
-            subnet = _SUBNETS[node.family]
             address = subnet[node.index * _NODE_ADDRESSES + 2 + pod.slot]
             lines = (
-                "link set lo up",
                 f"addr add {address}/{subnet.prefixlen} dev {SECOND_INTERFACE}",
                 f"link set {SECOND_INTERFACE} up",
             )
-            pod_batches.append(Batch(pod.name, "ip", lines))
-            attachments[pod.name] = Attachment(pod.name, SECOND_INTERFACE, str(address))
-        return [Batch(node.name, "ip", tuple(links)), *pod_batches], attachments
+            plan.attach(pod, address, lines, SECOND_INTERFACE)
 
     return pod_datapath(topology, mtu, plan_node, {})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Interface
 
 from k8sdds.model.ip_families import IpFamily
@@ -117,7 +118,7 @@ def datapath(topology: Topology, mtu: int, endpoint: Callable[[LabNode], str] | 
 
     `endpoint` returns the address of a node's VXLAN device; by default the device is bound to eth0 and its address.
     """
-    plain = pod_datapath(topology, mtu, lambda node: _on_node(topology, node, mtu, endpoint), _SYSCTLS)
+    plain = pod_datapath(topology, mtu, partial(_on_node, topology, mtu, endpoint), _SYSCTLS)
     links = [(node.name, "weave") for node in topology.nodes] + [(pod.name, "eth0") for pod in topology.pods]
     neighbors = tuple(
         (namespace, f"net.ipv4.neigh.{link}.{key}", value)
@@ -129,13 +130,13 @@ def datapath(topology: Topology, mtu: int, endpoint: Callable[[LabNode], str] | 
 
 
 def _on_node(
-    topology: Topology, node: LabNode, mtu: int, endpoint: Callable[[LabNode], str] | None
-) -> NodePlan:
+    topology: Topology, mtu: int, endpoint: Callable[[LabNode], str] | None, node: LabNode, plan: NodePlan
+) -> None:
     # With separate endpoints, packets pass a tunnel device first, so the VXLAN device is not bound to eth0.
     local = f"local {endpoint(node)}" if endpoint else f"dev eth0 local {node.address}"
     bridge = Bridge("weave", mtu, IPv4Interface(f"10.32.{node.index}.1/12"))
-    lines, pod_batches, attachments = bridge_pods(topology, node, bridge)
-    vxlan = (
+    bridge_pods(topology, node, bridge, plan)
+    plan.ip += [
         "link set weave type bridge nf_call_iptables 1",
         f"link add datapath mtu {mtu} type bridge mcast_snooping 0",
         "link set datapath up",
@@ -144,21 +145,18 @@ def _on_node(
         "link set vethwe-datapath master datapath up",
         f"link add vxlan-6784 mtu {mtu} type vxlan id 1 {local} dstport {VXLAN_PORT} learning",
         "link set vxlan-6784 master datapath up",
-    )
+    ]
     flooding = tuple(
         f"fdb append 00:00:00:00:00:00 dev vxlan-6784 dst {endpoint(peer) if endpoint else peer.address}"
         " self permanent"
         for peer in topology.peers(node)
     )
-    batches = [
-        Batch(node.name, "ip", (*lines, *vxlan)),
-        *pod_batches,
+    plan.after += [
         Batch(node.name, "bridge", flooding),
         iptables.kubernetes_batch(
             node, before={"filter": _FILTER}, after={"filter": {"INPUT": _INPUT}, "nat": _NAT}
         ),
     ]
-    return batches, attachments
 
 
 # -- encryption --------------------------------------------------------------------------------------------
