@@ -4,7 +4,7 @@ files         select the files to pack
 secrets       detect secrets in files
 zip_format    write and read the ZIP file, with limits
 checksums     write and read SHA256SUMS
-environment   record the Python packages and the machine of each campaign
+contents      describe the packed runs, their Python packages and machines
 ro_crate      write RO-Crate metadata: a Process Run Crate
 readme        write the README for evaluators
 archive       pack run folders into a reproducible archive

@@ -19,8 +19,8 @@ from typing import Any
 
 from k8sdds import __version__
 from k8sdds import claims as claims_
-from k8sdds.artifact import checksums, environment, files, readme, ro_crate, zip_format
-from k8sdds.artifact.contents import Description, PackedRun
+from k8sdds.artifact import checksums, files, readme, ro_crate, zip_format
+from k8sdds.artifact.contents import Description, PackedRun, environment_of, python_packages
 from k8sdds.artifact.secrets import PART_BYTES, Search
 from k8sdds.claims.judge import judge
 from k8sdds.claims.model import Claims
@@ -151,9 +151,9 @@ def _write(archive: zip_format.Writer, runs: list[PackedRun], description: Descr
         for path, content in _recommendation(run):
             add(f"recommendations/{run.name}/{path}", content)
             run.recommendation.append(path)
-        add(f"locks/{run.name}.json", environment.of_run(run.folder).encode())
+        add(f"locks/{run.name}.json", environment_of(run.folder).encode())
     judged = verdicts(runs, claims)
-    add("locks/python.txt", environment.of_python().encode())
+    add("locks/python.txt", python_packages().encode())
     add("claims/claims.yaml", claims_.read(description.claims).encode())
     add("expected/claims.json", _json(judged).encode())
     add(NAME, _json({**summary(runs, description), "claims": judged}).encode())

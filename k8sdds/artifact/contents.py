@@ -1,11 +1,16 @@
-"""Describe what an artifact contains: its author's metadata and the packed runs."""
+"""Describe what an artifact contains: its author's metadata, the packed runs, and their software and machines."""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
+from importlib import metadata
 
 from k8sdds.claims import PAPER
 from k8sdds.results.run_folder import RunFolder
+
+_NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -46,3 +51,33 @@ class PackedRun:
     tables: list[str] = field(default_factory=list)
     recommendation: list[str] = field(default_factory=list)
     """Files in recommendations/NAME/; empty: the run did not measure an application."""
+
+
+def python_packages() -> str:
+    """Return the versions of k8sdds and of all its dependencies, in pip's constraints format."""
+    versions: dict[str, str] = {}
+    pending = ["k8sdds"]
+    while pending:
+        name = pending.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in versions:
+            continue
+        try:
+            package = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            # The dependency is for another platform, or belongs to an extra that is not installed.
+            continue
+        versions[key] = package.version
+        for requirement in package.requires or []:
+            match = _NAME.match(requirement)
+            if match and "extra ==" not in requirement:
+                pending.append(match[0])
+    return "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
+
+
+def environment_of(run: RunFolder) -> str:
+    """Return the machine, versions and networks of a campaign as JSON."""
+    campaign = run.campaign
+    kept = {key: campaign.get(key) for key in ("k8sdds_version", "seed", "command", "testbed")}
+    kept["networks"] = run.networks
+    return json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n"

@@ -77,21 +77,22 @@ Content = Iterable[bytes]
 
 def _verify_archive(path: Path) -> Verification:
     with path.open("rb") as file:
+        result = Verification(None, 0, [])
         try:
             archive = zip_format.Archive.open(file)
             entries = {entry.filename: entry for entry in archive.zip.infolist()}
             listing = entries.pop(checksums.NAME, None)
             limit = min(MAX_LISTING_BYTES, 2 * checksums.size(entries) + (1 << 20))
             # Of the folders, only those of raw files have an entry.
-            files = (
-                (name, archive.content(each)) for name, each in entries.items() if not _RAW.fullmatch(name)
-            )
-            result = _verify(archive.content(listing) if listing else None, limit, files)
+            files = [(name, entry) for name, entry in entries.items() if not _RAW.fullmatch(name)]
+            contents = ((name, archive.content(entry)) for name, entry in files)
+            found = _verify(archive.content(listing) if listing else None, limit, contents)
+            result = replace(found, format=archive.format)
             if not result.findings:
                 archive.check_seal()
         except Damaged as error:
-            return Verification(None, 0, [VerificationIssue("damaged", str(path), str(error))])
-        return replace(result, format=archive.format)
+            return replace(result, findings=[VerificationIssue("damaged", str(path), str(error))])
+        return result
 
 
 def _verify_folder(folder: Path) -> Verification:

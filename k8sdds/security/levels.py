@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from k8sdds.model.security import NONE, Protection
@@ -28,15 +27,6 @@ def load(name: str) -> Protection | None:
     if not path.is_file():
         hint = yaml_text.nearest(name, names())
         raise InputError(f"unknown security level {name!r}{hint}", f"use one of: {', '.join(names())}")
-    return read(path)
-
-
-def read(path: Path) -> Protection:
-    """Return the level in a file.
-
-    Raises:
-        InputError: The file is invalid. The message contains the file and line.
-    """
     return yaml_text.parse(path.read_text(encoding="utf-8"), Protection, str(path))
 
 

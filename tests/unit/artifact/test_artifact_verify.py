@@ -66,6 +66,11 @@ def test_an_intact_artifact(packed: Path, unpacked: Path) -> None:
     assert artifact.verify(packed, f"sha256:{checked.content_id}").findings == []
     (other,) = artifact.verify(packed, "0" * 64).findings
     assert other.path == "SHA256SUMS" and "content ID" in other.detail
+    # If only the seal is wrong, the content is known nevertheless.
+    seal = packed.read_bytes()[-1:]
+    packed.write_bytes(packed.read_bytes()[:-1] + (b"0" if seal != b"0" else b"1"))
+    (damaged,) = artifact.verify(packed, checked.content_id).findings
+    assert damaged.kind == "damaged" and "bytes" in damaged.detail
 
 
 def test_each_kind_of_change_in_a_folder_is_reported(unpacked: Path) -> None:
