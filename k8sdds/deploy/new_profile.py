@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,86 +89,119 @@ def gather(
     return found
 
 
+@dataclass
+class _Machine:
+    """A machine of the new profile: how SSH reaches it, its name in the profile, and its facts, if they were read."""
+
+    login: Login
+    name: str
+    facts: Facts | None
+
+    @property
+    def size(self) -> tuple[bool, bool, int, int]:
+        """How well it fits as control plane: enough memory for the API server, preferably a PC, then the largest."""
+        if self.facts is None:
+            return False, False, 0, 0
+        memory_kib = self.facts.number("memory_kib")
+        is_pc = self.facts.architecture == "amd64"
+        return memory_kib >= preflight.MIN_MEMORY_KIB[True], is_pc, memory_kib, self.facts.number("cpus")
+
+    @property
+    def default_interface(self) -> str:
+        """The interface of the default route, or an empty string."""
+        if self.facts is None:
+            return ""
+        return self.facts.default_interface("ipv4") or self.facts.default_interface("ipv6")
+
+    @property
+    def interface(self) -> str:
+        """The interface with the address that SSH uses, or else that of the default route."""
+        for line in self.facts.all("address") if self.facts else ():
+            link, _, own = line.partition(" ")
+            if own.partition("/")[0] == self.login.address:
+                return link
+        return self.default_interface
+
+    def node(self, roles: Sequence[str], access: Mapping[str, Any]) -> dict[str, Any]:
+        """Return its entry in the profile, without what all machines have in common."""
+        node: dict[str, Any] = {"name": self.name, "address": self.login.address}
+        own = {"user": self.login.user, "port": self.login.port}
+        node |= {key: value for key, value in own.items() if value is not None and key not in access}
+        if roles:
+            node["roles"] = list(roles)
+        if self.facts and self.facts.architecture in versions.ARCHITECTURES:
+            node["architecture"] = self.facts.architecture
+        if label := board(self.facts.values.get("model", "")) if self.facts else "":
+            node["labels"] = {BOARD_LABEL: label}
+        return node
+
+    def description(self) -> str:
+        """Return what the machine is, for a comment; empty without facts."""
+        if self.facts is None:
+            return ""
+        values = self.facts.values
+        described = [
+            values.get("model", ""),
+            values.get("os.PRETTY_NAME", ""),
+            f"kernel {values.get('kernel', '?')}",
+            f"{self.facts.number('cpus')} CPUs",
+            f"{self.facts.number('memory_kib') / 1024**2:.1f} GiB of memory",
+            f"interface {self.interface or 'unknown'}",
+        ]
+        return ", ".join(filter(None, described))
+
+
 def text(
     name: str,
-    machines: Sequence[Login],
+    logins: Sequence[Login],
     found: Mapping[str, Facts],
     key: Path | None = None,
     ssh_config: Path | None = None,
 ) -> str:
-    """Return the text of a profile.
-
-    `found` has the facts of the machines by address; empty if they were not read.
-    """
-    names = _node_names(machines, found)
-    control_plane = _control_plane(machines, found)
-    values: dict[str, Any] = {"name": name}
-    access = _access(machines, key, ssh_config)
-    if access:
-        values["access"] = access
-    values["nodes"] = [
-        _node(
-            login,
-            names[login.address],
-            login is control_plane,
-            len(machines),
-            access,
-            found.get(login.address),
-        )
-        for login in machines
-    ]
-    architectures = {machine.architecture for machine in found.values()}
-    version = versions.LAST_ON_ARM32 if "arm" in architectures else versions.KUBERNETES
-    values["kubernetes"] = {"version": version}
-    unsupported = _unsupported_networks(names, found)
+    """Return the text of a profile. `found` has the facts of the machines by address; empty if they were not read."""
+    machines = _named(logins, found)
+    control_plane = max(machines, key=lambda machine: machine.size)
+    access = _access(logins, key, ssh_config)
+    roles = ["control-plane", "worker"] if len(machines) <= SMALL_CLUSTER else ["control-plane"]
+    is_arm32 = any(machine.facts and machine.facts.architecture == "arm" for machine in machines)
+    unsupported = _unsupported_networks(machines)
     suggested = networks.suggested()
     network = next((network for network in suggested if network not in unsupported), suggested[0])
-    values["network"] = {"name": network}
-    interfaces = {names[address]: _interface(machine, address) for address, machine in found.items()}
-    if _interface_differs_from_default_route(interfaces, {names[a]: found[a] for a in found}):
-        values["network"]["interface"] = next(iter(interfaces.values()))
-    notes = _notes(machines, names, found, control_plane, interfaces, unsupported)
-    _add_problems(notes, values, {names[address]: machine for address, machine in found.items()})
+    values: dict[str, Any] = {
+        "name": name,
+        **({"access": access} if access else {}),
+        "nodes": [machine.node(roles if machine is control_plane else (), access) for machine in machines],
+        "kubernetes": {"version": versions.LAST_ON_ARM32 if is_arm32 else versions.KUBERNETES},
+        "network": {"name": network, **_common_interface(machines)},
+    }
+    notes = _notes(values, machines, control_plane)
+    notes["network", "name"] = [
+        f"not on these machines: {network} ({reason})" for network, reason in unsupported.items()
+    ]
     header = "\n".join(yaml_template.comment(HEADER))
     return header + "\n\n" + yaml_template.render(profiles.schema(), values, notes)
 
 
-def _node_names(machines: Sequence[Login], found: Mapping[str, Facts]) -> dict[str, str]:
-    """Return a different node name for each address: the host name, or what the address says."""
-    names: dict[str, str] = {}
-    for index, login in enumerate(machines, 1):
-        machine = found.get(login.address)
-        host = machine.values.get("hostname", "") if machine else ""
+def _named(logins: Sequence[Login], found: Mapping[str, Facts]) -> list[_Machine]:
+    """Return the machines, each with a different name: the host name, or what the address says."""
+    machines: dict[str, _Machine] = {}
+    for index, login in enumerate(logins, 1):
+        facts = found.get(login.address)
+        host = facts.values.get("hostname", "") if facts else ""
         if not host and not re.fullmatch(r"[0-9.]+|.*[:%].*", login.address):
             host = login.address
         base = re.sub(r"[^a-z0-9-]+", "-", host.partition(".")[0].lower()).strip("-")[:56].rstrip("-")
         base = base if re.fullmatch(HOST_NAME, base) else f"node{index}"
         name, number = base, 2
-        while name in names.values():
+        while name in machines:
             name, number = f"{base}-{number}", number + 1
-        names[login.address] = name
-    return names
+        machines[name] = _Machine(login, name, facts)
+    return list(machines.values())
 
 
-def _control_plane(machines: Sequence[Login], found: Mapping[str, Facts]) -> Login:
-    """Return the machine with enough memory for the API server, preferably a PC, and then the largest."""
-
-    def rank(login: Login) -> tuple[bool, bool, int, int]:
-        machine = found.get(login.address)
-        if machine is None:
-            return False, False, 0, 0
-        memory_kib = machine.number("memory_kib")
-        return (
-            memory_kib >= preflight.MIN_MEMORY_KIB[True], machine.architecture == "amd64", memory_kib,
-            machine.number("cpus"),
-        )  # fmt: skip
-
-    return max(machines, key=rank)
-
-
-def _access(machines: Sequence[Login], key: Path | None, ssh_config: Path | None) -> dict[str, Any]:
+def _access(logins: Sequence[Login], key: Path | None, ssh_config: Path | None) -> dict[str, Any]:
     """Return what all machines have in common."""
-    users, ports = {login.user for login in machines}, {login.port for login in machines}
+    users, ports = {login.user for login in logins}, {login.port for login in logins}
     common = {
         "user": next(iter(users)) if len(users) == 1 else None,
         "port": next(iter(ports)) if len(ports) == 1 else None,
@@ -175,28 +209,6 @@ def _access(machines: Sequence[Login], key: Path | None, ssh_config: Path | None
         "ssh_config": str(ssh_config) if ssh_config else None,
     }
     return {name: value for name, value in common.items() if value is not None}
-
-
-def _node(
-    login: Login,
-    name: str,
-    is_control_plane: bool,
-    count: int,
-    access: Mapping[str, Any],
-    machine: Facts | None,
-) -> dict[str, Any]:
-    node: dict[str, Any] = {"name": name, "address": login.address}
-    for key, value in (("user", login.user), ("port", login.port)):
-        if value is not None and key not in access:
-            node[key] = value
-    if is_control_plane:
-        node["roles"] = ["control-plane", "worker"] if count <= SMALL_CLUSTER else ["control-plane"]
-    if machine is not None and machine.architecture in versions.ARCHITECTURES:
-        node["architecture"] = machine.architecture
-    label = board(machine.values.get("model", "")) if machine else ""
-    if label:
-        node["labels"] = {BOARD_LABEL: label}
-    return node
 
 
 def board(model: str) -> str:
@@ -208,39 +220,26 @@ def board(model: str) -> str:
     return label[:63].rstrip("-")
 
 
-def _interface(machine: Facts, address: str) -> str:
-    """Return the interface with the address that SSH uses, or else that of the default route, or an empty string."""
-    for line in machine.all("address"):
-        link, _, own = line.partition(" ")
-        if own.partition("/")[0] == address:
-            return link
-    return _default_interface(machine)
+def _common_interface(machines: Sequence[_Machine]) -> dict[str, str]:
+    """Return the setting for one interface between all machines that is not that of the default route, or nothing."""
+    read = [machine for machine in machines if machine.facts]
+    names = {machine.interface for machine in read}
+    if len(names) != 1 or all(machine.default_interface in names for machine in read):
+        return {}
+    (name,) = names
+    return {"interface": name} if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", name) else {}
 
 
-def _default_interface(machine: Facts) -> str:
-    return machine.default_interface("ipv4") or machine.default_interface("ipv6")
-
-
-def _interface_differs_from_default_route(interfaces: Mapping[str, str], found: Mapping[str, Facts]) -> bool:
-    """Return whether all machines have one interface between them, which is not that of the default route."""
-    names = set(interfaces.values())
-    return (
-        len(names) == 1
-        and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}", next(iter(names))) is not None
-        and any(_default_interface(machine) not in names for machine in found.values())
-    )
-
-
-def _unsupported_networks(names: Mapping[str, str], found: Mapping[str, Facts]) -> dict[str, str]:
+def _unsupported_networks(machines: Sequence[_Machine]) -> dict[str, str]:
     """Return by network why the machines do not support it."""
     unsupported = {}
     for network in networks.pod_networks():
         install = networks.find(network).cluster
         missing = [
-            f"{names[address]} does not have {feature.name}"
+            f"{machine.name} does not have {feature.name}"
             for feature in (install.node_features if install else ())
-            for address, machine in found.items()
-            if not machine.has(feature.name)
+            for machine in machines
+            if machine.facts and not machine.facts.has(feature.name)
         ]
         if missing:
             unsupported[network] = ", ".join(missing)
@@ -248,46 +247,22 @@ def _unsupported_networks(names: Mapping[str, str], found: Mapping[str, Facts]) 
 
 
 def _notes(
-    machines: Sequence[Login],
-    names: Mapping[str, str],
-    found: Mapping[str, Facts],
-    control_plane: Login,
-    interfaces: Mapping[str, str],
-    unsupported: Mapping[str, str],
+    values: Mapping[str, Any], machines: Sequence[_Machine], control_plane: _Machine
 ) -> dict[yaml_template.Path, list[str]]:
+    """Return comments: what the machines are, and what prevents a deploy of the profile on them."""
+    profile = Profile.model_validate(values, context={"pod_networks": networks.pod_networks()})
     notes: dict[yaml_template.Path, list[str]] = {}
-    for index, login in enumerate(machines):
-        machine = found.get(login.address)
-        lines = notes.setdefault(("nodes", index), [])
-        if machine is None:
+    for index, machine in enumerate(machines):
+        lines = notes["nodes", index] = []
+        if machine.facts is None:
             continue
-        described = [
-            machine.values.get("model", ""),
-            machine.values.get("os.PRETTY_NAME", ""),
-            f"kernel {machine.values.get('kernel', '?')}",
-            f"{machine.number('cpus')} CPUs",
-            f"{machine.number('memory_kib') / 1024**2:.1f} GiB of memory",
-            f"interface {interfaces[names[login.address]] or 'unknown'}",
-        ]
-        lines.append(", ".join(filter(None, described)))
-        if login is control_plane and len(machines) > 1:
+        lines.append(machine.description())
+        if machine is control_plane and len(machines) > 1:
             lines.append("control plane: the machine with the most memory, preferably a PC")
-    notes["network", "name"] = [
-        f"not on these machines: {network} ({reason})" for network, reason in unsupported.items()
-    ]
+        for problem in preflight.check(profile, {machine.name: machine.facts}):
+            what = problem.what.removeprefix(f"{machine.name}: ")
+            lines += filter(None, (f"to fix: {what}", problem.remedy))
     notes["tuning",] = [
         "suggested for high rates and large samples: [kernel-optimizations]; with RTI Connext: [connext]"
     ]
     return notes
-
-
-def _add_problems(
-    notes: dict[yaml_template.Path, list[str]], values: Mapping[str, Any], found: Mapping[str, Facts]
-) -> None:
-    """Add what prevents a deploy of the profile to the notes of its nodes."""
-    profile = Profile.model_validate(values, context={"pod_networks": networks.pod_networks()})
-    for index, node in enumerate(profile.nodes):
-        prefix = f"{node.name}: "
-        for problem in preflight.check(profile, {node.name: found[node.name]} if node.name in found else {}):
-            lines = [f"to fix: {problem.what.removeprefix(prefix)}", problem.remedy]
-            notes["nodes", index] += filter(None, lines)

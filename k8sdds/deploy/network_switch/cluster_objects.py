@@ -109,6 +109,12 @@ def agent_pods(client: KubernetesClient, daemonset: str) -> list[Object]:
     return [pod for pod in pods if ("DaemonSet", daemonset) in _controllers(pod)]
 
 
+def is_running(pod: Object, container: str) -> bool:
+    """Return whether a container of a pod runs."""
+    statuses = pod.get("status", {}).get("containerStatuses", ())
+    return any(each["name"] == container and "running" in each.get("state", {}) for each in statuses)
+
+
 def reasons(client: KubernetesClient, daemonset: str) -> list[str]:
     """Return why the agents of a network are not ready: waiting containers and warning events; else their logs."""
     pods = agent_pods(client, daemonset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from itertools import pairwise
@@ -68,15 +68,12 @@ def leftovers(
     `addresses` are those of the cluster's nodes. `names` are the networks to look for, by default all.
     """
     found: set[NetworkLeftover] = set()
-    nodes = set(addresses)
     for footprint in footprints(names):
-        found |= _links(state, footprint)
-        found |= _files_tables_sets_and_ports(state, footprint)
-        found |= _iptables(state, footprint)
-        found |= _routing(state, footprint)
-        found |= _tunnel_addresses(state, footprint, pod_cidrs)
-        if footprint.xfrm:
-            found |= _xfrm(state, footprint, nodes, pod_cidrs)
+        found.update(_links(state, footprint))
+        found.update(_named(state, footprint))
+        found.update(_iptables(state, footprint))
+        found.update(_routing(state, footprint))
+        found.update(_in_pod_ranges(state, footprint, set(addresses), pod_cidrs))
     for route in state.routes:
         if route.get("type", "unicast") in ("unicast", "blackhole") and _is_subnet(route["dst"], pod_cidrs):
             found.add(_route(route))
@@ -157,8 +154,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _links(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
-    found = set()
+def _links(state: NodeState, footprint: Footprint) -> Iterator[NetworkLeftover]:
     for link in state.links:
         name = link["ifname"]
         if not _matches(name, footprint.links):
@@ -166,111 +162,86 @@ def _links(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
             # namespace remains while the kernel closes the pod's connections.
             is_veth = link.get("linkinfo", {}).get("info_kind") == "veth"
             if is_veth and _matches(link.get("master", ""), footprint.links):
-                found.add(NetworkLeftover("pod link", name, (name,)))
+                yield NetworkLeftover("pod link", name, (name,))
             continue
         removals = [(image, command) for device, image, command in footprint.device_removal if device == name]
         for image, command in removals:
-            found.add(NetworkLeftover("device", name, (image, *command.split())))
+            yield NetworkLeftover("device", name, (image, *command.split()))
         if not removals:
-            found.add(NetworkLeftover("link", name, (name,)))
-    return found
+            yield NetworkLeftover("link", name, (name,))
 
 
-def _files_tables_sets_and_ports(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
-    return {
-        *(NetworkLeftover("file", path, (path,)) for path in state.files if _matches(path, footprint.files)),
-        *(
-            NetworkLeftover("nft table", name, tuple(name.split()))
-            for name in state.nft_tables
-            if _matches(name, footprint.nft_tables)
-        ),
-        *(
-            NetworkLeftover("set", name, (name,))
-            for name in state.ip_sets
-            if _matches(name, footprint.ip_sets)
-        ),
-        *(
-            NetworkLeftover("BPF program", f"{name} at {way} of {link}", (link, way, "pref", preference))
-            for link, way, preference, name in state.bpf_programs
-            if _matches(name, footprint.bpf_programs)
-        ),
-        *(
-            NetworkLeftover("port", str(port))
-            for port in state.listen_ports
-            if port in footprint.listen_ports
-        ),
-    }
+def _named(state: NodeState, footprint: Footprint) -> Iterator[NetworkLeftover]:
+    """Find files, tables, sets, BPF programs and ports by their names."""
+    for path in state.files:
+        if _matches(path, footprint.files):
+            yield NetworkLeftover("file", path, (path,))
+    for name in state.nft_tables:
+        if _matches(name, footprint.nft_tables):
+            yield NetworkLeftover("nft table", name, tuple(name.split()))
+    for name in state.ip_sets:
+        if _matches(name, footprint.ip_sets):
+            yield NetworkLeftover("set", name, (name,))
+    for link, way, preference, name in state.bpf_programs:
+        if _matches(name, footprint.bpf_programs):
+            yield NetworkLeftover(
+                "BPF program", f"{name} at {way} of {link}", (link, way, "pref", preference)
+            )
+    for port in state.listen_ports:
+        if port in footprint.listen_ports:
+            yield NetworkLeftover("port", str(port))
 
 
-def _iptables(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
+def _iptables(state: NodeState, footprint: Footprint) -> Iterator[NetworkLeftover]:
     """Find the network's chains, and the rules in other chains that jump to them or match its expressions."""
-    found = set()
     for (variant, name), table in state.iptables.items():
         own = {chain for chain in table.chains if _matches(chain, footprint.iptables_chains)}
         for chain in own:
-            found.add(NetworkLeftover("chain", f"{chain} ({variant}, {name})", (variant, name, chain)))
+            yield NetworkLeftover("chain", f"{chain} ({variant}, {name})", (variant, name, chain))
         for rule in table.rules:
             arguments = shlex.split(rule)
             jumps = any(flag in ("-j", "-g") and chain in own for flag, chain in pairwise(arguments))
             matches = any(re.search(expression, rule) for expression in footprint.iptables_rules)
             if arguments[1] not in own and (jumps or matches):
-                found.add(NetworkLeftover("rule", f"{rule} ({variant}, {name})", (variant, name, rule)))
-    return found
+                yield NetworkLeftover("rule", f"{rule} ({variant}, {name})", (variant, name, rule))
 
 
-def _routing(state: NodeState, footprint: Footprint) -> set[NetworkLeftover]:
-    found = set()
+def _routing(state: NodeState, footprint: Footprint) -> Iterator[NetworkLeftover]:
     for route in state.routes:
         protocol, table = _number(route.get("protocol")), _number(route.get("table"))
         if protocol in footprint.route_protocols or table in footprint.route_tables:
-            found.add(_route(route))
+            yield _route(route)
     for kind, rules in (("routing rule", state.policy_rules), ("IPv6 routing rule", state.policy_rules_ipv6)):
         for rule in rules:
             if _number(rule.get("table")) in footprint.route_tables:
                 name = f"{rule['priority']} to table {rule['table']}"
-                found.add(NetworkLeftover(kind, name, ("priority", str(rule["priority"]))))
+                yield NetworkLeftover(kind, name, ("priority", str(rule["priority"])))
     for rule in state.policy_rules:
-        if (
-            rule["priority"] == footprint.local_rule_priority
-            and rule.get("table") == "local"
-            and rule.get("src") == "all"
-        ):
-            found.add(
-                NetworkLeftover("local rule", str(rule["priority"]), ("priority", str(rule["priority"])))
-            )
-    return found
+        priority, is_local = rule["priority"], rule.get("table") == "local" and rule.get("src") == "all"
+        if is_local and priority == footprint.local_rule_priority:
+            yield NetworkLeftover("local rule", str(priority), ("priority", str(priority)))
 
 
-def _tunnel_addresses(
-    state: NodeState, footprint: Footprint, pod_cidrs: Sequence[Subnet]
-) -> set[NetworkLeftover]:
-    """Find addresses in the ranges of pods on tunnels that no network owns. The kernel has a route to each address."""
-    found = set()
+def _in_pod_ranges(
+    state: NodeState, footprint: Footprint, nodes: set[str], pods: Sequence[Subnet]
+) -> Iterator[NetworkLeftover]:
+    """Find addresses of pods on tunnels that no network owns, and IPsec between pods or between nodes."""
+    # The kernel has a route to each address.
     for route in state.routes:
         address, link = route["dst"], route.get("dev", "")
-        if (
-            route.get("type") == "local"
-            and link in footprint.shared_tunnels
-            and _is_subnet(address, pod_cidrs)
-        ):
-            found.add(
-                NetworkLeftover("tunnel address", f"{address} on {link}", (_single(address), "dev", link))
-            )
-    return found
-
-
-def _xfrm(
-    state: NodeState, footprint: Footprint, nodes: set[str], pod_cidrs: Sequence[Subnet]
-) -> set[NetworkLeftover]:
-    found = set()
+        is_tunnel = route.get("type") == "local" and link in footprint.shared_tunnels
+        if is_tunnel and _is_subnet(address, pods):
+            arguments = str(ip_network(address)), "dev", link
+            yield NetworkLeftover("tunnel address", f"{address} on {link}", arguments)
+    if not footprint.xfrm:
+        return
     for policy in state.xfrm_policies:
-        between_pods = _is_subnet(policy.source, pod_cidrs) and _is_subnet(policy.destination, pod_cidrs)
+        between_pods = _is_subnet(policy.source, pods) and _is_subnet(policy.destination, pods)
         if between_pods or (footprint.xfrm_port is not None and policy.port == footprint.xfrm_port):
-            found.add(NetworkLeftover("IPsec policy", " ".join(policy.selector), policy.selector))
+            yield NetworkLeftover("IPsec policy", " ".join(policy.selector), policy.selector)
     for sa in state.xfrm_states:
         if {sa.source, sa.destination} <= nodes:
-            found.add(NetworkLeftover("IPsec state", " ".join(sa.selector), sa.selector))
-    return found
+            yield NetworkLeftover("IPsec state", " ".join(sa.selector), sa.selector)
 
 
 def _route(route: dict[str, Any]) -> NetworkLeftover:
@@ -280,10 +251,6 @@ def _route(route: dict[str, Any]) -> NetworkLeftover:
         if key in route:
             arguments += [option, str(route[key])]
     return NetworkLeftover("route", " ".join(arguments), tuple(arguments))
-
-
-def _single(address: str) -> str:
-    return str(ip_network(address))
 
 
 def _number(value: object) -> int | None:

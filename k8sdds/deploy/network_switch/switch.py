@@ -367,14 +367,13 @@ class _Switch:
             return []
         lines: list[str] = []
         for pod in cluster_objects.agent_pods(self.client, self.spec.daemonset):
-            try:
+            output = ""
+            if cluster_objects.is_running(pod, expected.container):
                 done = exec_stream.run_command(
                     self.client, versions.NETWORK_NAMESPACE, pod["metadata"]["name"], expected.command,
                     container=expected.container,
                 )  # fmt: skip
                 output = (done.stderr if done.code else done.stdout).decode(errors="replace")
-            except PrerequisiteError as error:  # its container does not run yet
-                output = error.message
             messages = readiness.missing_connections(expected, output, len(self.nodes) - 1)
             lines += [f"{pod['spec'].get('nodeName')}: {message}" for message in messages]
         return lines
