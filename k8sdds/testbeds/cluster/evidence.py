@@ -16,8 +16,6 @@ from k8sdds.model.trial import Cell, Participant
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
-from k8sdds.testbeds.cluster.services import Services
-from k8sdds.testbeds.cluster.translations import Counters
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
 from k8sdds.testbeds.evidence import Reading
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Processes, Usage, between, total
@@ -42,36 +40,20 @@ class NetworkBytes(Reading):
         return fields | {"warnings": (f"{UNPROVEN}: {unproven}",) if unproven else ()}
 
 
-class ServiceTranslations(Reading):
-    """What the client's node translated for the measured Service."""
-
-    def __init__(self, services: Services, cell: Cell, slots: Mapping[str, Slot]) -> None:
-        self._services, self._cell, self._slots = services, cell, slots
-        self._before: Counters | None = None
-
-    @override
-    def before(self) -> None:
-        self._before = self._services.counters(self._cell, self._slots)
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        return self._services.evidence(self._cell, self._slots, self._before)
-
-
 class TrackedConnections(Reading):
     """Entries that the connection tracking of the publisher's node gained."""
 
-    def __init__(self, probes: NodeProbes, cell: Cell, node: str) -> None:
-        self._probes, self._cell, self._node = probes, cell, node
+    def __init__(self, probes: NodeProbes, node: str) -> None:
+        self._probes, self._node = probes, node
         self._before: int | None = None
 
     @override
     def before(self) -> None:
-        self._before = self._probes.tracked_connections(self._cell, self._node)
+        self._before = self._probes.tracked_connections(self._node)
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        entries = self._probes.tracked_connections(self._cell, self._node)
+        entries = self._probes.tracked_connections(self._node)
         if self._before is None or entries is None:
             return {}
         return {"conntrack_entries": max(entries - self._before, 0)}

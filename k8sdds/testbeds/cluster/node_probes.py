@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from k8sdds import workloads
 from k8sdds.kubernetes.exec_stream import CommandResult
-from k8sdds.model.trial import Cell
 from k8sdds.system import reading
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import machine_cpu
@@ -110,13 +108,8 @@ class NodeProbes:
         self._worked.add(kind)
         return found
 
-    def tracked_connections(self, cell: Cell, node: str) -> int | None:
-        """Return the number of entries in the connection tracking of a node.
-
-        It is None if the cell's test does not record it, or the node's network does not show it.
-        """
-        if "conntrack_entries" not in workloads.find(cell.test).metrics:
-            return None
+    def tracked_connections(self, node: str) -> int | None:
+        """Return the number of entries in the connection tracking of a node; None: the node does not show it."""
         try:
             pool, probe = self._pool(), _slot(node)
             pool.ensure([probe])

@@ -22,7 +22,7 @@ from k8sdds.model.measurement import Launch, ParticipantPaths
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command, output
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.testbeds.cluster import pods
+from k8sdds.testbeds.cluster import pods, trial_run
 from k8sdds.testbeds.cluster.exec import ParticipantExec, output_folder
 from k8sdds.testbeds.cluster.pod_pool import PodPool, parallel
 from k8sdds.testbeds.cluster.pods import MIB, PERFTEST, Slot
@@ -205,37 +205,29 @@ def match(
         The time of the match (`matched_s`) by the monotonic clock of this machine and its error (`clock_error_s`), and
         the samples that arrived (`received`); or why they did not match (`failure`).
     """
-    launches = _launches(cell, dds, endpoints, folder)
-    trial = _trial(cell, dds)
-    execs = [execute(names[launch.participant], launch, command.deadline_s(trial)) for launch in launches]
-    with ThreadPoolExecutor(len(execs)) as executor:
-        problems = list(executor.map(ParticipantExec.prepare, execs))
-        if any(problems):
-            for execution in execs:
-                execution.abort()
-            return {"failure": next(filter(None, problems))}
-        for execution in execs:
-            execution.start_at(time.time_ns())
-        results = list(executor.map(ParticipantExec.finish, execs))
+    trial, program = _trial(cell, dds), middleware.find(dds)
+    execs = [
+        execute(names[launch.participant], launch, command.deadline_s(trial))
+        for launch in _launches(trial, endpoints, folder)
+    ]
+    results = trial_run.run_participants(execs, lambda _: True, lambda: None, lead_s=0)
     # The realtime clock may be adjusted, so that it is compared with the monotonic one at once.
     monotonic_s = time.monotonic() - time.time()
     matched_ns, received = [], 0
-    program = middleware.find(dds)
-    for execution, result in zip(execs, results, strict=True):
+    for execution in execs:
         directory, role = execution.launch.directory, execution.launch.participant
+        result = results[role.name]
         if result.code or result.lost:
             details = result.lost or result.message or program.error(directory)
-            why = output.failure(result.code, details, program.exit_reasons).text
-            return {"failure": f"{role}: {why}"}
+            return {"failure": f"{role}: {output.failure(result.code, details, program.exit_reasons).text}"}
         summary = output.read(directory / "stdout")
         if summary is None or summary["matched_at_ns"] is None:
             return {"failure": f"{role} reported no match"}
         matched_ns.append(summary["matched_at_ns"] - execution.offset_ns)
         received += summary["received"] or 0 if role.subscribes else 0
-    error_ns = max(execution.uncertainty_ns for execution in execs)
     return {
         "matched_s": max(matched_ns) / 1e9 + monotonic_s,
-        "clock_error_s": error_ns / 1e9,
+        "clock_error_s": max(execution.uncertainty_ns for execution in execs) / 1e9,
         "received": received,
     }
 
@@ -253,11 +245,9 @@ def _trial(cell: Cell, dds: str) -> Trial:
     return Trial(cell=own, testbed="cluster", repetition=0, duration_s=DURATION_S, warmup_s=0)
 
 
-def _launches(cell: Cell, dds: str, endpoints: Mapping[str, Endpoint], folder: Path) -> list[Launch]:
-    trial, program = _trial(cell, dds), middleware.find(dds)
-    nonce = secrets.token_hex(8)
-    domain = secrets.choice(command.DOMAINS)
-    qos = qos_file(trial.cell)
+def _launches(trial: Trial, endpoints: Mapping[str, Endpoint], folder: Path) -> list[Launch]:
+    program, qos = middleware.find(trial.cell.middleware), qos_file(trial.cell)
+    nonce, domain = secrets.token_hex(8), secrets.choice(command.DOMAINS)
     pod_qos = Path("/run/k8sdds/qos") / qos.name
     launches = []
     for participant in PAIR:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from typing_extensions import override
+
 from k8sdds import versions, workloads
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE
+from k8sdds.model.measurement import Outcome
 from k8sdds.model.services import CLUSTER_IP, HEADLESS, MEASURED, NODE_PORT, ProxyMode, ServiceSet, Via
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Endpoint
 from k8sdds.system import reading
@@ -21,6 +24,7 @@ from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod, parallel
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot
 from k8sdds.testbeds.cluster.translations import Connection, Counters
+from k8sdds.testbeds.evidence import Reading
 from k8sdds.workloads.transactions import PORT, PROGRAM
 
 TIMEOUT_S, TIMEOUT_PER_SERVICE_S = 60, 0.1
@@ -75,7 +79,7 @@ class Services:
         """Why the rules of the client's node cannot be read; empty: they can."""
 
     @cached_property
-    def _mode(self) -> ProxyMode | None:
+    def mode(self) -> ProxyMode | None:
         """Mode of the cluster's kube-proxy; None: unknown."""
         return installed.proxy_mode(self._client)
 
@@ -251,28 +255,40 @@ class Services:
             return between.client.node_address, int(spec["ports"][0]["nodePort"])
         return (between.server.address if wanted.via == HEADLESS else str(spec["clusterIP"])), PORT
 
-    def counters(self, cell: Cell, slots: Mapping[str, Slot]) -> Counters | None:
-        """Return what the client's node has counted for the connections of the next trial; None: nothing is read."""
+    def translations(self, cell: Cell, slots: Mapping[str, Slot]) -> list[Reading]:
+        """Return how what the client's node translates in the next trial is read; nothing without Services."""
         if workloads.find(cell.test).services(cell) is None or self._connection is None:
-            return None
-        node = self._between(slots).client.node
-        printed = self._on_node(node, translations.counters_command(self._connection))
-        return None if printed is None else translations.counters(printed)
+            return []
+        return [_Translations(self, self._connection, self._between(slots).client.node)]
 
-    def evidence(self, cell: Cell, slots: Mapping[str, Slot], before: Counters | None) -> dict[str, Any]:
-        """Return what was translated since `before`, as fields of a measurement; empty: there are no Services."""
-        connection = self._connection
-        if workloads.find(cell.test).services(cell) is None or connection is None:
-            return {}
-        after = self.counters(cell, slots)
-        seen: dict[str, Any] = {"service_unobserved": self.unobserved}
-        if before is not None and after is not None:
-            seen = translations.evidence(connection, before, after)
-        return seen | {"proxy_mode": self._mode}
+    def counters(self, connection: Connection, node: str) -> Counters | None:
+        """Return what a node has counted for a connection; None: unreadable, for the reason in `unobserved`."""
+        printed = self._on_node(node, translations.counters_command(connection))
+        return None if printed is None else translations.counters(printed)
 
     def _between(self, slots: Mapping[str, Slot]) -> _Pods:
         client, server = slots[FIRST_PUBLISHER.name], slots[FIRST_SUBSCRIBER.name]
         return _Pods(self._pods.pod(client), client, self._pods.pod(server), server)
+
+
+class _Translations(Reading):
+    """What the client's node translated for the measured Service."""
+
+    def __init__(self, services: Services, connection: Connection, node: str) -> None:
+        self._services, self._connection, self._node = services, connection, node
+        self._before: Counters | None = None
+
+    @override
+    def before(self) -> None:
+        self._before = self._services.counters(self._connection, self._node)
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        after = self._services.counters(self._connection, self._node)
+        seen: dict[str, Any] = {"service_unobserved": self._services.unobserved}
+        if self._before is not None and after is not None:
+            seen = translations.evidence(self._connection, self._before, after)
+        return seen | {"proxy_mode": self._services.mode}
 
 
 def service(

@@ -334,13 +334,12 @@ class ClusterSession(Session):
         deadline_s: float,
     ) -> list[Reading]:
         """Return the kinds of evidence that a trial needs."""
-        cell = trial.cell
-        readings: list[Reading] = [
-            evidence.NetworkBytes(self._verifier, cell, slots),
-            evidence.ServiceTranslations(self._services, cell, slots),
-            evidence.TrackedConnections(self._probes, cell, pods[FIRST_PUBLISHER.name].node),
-        ]
-        if workloads.find(cell.test).load(cell).on_schedule and len(evidence.machines(pods)) > 1:
+        cell, workload = trial.cell, workloads.find(trial.cell.test)
+        readings: list[Reading] = [evidence.NetworkBytes(self._verifier, cell, slots)]
+        readings += self._services.translations(cell, slots)
+        if "conntrack_entries" in workload.metrics:
+            readings.append(evidence.TrackedConnections(self._probes, pods[FIRST_PUBLISHER.name].node))
+        if workload.load(cell).on_schedule and len(evidence.machines(pods)) > 1:
             readings.append(evidence.Clocks(self._cluster, cell, pods))
         if cell.profile:
             owner = evidence.owner(self._owners(pods))

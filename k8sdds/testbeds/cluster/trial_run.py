@@ -39,6 +39,7 @@ def run_participants(
     execs: Sequence[ParticipantExec],
     is_listening: Callable[[ParticipantExec], bool],
     at_start: Callable[[], None],
+    lead_s: float | None = None,
 ) -> dict[str, ExecResult]:
     """Prepare all participants, start them at one moment and wait until all have ended.
 
@@ -48,6 +49,7 @@ def run_participants(
         execs: The participants.
         is_listening: Returns whether a server that was started listens on its socket.
         at_start: Called when all are ready, right before they start.
+        lead_s: From sending the start time to the start; None: until all pods have received it.
     """
     servers = [execution for execution in execs if execution.launch.listens]
     others = [execution for execution in execs if not execution.launch.listens]
@@ -61,7 +63,9 @@ def run_participants(
             _end(servers, executor)
             return _not_started(execs, problems)
         at_start()
-        start_ns = time.time_ns() + round((LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)) * 1e9)
+        if lead_s is None:
+            lead_s = LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)
+        start_ns = time.time_ns() + round(lead_s * 1e9)
         for execution in execs:
             execution.start_at(start_ns)
         results = dict(zip(map(_name, others), executor.map(ParticipantExec.finish, others), strict=True))
