@@ -68,9 +68,7 @@ def interface_bytes(
 ) -> tuple[int | None, dict[str, int]]:
     """Return what the participants' interfaces carried during an attempt, from the supervisors' meters.
 
-    Args:
-        outcomes: By participant, with the interface that carried its samples.
-        places: By participant: equal if participants share an interface, whose bytes then count once.
+    `places` is equal for participants that share an interface, whose bytes then count once.
 
     Returns:
         Bytes that all publishers sent (None: no meters), and bytes received by participant.
@@ -136,11 +134,7 @@ class Testbed(Protocol):
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
-        """Reduce an experiment to what this testbed can measure.
-
-        Args:
-            experiment: The experiment.
-            requested: Networks that the user requested by name; these are never removed.
+        """Reduce an experiment to what this testbed can measure; networks that the user requested by name remain.
 
         Returns:
             The reduced experiment, and the labels of the removed networks.

@@ -63,13 +63,7 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
 
 
 def steering(name: str, layout: Layout, node_of: Mapping[str, str]) -> dict[str, str]:
-    """Return the mask of cores to which each node steers received packets (RPS); mask 0: it does not steer them.
-
-    Args:
-        name: Name of the core layout.
-        layout: Cores of the participants.
-        node_of: Participant to node.
-    """
+    """Return the mask of cores to which each node steers received packets (RPS), for a layout with this name."""
     cpus: dict[str, set[int]] = {node: set() for node in node_of.values()}
     if name == STEERED:
         for participant, node in node_of.items():

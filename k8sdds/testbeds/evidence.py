@@ -69,11 +69,7 @@ class Counters(Reading, Generic[Key]):
 class ProfileReading(Reading):
     """The profile of a trial in its raw folder: the stacks of all cores of this machine, as far as they are its work.
 
-    Args:
-        trial: The trial.
-        folder: The raw folder of the attempt.
-        owner: Whose process an id of this machine belongs to (`analysis.profile.Owner`).
-        deadline_s: The recording ends then at the latest.
+    `owner` returns whose process an id of this machine belongs to. The recording ends after `deadline_s` at the latest.
     """
 
     def __init__(
@@ -139,9 +135,7 @@ def _measured_intervals(outcomes: Iterable[Outcome]) -> list[tuple[int, int]]:
 def measured(readings: Sequence[Reading], run: Callable[[Callable[[], None]], Measurement]) -> Measurement:
     """Run participants and return their measurement with the evidence of all readings.
 
-    Args:
-        readings: The kinds of evidence; the last one is read nearest to the participants' run.
-        run: Runs the participants; calls its argument right before they start.
+    The last of the readings is read nearest to the participants' run. `run` calls its argument right before they start.
     """
 
     def before() -> None:

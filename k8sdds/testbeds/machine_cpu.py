@@ -99,12 +99,8 @@ def between(before: Usage, after: Usage, reading_s: float = 0.0) -> OutsideCpu |
     """Return the CPU time between two moments, in percent of one core; None if they are the same.
 
     Sums are compared rather than single processes: what a process used that has ended is in the time of its parent,
-    which must have the same owner.
-
-    Args:
-        before: The first moment.
-        after: The last moment.
-        reading_s: What a reading costs other programs, such as a container runtime that starts a command in a pod.
+    which must have the same owner. `reading_s`: what a reading costs other programs, such as a container runtime that
+    starts a command in a pod.
     """
     elapsed_s = after.at_s - before.at_s
     if elapsed_s <= 0:

@@ -78,12 +78,7 @@ def ask(sender: Place, address: str, token: str, timeout_s: float, *options: str
 def answered(sender: Place, receiver: Place, address: str, count: int = DATAGRAMS, slack_s: float = 0) -> int:
     """Return how many of `count` datagrams to a pod at an address are answered. Raises like `Place.run`.
 
-    Args:
-        sender: Sends them.
-        receiver: The pod.
-        address: Its address.
-        count: How many to send.
-        slack_s: Delay of the path, one way.
+    `slack_s`: delay of the path, one way.
     """
     token = new_token()
     with answering(receiver, token):

@@ -76,13 +76,10 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
     """Group trials into blocks in random order. A block has one tuning and one kind of links, and one set of Services.
 
     Pod networks replace each other on a cluster. With several of them, every repetition has one block per network; with
-    one, every repetition is one block. Of its pod networks, a repetition begins with the one that is still installed
-    from the last repetition, which saves a switch. Every network still has every position with the same probability.
+    one, every repetition is one block, unless `one_network` requires that metrics read around a block belong to one.
 
-    Args:
-        trials: The trials of the campaign.
-        seed: Seed of the random order.
-        one_network: Always use blocks of one network, so that metrics read around a block belong to it.
+    Of its pod networks, a repetition begins with the one that is still installed from the last repetition, which saves
+    a switch. Every network still has every position with the same probability.
     """
     several_networks = len({pod_network(trial.cell) for trial in trials} - {None}) > 1
     # Services belong to one pod, so that trials on the nodes' own network need others.
@@ -110,9 +107,7 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
 def count_switches(blocks: Sequence[Block], is_installed: Callable[[NetworkMode], bool]) -> int:
     """Return how often a campaign replaces the pod network, including to restore the original one at the end.
 
-    Args:
-        blocks: The blocks in their order.
-        is_installed: Returns whether a network is the original one.
+    `is_installed` returns whether a network is the original one.
     """
     needed = [
         next(filter(None, (pod_network(trial.cell) for trial in block.trials)), None) for block in blocks

@@ -62,10 +62,7 @@ class TrackedConnections(Reading):
 class Clocks(Reading):
     """How far the clocks of the participants' machines can differ.
 
-    Args:
-        cluster: Name of the cluster; empty if k8sdds did not deploy it, so that it cannot read the clocks.
-        cell: The cell.
-        pods: The pod of each participant.
+    Without a name of the `cluster`, k8sdds did not deploy it and cannot read the clocks.
     """
 
     def __init__(self, cluster: str, cell: Cell, pods: Mapping[str, ReadyPod]) -> None:
@@ -90,11 +87,7 @@ class Clocks(Reading):
 class NodesUsage(Reading):
     """What the participants' machines spent outside of their pods.
 
-    Args:
-        probes: Read the processes of the nodes.
-        pods: The pod of each participant.
-        owners: Whose processes those of a pod are.
-        reading_s: CPU time that a reading costs each node.
+    `reading_s`: CPU time that a reading costs each node.
     """
 
     def __init__(
@@ -173,10 +166,7 @@ def clock_error(
 ) -> ClockError:
     """Return the largest possible difference between the clocks of a publisher and a subscriber.
 
-    Args:
-        participants: The participants of the trial.
-        ready_pods: Their pods, by participant name.
-        readings: The states of the clocks by node, before and after the trial.
+    `readings`: the states of the clocks by node, before and after the trial.
     """
     pods = {participant: ready_pods[participant.name] for participant in participants}
     publishers = [pod for participant, pod in pods.items() if participant.publishes]
@@ -207,11 +197,7 @@ def clock_error(
 
 
 def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
-    """Return a function that finds whose process an id of this machine belongs to.
-
-    Args:
-        pods: Id of a pod to the owner of its processes.
-    """
+    """Return a function that finds whose process an id of this machine belongs to. `pods`: id of a pod to the owner."""
 
     def find(pid: int) -> str | None:
         try:
@@ -223,14 +209,10 @@ def owner(pods: Mapping[str, str]) -> Callable[[int], str | None]:
 
 
 def usage(seen: Processes, pods: Mapping[str, str]) -> Usage:
-    """Return the CPU time of a node's processes by their owner.
+    """Return the CPU time of a node's processes by their owner. `pods`: id of a pod to the owner of its processes.
 
     The shim of a container runtime waits for the processes of its pod, which adds their time to its own: it has the
     owner of the pod.
-
-    Args:
-        seen: The processes.
-        pods: Id of a pod to the owner of its processes.
     """
     owners = {process.pid: pods.get(pod_of(process.cgroup)) for process in seen.processes}
     shims = {process.parent: owners[process.pid] for process in seen.processes if owners[process.pid]}

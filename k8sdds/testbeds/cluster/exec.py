@@ -51,15 +51,8 @@ class ExecResult:
 class ParticipantExec:
     """The execution of a participant: `prepare`, then `start_at` or `abort`, then `finish`.
 
-    Each call may be made from another thread, but only one at a time.
-
-    Args:
-        client: The cluster.
-        namespace: Namespace of the pod.
-        pod: Name of the pod.
-        launch: What to start.
-        deadline_s: Time after which the supervisor ends the participant.
-        options: Additional options for the supervisor.
+    Each call may be made from another thread, but only one at a time. The supervisor ends the participant after
+    `deadline_s`.
     """
 
     def __init__(
@@ -217,12 +210,9 @@ class ParticipantExec:
         return (OUT_OF_MEMORY if exceeded_memory(pod) else LOST, why) if why else None
 
     def _receive(self, stream: ExecStream, end: float, line: bytes = b"") -> ExecResult:
-        """Read files and exit code from the supervisor's output. Writes no file until all have arrived.
+        """Read files and exit code from the supervisor's output, which `line` begins, if one was already read from it.
 
-        Args:
-            stream: The supervisor's output.
-            end: When to give up.
-            line: A line that was already read from it.
+        Writes no file until all have arrived.
         """
         files: dict[str, bytes] = {}
         while True:

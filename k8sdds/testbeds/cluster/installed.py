@@ -122,11 +122,7 @@ class InstalledSoftware:
 class InstalledNetwork:
     """The pod network that a campaign measures: its software as read for a block, and whether it is still the same.
 
-    Args:
-        client: The cluster.
-        nodes: The nodes; empty: this user may not list them.
-        switch: Replaces the network; None: it cannot be replaced.
-        name: The network that is installed at the start, which counts if its agents do not name one.
+    `name`, the network that is installed at the start, counts if its agents do not name one.
     """
 
     def __init__(
@@ -144,7 +140,7 @@ class InstalledNetwork:
         self._software = InstalledSoftware()
 
     def read(self) -> None:
-        """Read the software of the network; that of the CNI plugins only if the network is another one than before."""
+        """Return the software of the network. `nodes`: empty if this user may not list them."""
         before, self._software = self._software, read(self._client, self._nodes)
         if self._switch is not None and before.agents != self._software.agents:
             self._cni_plugins = self._switch.cni_plugins()
@@ -179,13 +175,7 @@ class InstalledNetwork:
 
 
 def read(client: KubernetesClient, nodes: Sequence[NodeInfo], with_images: bool = True) -> InstalledSoftware:
-    """Return the software of the network.
-
-    Args:
-        client: The cluster and the user.
-        nodes: The nodes; empty: this user may not list them.
-        with_images: Whether images are needed, or only the agents.
-    """
+    """Return the software of the network. `nodes`: empty if this user may not list them."""
     listed = daemonsets(client)
     if listed is None:
         return InstalledSoftware()

@@ -29,11 +29,8 @@ READY_TIMEOUT_S = 30
 class MetricsCollector:
     """Collects the lines of readings.jsonl for the blocks of a campaign.
 
-    Args:
-        namespace: The campaign's namespace.
-        packet_filters: Whether to count packet filters, for which the namespace must allow pods on the nodes' own
-            network.
-        image: Image of the node meter.
+    `packet_filters`: whether to count packet filters, for which the namespace must allow pods on the nodes' own
+    network.
     """
 
     def __init__(self, namespace: CampaignNamespace, packet_filters: bool, image: str) -> None:

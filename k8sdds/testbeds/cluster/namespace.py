@@ -74,11 +74,8 @@ class CampaignNamespace:
 def manifest(campaign: str, name: str, privileged: bool) -> dict[str, Any]:
     """Return the manifest of a campaign's namespace.
 
-    Args:
-        campaign: The campaign's identifier.
-        name: The campaign's full name.
-        privileged: Whether pods on the nodes' own network or with capabilities are allowed; if not, Pod Security is
-            `restricted`.
+    `privileged`: whether pods on the nodes' own network or with capabilities are allowed; if not, Pod Security is
+    `restricted`.
     """
     level = "privileged" if privileged else "restricted"
     return {

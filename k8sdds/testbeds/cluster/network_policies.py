@@ -27,7 +27,6 @@ class Policies:
     """The NetworkPolicies in a campaign's namespace. They select the participants' pods."""
 
     def __init__(self, namespace: CampaignNamespace, pods: PodPool, probes: NodeProbes) -> None:
-        """Create none yet."""
         self._client = namespace.client
         self._namespace = namespace
         self._pods = pods
@@ -44,11 +43,7 @@ class Policies:
     def provide(self, cell: Cell, slots: Mapping[str, Slot]) -> bool:
         """Create the policies of a cell, delete others, and wait until they are enforced. The pods must be ready.
 
-        Returns:
-            Whether there was anything to change.
-
-        Raises:
-            PrerequisiteError: The policies are not enforced.
+        Returns whether there was anything to change. Raises PrerequisiteError if the policies are not enforced.
         """
         if self._verified and cell.policies == self._count:
             return False

@@ -137,15 +137,9 @@ def _setting(line: str) -> tuple[str, str]:
 
 
 def require_path_mtu(cell: Cell, requested: int | None, passed: int | None) -> None:
-    """Check that packets as large as an experiment requests pass between the nodes.
+    """Check that packets of the `requested` size in bytes pass between the nodes, if a cell sets the MTU of links.
 
-    Args:
-        cell: What is measured.
-        requested: MTU of the pods in bytes; None: unknown.
-        passed: Size in bytes of the largest packet that passed between them; None: not observed.
-
-    Raises:
-        PrerequisiteError: They do not pass.
+    `passed`: size of the largest packet that passed; None: not observed. Raises PrerequisiteError.
     """
     if cell.link.mtu != STANDARD_MTU and passed and requested and passed < requested:
         raise PrerequisiteError(
@@ -162,7 +156,6 @@ class Steering:
     """
 
     def __init__(self, cluster: str, nodes: Sequence[NodeInfo]) -> None:
-        """Change nothing yet. `cluster`: its name; empty: k8sdds did not deploy it."""
         self._cluster = cluster
         self._share_kernel = one_kernel(nodes)
         self._masks: dict[str, str] = {}
@@ -170,13 +163,7 @@ class Steering:
     def apply(self, cell: Cell, layout: core_layout.Layout, node_of: Mapping[str, str]) -> str:
         """Steer the packets that each node receives to the cores of its participants, if the cell's layout does so.
 
-        Args:
-            cell: What is measured.
-            layout: Cores of the participants.
-            node_of: Participant to node.
-
-        Returns:
-            Why packets cannot be steered; empty if they are, or need not be.
+        Returns why packets cannot be steered; empty if they are, or need not be.
         """
         if not self._share_kernel:
             return ""

@@ -46,9 +46,7 @@ def readable_pods(client: KubernetesClient, namespace: str) -> list[dict[str, An
 def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:
     """Return the rights that this user needs and does not have.
 
-    Args:
-        client: The cluster and the user.
-        namespace: A prepared namespace; None: the campaign creates its own.
+    Without a prepared `namespace`, a campaign creates one.
     """
     missing = (
         [] if namespace else [_describe(right) for right in CLUSTER_WIDE if not client.is_allowed(*right)]
@@ -71,12 +69,9 @@ def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Prob
 def missing_in_campaign(
     client: KubernetesClient, namespace: str | None, rights: Iterable[tuple[str, str, str]]
 ) -> list[str]:
-    """Return which rights in the campaign's namespace this user does not have. The campaign role includes all of them.
+    """Return which rights (verb, API group, resource) in the campaign's namespace this user does not have.
 
-    Args:
-        client: The cluster and the user.
-        namespace: A prepared namespace; None: the campaign creates its own.
-        rights: (verb, API group, resource).
+    The campaign role includes all of them. Without a prepared `namespace`, a campaign creates one.
     """
     may_bind_role = client.is_allowed(*CREATE_BINDING) and client.is_allowed(
         "bind", RBAC, "clusterroles", name=CAMPAIGN_ROLE

@@ -79,9 +79,7 @@ def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> 
 def slots(cell: Cell, nodes: Sequence[NodeInfo] | None) -> dict[str, Slot]:
     """Return the pod slot of each participant.
 
-    Args:
-        cell: The cell.
-        nodes: Nodes that can run participants; None: unknown, the scheduler selects nodes.
+    Without `nodes` that can run participants, the scheduler selects nodes.
     """
     places = dict.fromkeys(cell.participants, "") if nodes is None else assign(cell, nodes)
     host = on_host(cell)

@@ -70,11 +70,7 @@ def _slots(cell: Cell, nodes: Iterable[NodeInfo]) -> list[Slot]:
 def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, str]:
     """Return how many pods fit on a node next to its own, and what limits the number.
 
-    Args:
-        node: The node.
-        cell: The cell whose pods are to fit.
-        pods: The pods of the node.
-        addressed: Those with an address of the node's range.
+    `pods`: the pods of the node; `addressed`: those with an address of the node's range.
     """
     limits = []
     if node.max_pods:

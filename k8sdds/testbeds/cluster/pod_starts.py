@@ -120,7 +120,6 @@ def _body(body: dict[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
 
 
 def _only_waiting(body: dict[str, Any]) -> dict[str, Any]:
-    """Let a pod request and use little."""
     for container in body["spec"]["containers"]:
         resources = container["resources"]
         resources["requests"] = {"cpu": CPU_REQUEST, "memory": MEMORY["requests"]}
@@ -131,16 +130,11 @@ def _only_waiting(body: dict[str, Any]) -> dict[str, Any]:
 def _timed(
     pool: PodPool, bodies: Sequence[dict[str, Any]], match: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Create pods, wait until all are ready, and delete them, also after an error.
+    """Create pods, wait until all are ready, and delete them, also after an error. Calls `match` while they start.
 
-    Args:
-        pool: The pods of the campaign.
-        bodies: The pods to create.
-        match: Called in a thread while the pods start.
-
-    Returns:
-        The times of all pods (`pods`), when they were requested (`created_s`) and what `match` returned; or why a pod
-        did not get ready (`failure`).
+    Returns the times of all pods (`pods`), when they were requested (`created_s`) and what `match` returned; or why a
+    pod
+    did not get ready (`failure`).
     """
     names = [body["metadata"]["name"] for body in bodies]
     starts, own = PodStarts(), frozenset(names)
@@ -192,14 +186,6 @@ def match(
 
     The programs start over the API server: without multicast, each needs the address of the other, which exists when
     the pod is ready.
-
-    Args:
-        cell: The cell of the pod-start test.
-        dds: The middleware.
-        names: The names of the pods.
-        endpoints: Address and interface of each pod, by the name of its participant.
-        folder: The attempt's raw files.
-        execute: Runs a program in a pod.
 
     Returns:
         The time of the match (`matched_s`) by the monotonic clock of this machine and its error (`clock_error_s`), and

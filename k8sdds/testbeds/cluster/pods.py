@@ -217,7 +217,6 @@ def _memory_volume(name: str, size: str) -> dict[str, Any]:
 
 
 def _quantity(size: float) -> str:
-    """Return a size in bytes as a Kubernetes quantity."""
     return f"{math.ceil(size / MIB)}Mi"
 
 

@@ -37,12 +37,7 @@ ATTACHMENTS = ("k8s.cni.cncf.io", "network-attachment-definitions")
 
 
 def unsupported(cells: Sequence[Cell], can_switch: bool) -> list[Problem]:
-    """Return the settings that no trial on a cluster supports.
-
-    Args:
-        cells: The cells of the campaign.
-        can_switch: Whether k8sdds can replace the cluster's network.
-    """
+    """Return the settings that no trial on a cluster supports. `can_switch`: whether k8sdds can replace its network."""
     found = dict.fromkeys(pair for cell in cells for pair in _unsupported(cell, can_switch))
     return [Problem(what, remedy, input=True) for what, remedy in found]
 
@@ -77,13 +72,8 @@ def reduce_networks(
     """Remove the networks that are not available from an experiment, and measure the installed one in their place.
 
     Networks that the user requested by name remain, so that the check reports them. If the baseline is not
-    available, nothing is removed.
-
-    Args:
-        experiment: The experiment.
-        available: Networks that the cluster has or can install.
-        requested: Networks that the user requested by name.
-        installed: The network of a cluster that others deployed; None: k8sdds can replace the network.
+    available, nothing is removed. `installed`: the network of a cluster that others deployed; None: k8sdds can
+    replace it.
 
     Returns:
         The experiment and the labels of the removed networks.
@@ -115,13 +105,7 @@ def reduce_networks(
 def missing_networks(
     cells: Sequence[Cell], available: Sequence[str], obstacle: Callable[[str], str] = lambda name: ""
 ) -> list[Problem]:
-    """Return problems for networks that are not available.
-
-    Args:
-        cells: The cells of the campaign.
-        available: Networks that the cluster has or can install.
-        obstacle: Returns why a network cannot be installed, if known.
-    """
+    """Return problems for networks that are not available; `obstacle` returns why one cannot be installed, if known."""
     modes = dict.fromkeys(find(cell.network).mode_name(cell.network_options) for cell in cells)
     missing = [name for name in modes if name not in available]
     names = ", ".join(available)
@@ -189,14 +173,7 @@ def family_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Pr
 def service_problems(
     cells: Sequence[Cell], client: KubernetesClient, namespace: str | None, mode: ProxyMode | None
 ) -> list[Problem]:
-    """Return problems of cells that need Services: the mode of kube-proxy, missing rights, too few addresses.
-
-    Args:
-        cells: The cells of the campaign.
-        client: The cluster and the user.
-        namespace: A prepared namespace; None: the campaign creates its own.
-        mode: Mode of the cluster's kube-proxy; None: unknown.
-    """
+    """Return problems of cells that need Services: the mode of kube-proxy, missing rights, too few addresses."""
     wanted = [
         (cell.ip_family, services)
         for cell in cells
@@ -241,13 +218,9 @@ def placement_problems(
     image: str,
     imported: Callable[[str], Collection[str]] = lambda node: (),
 ) -> list[Problem]:
-    """Return problems of the cells' placements, and of the image on the nodes.
+    """Return problems of the cells' placements, and of the image on the nodes, as far as this user may list them.
 
-    Args:
-        cells: The cells of the campaign.
-        nodes: The cluster's nodes; empty: this user may not list them, so nothing is checked.
-        image: Image of the participants.
-        imported: Returns the images that the runtime of a node has, if they can be read.
+    `imported` returns the images that the runtime of a node has, if they can be read.
     """
     if not nodes:
         settings = {

@@ -62,7 +62,6 @@ class Services:
     """The Services in a campaign's namespace, all with one endpoint: the server's pod."""
 
     def __init__(self, namespace: CampaignNamespace, pods: PodPool, probes: NodeProbes) -> None:
-        """Create none yet."""
         self._client = namespace.client
         self._namespace = namespace
         self._pods = pods
@@ -294,16 +293,7 @@ class _Translations(Reading):
 def service(
     name: str, namespace: str, via: Via, pod: Mapping[str, Any], address: str, labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return a Service without a selector.
-
-    Args:
-        name: Its name.
-        namespace: Its namespace, that of the pod.
-        via: Kind of its address.
-        pod: The server's pod.
-        address: Address of this pod, whose IP family the Service has.
-        labels: Labels of the Service.
-    """
+    """Return a Service without a selector, of the kind `via`, with the IP family of the server's address."""
     owner = {key: pod["metadata"][key] for key in ("name", "uid")}
     return {
         "apiVersion": "v1",
@@ -325,13 +315,7 @@ def service(
 
 
 def endpoint_slice(created: Mapping[str, Any], node: str, address: str) -> dict[str, Any]:
-    """Return the slice with the endpoint of a Service that was created.
-
-    Args:
-        created: The Service, as the API server returned it.
-        node: Node of the server's pod.
-        address: Address of the server's pod.
-    """
+    """Return the slice with the endpoint of a Service that the API server `created`: the server's pod."""
     metadata = created["metadata"]
     owner = {key: metadata[key] for key in ("name", "uid")}
     of_slice = {

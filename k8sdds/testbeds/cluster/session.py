@@ -215,7 +215,6 @@ class ClusterSession(Session):
         return placement.slots(cell, self._nodes)
 
     def _cell_pods(self, cell: Cell) -> dict[str, ReadyPod]:
-        """Return the pod of each participant."""
         return {name: self._pods.pod(slot) for name, slot in self._slots(cell).items()}
 
     # -- the session protocol ---------------------------------------------------------------------------
@@ -333,7 +332,6 @@ class ClusterSession(Session):
         raw_files: Path,
         deadline_s: float,
     ) -> list[Reading]:
-        """Return the kinds of evidence that a trial needs."""
         cell, workload = trial.cell, workloads.find(trial.cell.test)
         readings: list[Reading] = [evidence.NetworkBytes(self._verifier, cell, slots)]
         readings += self._services.translations(cell, slots)
@@ -377,7 +375,6 @@ class ClusterSession(Session):
         return evidence.NodesUsage(self._probes, pods, lambda: self._owners(pods), self._reading_s)
 
     def _is_listening(self, slots: Mapping[str, Slot], execution: ParticipantExec) -> bool:
-        """Return whether a started server listens on its socket."""
         listener = execution.launch.listens
         assert listener is not None
         result = self._pods.run(slots[execution.launch.participant.name], listening.tables(listener))
@@ -408,7 +405,6 @@ def middlewares(trials: Sequence[Trial]) -> list[Middleware]:
 
 
 def _is_by_lost_host(error: BaseException) -> bool:
-    """Return whether the loss of an SSH connection caused an error."""
     return any(isinstance(cause, HostLost) for cause in _causes(error))
 
 
@@ -420,7 +416,6 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what caused it."""
     while error is not None:
         yield error
         error = error.__cause__

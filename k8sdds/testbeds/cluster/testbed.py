@@ -48,7 +48,6 @@ class ClusterTestbed(Testbed):
     name = CLUSTER
 
     def __init__(self, client: KubernetesClient, selected: SelectedTestbed, campaign: str) -> None:
-        """Contact nothing yet. `campaign`: name of the campaign."""
         self.client = client
         self.selected = selected
         self._campaign = campaign

@@ -245,11 +245,8 @@ class PathVerifier:
     ) -> int:
         """Send unfragmented packets of MTU size from each publisher to each subscriber and await replies.
 
-        Returns:
-            The minimum number of bytes sent in each direction.
-
-        Raises:
-            PrerequisiteError: a subscriber does not reply.
+        Returns the minimum number of bytes sent in each direction. Raises PrerequisiteError if a subscriber does not
+        reply.
         """
         publishers = [participant.name for participant in cell.participants if participant.publishes]
         ports = {

@@ -114,9 +114,7 @@ class PodWatch:
     def wait_ready(self, names: Iterable[str], timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until all these pods are ready, at most `timeout_s` and some time per pod.
 
-        Raises:
-            PrerequisiteError: A pod cannot become ready, or is not ready when the time is over.
-            PartFailed: A pod was killed.
+        Raises PrerequisiteError if a pod cannot become ready in time, PartFailed if it was killed.
         """
         awaited = dict.fromkeys(names)
         pending = dict(awaited)
