@@ -52,6 +52,14 @@ def cell(**values: Any) -> Cell:
     return Cell(**{"network": "flannel-vxlan", "test": "throughput", "payload_bytes": 1024, **values})
 
 
+def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
+    return [
+        Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0)
+        for number in range(repetitions)
+        for one in cells
+    ]
+
+
 def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() -> None:
     assert [node.name for node in usable(nodes(), ["amd64"])] == ["n2", "n3", "n1"]
     tainted = {"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}
@@ -320,51 +328,40 @@ def test_other_images_come_from_the_registry_of_perftest(image: str, expected: s
     assert selection.sibling_image(image, versions.TOOLS_IMAGE) == expected
 
 
-def test_networks_that_replace_each_other_have_separate_blocks() -> None:
-    def trials(*networks: str) -> list[Trial]:
-        return [
-            Trial(
-                cell=cell(network=name, test=test), testbed="cluster", repetition=i, duration_s=1, warmup_s=0
-            )
-            for i in range(3)
-            for name in networks
-            for test in ("throughput", "latency")
-        ]
+def cluster(**values: Any) -> ClusterTestbed:
+    return ClusterTestbed(cast(Any, None), SelectedTestbed("cluster", **values), "c")  # blocks need no API
 
-    metered = ClusterTestbed(None, SelectedTestbed("cluster", meter=True), "c")  # type: ignore[arg-type]
-    for block in metered.blocks(trials("host", "flannel-vxlan"), 7):
+
+def both_tests(*networks: str) -> list[Trial]:
+    cells = [cell(network=name, test=test) for name in networks for test in ("throughput", "latency")]
+    return trials(*cells, repetitions=3)
+
+
+def test_networks_that_replace_each_other_have_separate_blocks() -> None:
+    metered = cluster(meter=True)
+    for block in metered.blocks(both_tests("host", "flannel-vxlan"), 7):
         assert len({trial.cell.network for trial in block.trials}) == 1 and len(block.trials) == 2
-    assert [len(block.trials) for block in metered.blocks(trials("host"), 7)] == [2, 2, 2]
-    cluster = ClusterTestbed(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
-    together = cluster.blocks(trials("host", "flannel-vxlan"), 7)
+    assert [len(block.trials) for block in metered.blocks(both_tests("host"), 7)] == [2, 2, 2]
+    together = cluster().blocks(both_tests("host", "flannel-vxlan"), 7)
     assert [len(block.trials) for block in together] == [4, 4, 4]
-    several = trials("host", "flannel-vxlan", "flannel-hostgw")
-    apart = cluster.blocks(several, 7)
+    several = both_tests("host", "flannel-vxlan", "flannel-hostgw")
+    apart = cluster().blocks(several, 7)
     assert [block.index for block in apart] == list(range(9))
     for number, block in enumerate(apart):
         assert {trial.repetition for trial in block.trials} == {number // 3}
         assert len({trial.cell.network for trial in block.trials}) == 1
-    assert {trial.trial_id for block in apart for trial in block.trials} == {
-        item.trial_id for item in several
-    }
+    assert {trial.trial_id for block in apart for trial in block.trials} == {one.trial_id for one in several}
     orders = {tuple(block.trials[0].cell.network for block in apart[i : i + 3]) for i in (0, 3, 6)}
     assert len(orders) > 1  # each repetition has its own random order
-    assert cluster.blocks(several, 7) == apart
+    assert cluster().blocks(several, 7) == apart
 
 
 def test_a_repetition_begins_with_the_installed_network_and_is_random_otherwise() -> None:
     networks = ("host", "flannel-vxlan", "flannel-hostgw", "kube-router")
-    trials = [
-        Trial(
-            cell=cell(network=name, test="latency"), testbed="cluster", repetition=i, duration_s=1, warmup_s=0
-        )
-        for i in range(2)
-        for name in networks
-    ]
-    cluster = ClusterTestbed(None, SelectedTestbed("cluster"), "c")  # type: ignore[arg-type]  # blocks need no API
+    measured = trials(*(cell(network=name, test="latency") for name in networks), repetitions=2)
     positions: Counter[tuple[int, str, int]] = Counter()
     for seed in range(600):
-        names = [block.trials[0].cell.network for block in cluster.blocks(trials, seed)]
+        names = [block.trials[0].cell.network for block in cluster().blocks(measured, seed)]
         first, second = names[:4], names[4:]
         assert sorted(first) == sorted(second) == sorted(networks)
         pods = [[name for name in order if name != "host"] for order in (first, second)]
@@ -375,23 +372,24 @@ def test_a_repetition_begins_with_the_installed_network_and_is_random_otherwise(
     assert len(positions) == 32 and all(110 < count < 190 for count in positions.values())
 
 
-def test_the_number_of_switches_includes_the_first_and_the_restored_network() -> None:
-    def block(index: int, *networks: str) -> Block:
-        trials = [
-            Trial(cell=cell(network=name), testbed="cluster", repetition=0, duration_s=1, warmup_s=0)
-            for name in networks
-        ]
-        return Block(index, tuple(trials))
-
-    def switches(installed: str, *networks: tuple[str, ...]) -> int:
-        blocks = [block(index, *names) for index, names in enumerate(networks)]
-        return count_switches(blocks, lambda mode: mode[0] == installed)
-
-    assert switches("flannel-vxlan", ("host",), ("host", "flannel-vxlan")) == 0
-    assert switches("flannel-vxlan", ("host",)) == 0
-    assert switches("flannel-vxlan", ("kube-router",), ("host",)) == 2
-    assert switches("flannel-vxlan", ("flannel-vxlan",), ("host",), ("kube-router",)) == 2
-    assert switches("flannel-vxlan", ("kube-router",), ("flannel-hostgw",), ("flannel-hostgw",)) == 3
+@pytest.mark.parametrize(
+    ("networks", "expected"),
+    [
+        ((("host",), ("host", "flannel-vxlan")), 0),
+        ((("host",),), 0),
+        ((("kube-router",), ("host",)), 2),
+        ((("flannel-vxlan",), ("host",), ("kube-router",)), 2),
+        ((("kube-router",), ("flannel-hostgw",), ("flannel-hostgw",)), 3),
+    ],
+)
+def test_the_number_of_switches_includes_the_first_and_the_restored_network(
+    networks: tuple[tuple[str, ...], ...], expected: int
+) -> None:
+    blocks = [
+        Block(index, tuple(trials(*(cell(network=name) for name in names))))
+        for index, names in enumerate(networks)
+    ]
+    assert count_switches(blocks, lambda mode: mode[0] == "flannel-vxlan") == expected
 
 
 def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:
@@ -406,32 +404,19 @@ def test_each_tuning_has_blocks_of_its_own() -> None:
         for network in ("host", "kube-router")
         for name in ("none", "tcp-buffers")
     ]
-    trials = [
-        Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0)
-        for number in range(2)
-        for one in cells
-    ]
-    blocks = make_blocks(trials, seed=1, one_network=False)
+    measured = trials(*cells, repetitions=2)
+    blocks = make_blocks(measured, seed=1, one_network=False)
     assert len(blocks) == 8
     assert all(len({trial.cell.tuning for trial in block.trials}) == 1 for block in blocks)
-    hosts = [trial for trial in trials if trial.cell.network == "host"]
+    hosts = [trial for trial in measured if trial.cell.network == "host"]
     assert len(make_blocks(hosts, seed=1, one_network=False)) == 4, "host alone, too"
-    usual = [trial for trial in trials if trial.cell.tuning == "none"]
+    usual = [trial for trial in measured if trial.cell.tuning == "none"]
     assert len(make_blocks(usual, seed=1, one_network=False)) == 2, "one network and the host share a block"
 
 
 def test_policies_have_blocks_of_their_own() -> None:
-    trials = [
-        Trial(
-            cell=cell(network="kube-router", policies=count),
-            testbed="cluster",
-            repetition=0,
-            duration_s=1,
-            warmup_s=0,
-        )
-        for count in (0, 1, 100)
-    ]
-    blocks = make_blocks(trials, seed=1, one_network=False)
+    measured = trials(*(cell(network="kube-router", policies=count) for count in (0, 1, 100)))
+    blocks = make_blocks(measured, seed=1, one_network=False)
     assert sorted(block.trials[0].cell.policies for block in blocks) == [0, 1, 100]
 
 

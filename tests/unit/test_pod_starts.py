@@ -373,45 +373,18 @@ class Api:
         return {"items": self.items}
 
 
+WIDE = ("10.244.0.0/24",)
+
+
 @pytest.mark.parametrize(
     ("network", "pods", "ranges", "running", "named"),
     [
-        ("flannel-vxlan", "110", ("10.244.0.0/24",), {"a": 5, "b": 3}, ""),
-        (
-            "flannel-vxlan",
-            "110",
-            ("10.244.0.0/24",),
-            {"a": 70, "b": 60},
-            "a has room for 35: its kubelet runs at most",
-        ),
-        (
-            "flannel-vxlan",
-            "30",
-            ("10.244.0.0/24",),
-            {},
-            "a has room for 25: its kubelet runs at most 30, and 5 run",
-        ),
-        (
-            "flannel-vxlan",
-            "110",
-            ("10.244.0.0/27",),
-            {},
-            "its range 10.244.0.0/27 has 29 addresses, and 5 are used",
-        ),
-        (
-            "flannel-vxlan",
-            "110",
-            ("10.244.0.0/24", "fd00::/123"),
-            {},
-            "its range fd00::/123 has 29 addresses",
-        ),
-        (
-            "flannel-vxlan",
-            "110",
-            ("10.244.0.0/25",),
-            {"host:a": 60, "host:b": 60},
-            "runs at most 110, and 65 run",
-        ),
+        ("flannel-vxlan", "110", WIDE, {"a": 5, "b": 3}, ""),
+        ("flannel-vxlan", "110", WIDE, {"a": 70, "b": 60}, "a has room for 35: its kubelet runs at most"),
+        ("flannel-vxlan", "30", WIDE, {}, "a has room for 25: its kubelet runs at most 30, and 5 run"),
+        ("flannel-vxlan", "110", ("10.244.0.0/27",), {}, "10.244.0.0/27 has 29 addresses, and 5 are used"),
+        ("flannel-vxlan", "110", (*WIDE, "fd00::/123"), {}, "its range fd00::/123 has 29 addresses"),
+        ("flannel-vxlan", "110", ("10.244.0.0/25",), {"host:a": 60, "host:b": 60}, "at most 110, and 65 run"),
         ("flannel-vxlan", "250", ("10.244.0.0/25",), {"host:a": 60, "host:b": 60}, ""),
         # Its pods have the address of their node, and Calico has ranges of its own.
         ("host", "110", ("10.244.0.0/27",), {}, ""),
