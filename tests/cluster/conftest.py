@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,15 @@ import yaml
 from ruamel.yaml import YAML
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
 
 USER = "k8sdds-test"
+STARTS_S, ENDS_S = 300, 300
+"""How long a campaign may take until something happens in it, and until it has ended after Ctrl-C."""
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PATHS = {
     "Namespace": f"{CORE}/namespaces", "ClusterRole": f"{RBAC}/clusterroles",
@@ -99,6 +105,40 @@ def user(admin: KubernetesClient, one_machine: Deployed, tmp_path_factory: pytes
 
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def last_attempts(folder: Path) -> list[dict[str, Any]]:
+    """Return the last attempt of each trial of a run."""
+    return list({record["trial_id"]: record for record in RunFolder.open(folder).attempts()}.values())
+
+
+def valid_attempts(folder: Path) -> list[dict[str, Any]]:
+    """Return the valid attempts of a run."""
+    return [record for record in RunFolder.open(folder).attempts() if record["valid"]]
+
+
+@contextmanager
+def running(folder: Path, *args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a campaign in a folder while the context lasts, and interrupt it at the end if it still runs."""
+    with subprocess.Popen(
+        [str(K8SDDS), "run", *args], cwd=folder, env=environment(folder) | variables, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=ENDS_S)
+
+
+def wait(condition: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
+    """Wait until something has happened in a running campaign."""
+    end = time.monotonic() + STARTS_S
+    while not condition():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cluster.conftest import valid_attempts
 from tests.clusters import Deployed
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
@@ -33,18 +33,13 @@ duration_s: 2
 """
 
 
-def valid_rows(folder: Path) -> list[dict[str, Any]]:
-    rows = map(json.loads, (folder / "trials.jsonl").read_text().splitlines())
-    return [row for row in rows if row["valid"]]
-
-
 def test_all_configurations_are_measured_and_judged(one_machine: Deployed, tmp_path: Path) -> None:
     path, folder = tmp_path / "robot.yaml", tmp_path / "run"
     path.write_text(APPLICATION)
     done = one_machine.k8sdds("run", str(path), "--testbed", one_machine.name, "-o", str(folder))
     assert done.returncode in (0, 8), done.stdout + done.stderr
     assert "Left out because the testbed does not have them: baremetal" in done.stdout
-    rows = valid_rows(folder)
+    rows = valid_attempts(folder)
     cells = Counter((row["network"], row["payload_bytes"]) for row in rows)
     assert cells == {
         (network, payload): 2 for network in ("flannel-vxlan", "flannel-hostgw") for payload in (16384, 64)
@@ -74,7 +69,7 @@ def test_a_search_switches_networks_and_protects_samples(one_machine: Deployed, 
     args = ("--testbed", one_machine.name, "--max-trials", "10", "-o", str(folder))
     done = one_machine.k8sdds("recommend", str(path), *args)
     assert done.returncode in (0, 8), done.stdout + done.stderr
-    rows = valid_rows(folder)
+    rows = valid_attempts(folder)
     assert {row["fidelity"] for row in rows} == {"real"}
     assert len({(row["network"], row["security"]) for row in rows}) >= 3
     assert len({row["repetition"] for row in rows}) >= 2

@@ -9,7 +9,7 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds import core_layout
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, last_attempts
 
 EXPERIMENT = """\
 name: busy
@@ -33,7 +33,7 @@ def test_busy_processes_run_on_the_requested_cores(user: User, k8sdds: Command, 
     (tmp_path / "busy.yaml").write_text(text)
     done = k8sdds("run", "busy.yaml", *user.options, "-o", "out", timeout_s=400)
     run = RunFolder.open(tmp_path / "out")
-    last = {record["trial_id"]: record for record in run.attempts()}.values()
+    last = last_attempts(run.path)
     assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
     assert done.returncode == 0, done.stderr
     plain, loaded, both = sorted(last, key=lambda record: len(json.dumps(record.get("background"))))

@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from tests.cluster.conftest import Command, User, account, apply, rights
+from k8sdds.results.run_folder import RunFolder
+from tests.cluster.conftest import Command, User, account, apply, rights, valid_attempts
 from tests.clusters import Deployed
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 
 def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: User, tmp_path: Path) -> None:
@@ -24,7 +21,7 @@ def test_quickstart_is_measured_reported_and_compared(k8sdds: Command, user: Use
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Testbed: cluster (kubeconfig")
     folder = tmp_path / "first"
-    valid = [row for row in rows(folder) if row["valid"]]
+    valid = valid_attempts(folder)
     assert {(row["network"], row["test"]) for row in valid} == {
         (network, test) for network in ("host", "flannel-vxlan") for test in ("throughput", "latency")
     }
@@ -84,7 +81,7 @@ def test_experiments_of_the_study(
 ) -> None:
     done = k8sdds("run", experiment, *user.options, "--repeat", "1", "--duration", "1", *options, "-o", "run")
     assert done.returncode in (0, 4), done.stderr
-    attempts = rows(tmp_path / "run")
+    attempts = RunFolder.open(tmp_path / "run").attempts()
     # On a busy machine, some trials may fail with uneven samples, but not because of the path.
     assert any(row["valid"] for row in attempts)
     reasons = {str(row["reason"]).split(":")[0] for row in attempts if not row["valid"]}
@@ -120,7 +117,7 @@ def test_twelve_subscribers_on_three_nodes(k8sdds: Command, user: User, tmp_path
     args = ("--set", "payload_bytes=1024", "--set", "rate=200", "-o", "run", "--network", "host")
     done = k8sdds("run", "multicast-12sub", *user.options, "--repeat", "1", "--duration", "2", *args)
     assert done.returncode == 0, done.stderr
-    valid = [row for row in rows(tmp_path / "run") if row["valid"]]
+    valid = valid_attempts(tmp_path / "run")
     assert {row["subscribers"] for row in valid} == {12}
 
 
@@ -138,7 +135,7 @@ def test_a_prepared_namespace_is_enough(
     assert "--pod-network" in refused.stderr or "pod network" in refused.stderr
     done = k8sdds(*args, "--pod-network", "flannel-vxlan", "--set", "test=latency")
     assert done.returncode == 0, done.stderr
-    assert all(row["valid"] for row in rows(tmp_path / "run")[-2:])
+    assert all(row["valid"] for row in RunFolder.open(tmp_path / "run").attempts()[-2:])
     assert admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"] == [] or all(
         "deletionTimestamp" in pod["metadata"]
         for pod in admin.get(f"{CORE}/namespaces/k8sdds-lab/pods")["items"]

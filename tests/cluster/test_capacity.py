@@ -8,7 +8,7 @@ import pytest
 
 from k8sdds.report import content
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, valid_attempts
 
 EXPERIMENT = """\
 name: fan-out
@@ -34,7 +34,7 @@ def test_the_number_of_subscribers_grows_until_the_largest(
     done = k8sdds("run", "fan-out.yaml", *user.options, "-o", "out", timeout_s=400)
     assert done.returncode == 0, done.stderr
     run = RunFolder.open(tmp_path / "out")
-    valid = [record for record in run.attempts() if record["valid"]]
+    valid = valid_attempts(run.path)
     # 60 % of the capacity is probed last, next to the idle pods of the larger numbers.
     assert [record["subscribers"] for record in valid] == [1, 2, 4, 5, 3]
     assert all(record["network_proof"] for record in valid)

@@ -2,56 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import signal
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from k8sdds import versions
 from k8sdds.kubernetes import leases
 from k8sdds.results.run_folder import RunFolder
-from tests.clusters import K8SDDS, Deployed
-
-STARTS_S = 180
-ENDS_S = 300
-
-
-@contextlib.contextmanager
-def campaign(cluster: Deployed, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a long campaign on flannel-vxlan, at least until its first trial has ended."""
-    settings = ("--set", "networks=[host, flannel-vxlan]", "--set", "test=latency", "--duration", "1")
-    argv = [
-        str(K8SDDS),
-        "run",
-        "quickstart",
-        "--testbed",
-        cluster.name,
-        *settings,
-        "--repeat",
-        "200",
-        *options,
-    ]
-    with subprocess.Popen(
-        [*argv, "-o", str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-        text=True, env={**os.environ, "K8SDDS_STATE_DIR": str(cluster.state)}, cwd=folder.parent,
-    ) as process:  # fmt: skip
-        try:
-            deadline = time.monotonic() + STARTS_S
-            while not (folder / "trials.jsonl").exists():
-                assert process.poll() is None, process.stderr and process.stderr.read()
-                assert time.monotonic() < deadline
-                time.sleep(0.5)
-            yield process
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                process.communicate(timeout=ENDS_S)
+from tests.cluster.conftest import ENDS_S, running, valid_attempts, wait
+from tests.clusters import Deployed
 
 
 def held_leases(cluster: Deployed) -> list[dict[str, Any]]:
@@ -64,7 +24,10 @@ def test_commands_that_change_the_cluster_refuse_and_a_forced_switch_ends_the_ca
     one_machine: Deployed, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    with campaign(one_machine, folder) as process:
+    settings = ("--set", "networks=[host, flannel-vxlan]", "--set", "test=latency", "--duration", "1")
+    args = ("quickstart", "--testbed", one_machine.name, *settings, "--repeat", "200", "-o", "run")
+    with running(tmp_path, *args, K8SDDS_STATE_DIR=str(one_machine.state)) as process:
+        wait((folder / "trials.jsonl").exists, process, "the first trial")
         name = RunFolder.open(folder).campaign["campaign"]
         (lease,) = held_leases(one_machine)
         assert lease["spec"]["leaseDurationSeconds"] == leases.DURATION_S
@@ -105,7 +68,7 @@ def test_facts_of_every_network_are_those_of_its_own_block(one_machine: Deployed
     done = one_machine.k8sdds("run", "quickstart", *settings, *options, "-o", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout + done.stderr
     run = RunFolder.open(tmp_path / "run")
-    valid = [row for row in run.attempts() if row["valid"]]
+    valid = valid_attempts(run.path)
     assert {row["network"] for row in valid} == {"host", "flannel-vxlan", "flannel-hostgw"}
     starts = {"flannel-vxlan": "carried by flannel.1 (vxlan)", "flannel-hostgw": "routed by eth0, no tunnel"}
     for row in valid:

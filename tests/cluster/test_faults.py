@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +13,8 @@ from k8sdds import nodes, versions
 from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.testbeds.cluster import namespace
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, running, wait
 from tests.clusters import Deployed
-from tests.conftest import K8SDDS, environment
 from tests.sampling import sampled
 
 EXPERIMENT = """
@@ -114,21 +109,6 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def start(user: User, folder: Path, *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(K8SDDS), "run", *args], cwd=folder, env=environment(folder), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def wait(condition: Callable[[], object], process: subprocess.Popen[str], what: str) -> None:
-    end = time.monotonic() + DURATION_S
-    while not condition():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 def in_second_trial(folder: Path) -> bool:
     """Return whether the second trial has files; its participants start within 2 s."""
     return len(rows(folder)) == 1 and len(list((folder / "raw").iterdir())) == 2
@@ -148,11 +128,11 @@ def test_a_fault_costs_one_attempt_at_most(
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
-    process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
-    wait(lambda: folder.exists() and in_second_trial(folder), process, "the second trial")
-    time.sleep(1.5)
-    getattr(Victims(admin, one_machine), fault)()
-    out, error = process.communicate(timeout=DURATION_S)
+    with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:
+        wait(lambda: folder.exists() and in_second_trial(folder), process, "the second trial")
+        time.sleep(1.5)
+        getattr(Victims(admin, one_machine), fault)()
+        out, error = process.communicate(timeout=DURATION_S)
     attempts = rows(folder)
     invalid = [row["reason"] for row in attempts if not row["valid"]]
     assert process.returncode == 0, (out, error, invalid)
@@ -168,10 +148,10 @@ def test_a_killed_campaign_can_be_resumed(
 ) -> None:
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
     folder = tmp_path / "run"
-    process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
-    wait(lambda: folder.exists() and in_second_trial(folder), process, "the second trial")
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:
+        wait(lambda: folder.exists() and in_second_trial(folder), process, "the second trial")
+        process.kill()
+        process.communicate()
     kept = rows(folder)
     assert admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
     done = k8sdds("run", "--resume", "run")
@@ -187,7 +167,6 @@ def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
 ) -> None:
     """The Lease that a killed campaign leaves does not block a change of the cluster."""
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
-    process = start(user, tmp_path, "./faults.yaml", *user.options, "-o", "run")
 
     def namespaces() -> list[dict[str, Any]]:
         listed = admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
@@ -199,10 +178,11 @@ def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
         ]
         return listed
 
-    wait(held_leases, process, "the Lease")
-    assert "in use" in k8sdds("clean", *user.options).stdout
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    with running(tmp_path, "./faults.yaml", *user.options, "-o", "run") as process:
+        wait(held_leases, process, "the Lease")
+        assert "in use" in k8sdds("clean", *user.options).stdout
+        process.kill()
+        process.communicate()
     assert held_leases()
     done = one_machine.k8sdds("network", "switch", one_machine.name, "flannel-vxlan", "--yes")
     assert done.returncode == 0, done.stderr

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User
-from tests.conftest import K8SDDS, environment
+from tests.cluster.conftest import Command, User, last_attempts, running, wait
 
 STARTS = """\
 name: starts
@@ -37,7 +34,7 @@ def test_pods_start_at_once(user: User, k8sdds: Command, admin: KubernetesClient
     (tmp_path / "starts.yaml").write_text(STARTS)
     done = k8sdds("run", "starts.yaml", *user.options, "-o", "out", timeout_s=600)
     run = RunFolder.open(tmp_path / "out")
-    last = {record["trial_id"]: record for record in run.attempts()}.values()
+    last = last_attempts(run.path)
     assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
     assert sorted(record["pods"] for record in last) == [1, 1, 2, 2, 20, 20, 20, 20]
     for record in last:
@@ -68,17 +65,8 @@ def started(admin: KubernetesClient) -> list[str]:
 def test_pods_are_deleted_after_ctrl_c(user: User, admin: KubernetesClient, tmp_path: Path) -> None:
     text = STARTS.replace("      - pod-start\n", "      - {name: pod-start, pods: 100}\n")
     (tmp_path / "starts.yaml").write_text(text)
-    argv = [str(K8SDDS), "run", "starts.yaml", *user.options, "--seed", "1", "-o", "out"]
-    process = subprocess.Popen(
-        argv, cwd=tmp_path, env=environment(tmp_path), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 300
-        while not started(admin):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
+    with running(tmp_path, "starts.yaml", *user.options, "--seed", "1", "-o", "out") as process:
+        wait(lambda: started(admin), process, "pods that start")
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=180)
     assert process.returncode == 130, stderr

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, valid_attempts
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_left")]
 
@@ -39,7 +39,7 @@ def measured(k8sdds: Command, user: User, folder: Path, experiment: str) -> list
     (folder / "experiment.yaml").write_text(experiment)
     done = k8sdds("run", "experiment.yaml", *user.options, "-o", "run")
     assert done.returncode == 0, done.stdout + done.stderr
-    return [row for row in RunFolder.open(folder / "run").attempts() if row["valid"]]
+    return valid_attempts(folder / "run")
 
 
 def meters(folder: Path, row: dict[str, Any], participant: str) -> dict[str, Any]:

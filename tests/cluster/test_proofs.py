@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from tests.cluster.conftest import Command, User, account, apply, rights
+from tests.cluster.conftest import Command, User, account, apply, rights, valid_attempts
 from tests.clusters import Deployed
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -55,8 +55,7 @@ def test_an_unproven_path_is_reported(
     done = k8sdds("run", "./alone.yaml", *options, "--pod-network", "flannel-vxlan", "-o", "run")
     admin.delete(f"{CORE}/namespaces/k8sdds-strict")
     assert done.returncode == 0, done.stderr
-    attempts = [json.loads(line) for line in (tmp_path / "run" / "trials.jsonl").read_text().splitlines()]
-    (row,) = [row for row in attempts if row["valid"]]
+    (row,) = valid_attempts(tmp_path / "run")
     assert row["network_proof"].startswith("whole packets of 1450 bytes pass; not proven: which links")
     assert "hostNetwork=true" in row["network_proof"]
     assert any(warning.startswith("unproven: which links") for warning in row["warnings"])

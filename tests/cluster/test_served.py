@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +13,9 @@ from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.kubernetes.metrics import node_meter
 from k8sdds.middleware.connext import SERVICE as CONNEXT
 from k8sdds.middleware.fastdds import SERVER as FASTDDS
+from k8sdds.results.run_folder import RunFolder
+from tests.cluster.conftest import running
 from tests.clusters import Deployed
-from tests.conftest import K8SDDS, environment
 
 SERVED = """name: served
 baseline: flannel-vxlan
@@ -55,43 +54,34 @@ def test_manifests_pass_strict_validation_and_pod_security(
             admin.create(f"{CORE}/namespaces/{name}/pods", {**pod, "spec": spec}, dryRun="All")
 
 
-def rows(folder: Path, name: str = "trials.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
 @pytest.mark.long
 def test_a_campaign_survives_the_loss_of_all_discovery_servers(
     admin: KubernetesClient, one_machine: Deployed, tmp_path: Path
 ) -> None:
     (tmp_path / "served.yaml").write_text(SERVED)
     options = ("--testbed", "cluster", "--kubeconfig", str(one_machine.kubeconfig))
-    argv = [str(K8SDDS), "run", "served.yaml", *options, "--meter", "-o", "run"]
-    with subprocess.Popen(
-        argv, cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-    ) as campaign:  # fmt: skip
-        killed = 0
-        try:
-            while campaign.poll() is None and killed < 4:
-                time.sleep(1)
-                # In the first trial, and when the servers have been replaced.
-                if (tmp_path / "run" / "campaign.json").exists():
-                    killed += kill_servers(admin)
-            output, _ = campaign.communicate(timeout=600)
-        finally:
-            campaign.kill()
+    killed = 0
+    with running(tmp_path, "served.yaml", *options, "--meter", "-o", "run") as campaign:
+        while campaign.poll() is None and killed < 4:
+            time.sleep(1)
+            # In the first trial, and when the servers have been replaced.
+            if (tmp_path / "run" / "campaign.json").exists():
+                killed += kill_servers(admin)
+        output = "".join(campaign.communicate(timeout=600))
     assert campaign.returncode in (0, 4), output
     assert killed >= 2
-    attempts = rows(tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    attempts = run.attempts()
     assert {row["discovery"] for row in attempts} == {"server"} and any(row["valid"] for row in attempts)
     # An attempt is invalid only if its servers are lost while participants discover each other.
     reasons = {str(row["reason"]).split(":")[0] for row in attempts if not row["valid"]}
     assert reasons <= {"part-failed", "uneven"}
-    readings = [line for line in rows(tmp_path / "run", "readings.jsonl") if line["kind"] == "node"]
+    lines = map(json.loads, (run.path / "readings.jsonl").read_text().splitlines())
+    readings = [line for line in lines if line["kind"] == "node"]
     assert {line["when"] for line in readings} == {"before", "after"}
     assert len({line["node"] for line in readings}) == 3
     assert all(line["lacks"] == {} and line["resource"] for line in readings)
-    assert "flannel-vxlan" in (tmp_path / "run" / "report" / "tables" / "upkeep.csv").read_text()
+    assert "flannel-vxlan" in (run.path / "report" / "tables" / "upkeep.csv").read_text()
 
 
 def kill_servers(admin: KubernetesClient) -> int:

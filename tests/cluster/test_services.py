@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.services import MAX_SERVICES
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds.cluster import namespace
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, last_attempts, running, wait
 from tests.clusters import Deployed
-from tests.conftest import K8SDDS, environment
 
 SERVICES = """\
 name: {name}
@@ -53,18 +49,13 @@ def wait_gone(admin: KubernetesClient, timeout_s: float = 90) -> None:
         namespace.wait_deleted(admin, one["metadata"]["name"], timeout_s)
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    """Return the last attempt of each trial."""
-    return list({record["trial_id"]: record for record in RunFolder.open(folder).attempts()}.values())
-
-
 @pytest.mark.long
 def test_kube_proxy_translates_every_connection(
     user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
 ) -> None:
     (tmp_path / "services.yaml").write_text(SERVICES.format(name="services", tests=", ".join(EACH_KIND)))
     done = k8sdds("run", "services.yaml", *user.options, "-o", "out", timeout_s=500)
-    measured = records(tmp_path / "out")
+    measured = last_attempts(tmp_path / "out")
     assert {record["via"]: record["reason"] for record in measured if not record["valid"]} == {}, done.stderr
     assert done.returncode == 0, done.stderr
     assert sorted(record["services"] for record in measured) == [1, 200, 200, 200]
@@ -90,7 +81,7 @@ def test_the_largest_number_of_services(
     began_s = time.monotonic()
     done = k8sdds("run", "most.yaml", *user.options, "-o", "out", timeout_s=900)
     assert done.returncode == 0, done.stderr
-    (record,) = records(tmp_path / "out")
+    (record,) = last_attempts(tmp_path / "out")
     assert record["valid"] and record["services"] == MAX_SERVICES
     assert record["service_connections"] >= record["connections_per_s"] * record["measured_s"] > 0
     assert record["conntrack_entries"] > 0
@@ -134,7 +125,7 @@ def test_kube_proxy_in_nftables_mode(user: User, k8sdds: Command, tmp_path: Path
     )
     assert refused.returncode == 2 and "runs in nftables mode" in refused.stderr
     done = k8sdds("run", "maps.yaml", *user.options, "-o", "out", timeout_s=500)
-    measured = records(tmp_path / "out")
+    measured = last_attempts(tmp_path / "out")
     assert {record["via"]: record["reason"] for record in measured if not record["valid"]} == {}, done.stderr
     assert {record["proxy"] for record in measured} == {"nftables"}
     for record in measured:
@@ -145,23 +136,13 @@ def test_kube_proxy_in_nftables_mode(user: User, k8sdds: Command, tmp_path: Path
 
 
 @pytest.mark.long
-def test_nothing_is_left_after_ctrl_c(
-    user: User, one_machine: Deployed, admin: KubernetesClient, tmp_path: Path
-) -> None:
+def test_nothing_is_left_after_ctrl_c(user: User, admin: KubernetesClient, tmp_path: Path) -> None:
     many = "{name: service, services: 2000}"
     (tmp_path / "many.yaml").write_text(SERVICES.format(name="many", tests=many))
-    argv = [str(K8SDDS), "run", "many.yaml", *user.options, "-o", "out"]
-    running = subprocess.Popen(
-        argv, cwd=tmp_path, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 240
-    while len(left(admin)) < 50:
-        assert running.poll() is None and time.monotonic() < deadline, (
-            running.stderr and running.stderr.read()
-        )
-        time.sleep(0.5)
-    running.send_signal(signal.SIGINT)
-    _, message = running.communicate(timeout=60)
-    assert running.returncode == 130, message
+    with running(tmp_path, "many.yaml", *user.options, "-o", "out") as process:
+        wait(lambda: len(left(admin)) >= 50, process, "Services")
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
     wait_gone(admin)
     assert left(admin) == []

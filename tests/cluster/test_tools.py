@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, last_attempts
 
 TOOLS = """\
 name: tools
@@ -33,8 +32,7 @@ sweeps:
 def test_all_tools_in_a_campaign(user: User, k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "tools.yaml").write_text(TOOLS)
     done = k8sdds("run", "tools.yaml", *user.options, "-o", "out", timeout_s=400)
-    run = RunFolder.open(tmp_path / "out")
-    last = {record["trial_id"]: record for record in run.attempts()}.values()
+    last = last_attempts(tmp_path / "out")
     assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
     assert len(last) == 16
     for record in last:

@@ -17,7 +17,7 @@ from k8sdds import nodes, versions
 from k8sdds.bundle import golang
 from k8sdds.bundle.contents import HOST_ARCH, Program
 from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
-from tests.cluster.conftest import Command, User
+from tests.cluster.conftest import Command, User, valid_attempts
 from tests.clusters import Deployed
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
@@ -91,8 +91,7 @@ def test_an_unknown_network_is_observed_and_measured(
     args = ("--repeat", "1", "--duration", "0.5", "--set", "test=latency", "-o", "run")
     done = k8sdds("run", "quickstart", *user.options, *args)
     assert done.returncode == 0, done.stdout + done.stderr
-    attempts = [json.loads(line) for line in (tmp_path / "run/trials.jsonl").read_text().splitlines()]
-    rows = {row["network"]: row for row in attempts if row["valid"]}
+    rows = {row["network"]: row for row in valid_attempts(tmp_path / "run")}
     assert set(rows) == {"host", "unknown"}
     found = rows["unknown"]["fingerprint"]
     assert (found["outer_protocol"], found["added_bytes"], found["cleartext"]) == ("none", 0, True)
