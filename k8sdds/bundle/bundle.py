@@ -131,11 +131,7 @@ class Bundle:
         return tuple(dict.fromkeys(_suite(item) for item in self.items if item.kind == "package"))
 
     def packages(self, arch: str, suite: str) -> list[Item]:
-        """Return the packages for a distribution and their index, all in one folder.
-
-        Raises:
-            PrerequisiteError: The bundle does not contain packages for the distribution.
-        """
+        """Return the packages for a distribution and their index, all in one folder. Raises PrerequisiteError."""
         all_suites = [item for kind in ("package", "index") for item in self._of(kind, arch)]
         items = [item for item in all_suites if _suite(item) == suite]
         if not items:
@@ -151,14 +147,9 @@ class Bundle:
         return self.folder / item.path
 
     def archive(self, arch: str, names: Sequence[str] | None = None) -> Path:
-        """Return an OCI archive for `ctr images import`, from the cache.
+        """Return an OCI archive of these images, or of all of an architecture, for `ctr images import`, from the cache.
 
-        Args:
-            arch: The architecture.
-            names: References of the images. None selects all images of the architecture.
-
-        Raises:
-            PrerequisiteError: The bundle does not contain one of the images.
+        Raises PrerequisiteError if the bundle does not contain one of the images.
         """
         images = self.images(arch)
         for name in names or ():

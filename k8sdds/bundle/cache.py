@@ -105,11 +105,9 @@ class Numbered:
 
 
 def planned(report: Report, fill: Callable[[Report], object]) -> Numbered:
-    """Report what a function adds to the cache, and return the report with which to run it.
+    """Report what `fill` adds to the cache, and return the report with which to run it.
 
-    Args:
-        report: Receives the plan, and later the steps.
-        fill: Adds entries to the cache and reports its steps. Called here in a block of `frozen`.
+    `fill` adds entries and reports its steps. It is called here in a block of `frozen`.
     """
     if isinstance(report, Numbered):
         return report
@@ -183,14 +181,7 @@ def creating(
 def folder(path: Path, step: str, report: Report, fill: Callable[[Path], object]) -> Path:
     """Return an entry that is a folder; if it is missing, create it, then prune the cache.
 
-    Args:
-        path: The entry.
-        step: What creates it.
-        report: Receives the step if the entry is missing.
-        fill: Receives the temporary path of the folder, and creates it.
-
-    Raises:
-        NotCached: The entry is missing in a block of `frozen`.
+    `fill` receives the temporary path of the folder, and creates it. The rest is as in `creating`.
     """
     with creating(path, step, report) as missing:
         if missing:

@@ -43,17 +43,10 @@ def emulated(
 ) -> tuple[Path, list[tuple[str, str]]]:
     """Create an archive of images that run with emulation; their names end in -ARCHITECTURE.
 
-    Args:
-        bundle: The bundle that contains the images.
-        items: The images, all of one architecture.
-        on: Architecture of the nodes.
-        report: Called with each step that takes long.
+    The images of a bundle have one architecture; `on` is that of the nodes. Raises PrerequisiteError.
 
     Returns:
         The archive in the cache, and (reference, SHA-256 of the manifest) of each image.
-
-    Raises:
-        PrerequisiteError: The emulator cannot be fetched.
     """
     arch = items[0].arch
     emulator = fetch_emulator(arch, on, report)

@@ -21,8 +21,7 @@ PUSH_TIMEOUT_S = 1800
 def references(names: Sequence[str]) -> list[str]:
     """Return the references of the images of k8sdds with these names, or of all, before they are built.
 
-    Raises:
-        InputError: There is no image with one of the names.
+    Raises InputError if there is no image with one of the names.
     """
     every = [image.name for image in IMAGES if image.name.startswith(versions.LOCAL_REGISTRY)]
     tagged = {name.removeprefix(versions.LOCAL_REGISTRY): name for name in every}
@@ -38,15 +37,9 @@ def references(names: Sequence[str]) -> list[str]:
 
 
 def select(bundle: Bundle, arch: str, names: Sequence[str] = ()) -> list[Item]:
-    """Return the images of k8sdds for an architecture.
+    """Return the images of k8sdds for an architecture: all, or those with names such as `perftest` or `tools:1`.
 
-    Args:
-        bundle: The bundle.
-        arch: The architecture.
-        names: Names such as `perftest`, `tools:1` or a full reference. If empty, all images are selected.
-
-    Raises:
-        InputError: There is no image with one of the names.
+    Raises InputError if there is no image with one of the names.
     """
     by_name = {item.name: item for item in bundle.images(arch)}
     return [by_name[reference] for reference in references(names)]
@@ -62,16 +55,7 @@ def check_target(target: str) -> None:
 def push(bundle: Bundle, items: Sequence[Item], target: str, plain_http: bool = False) -> list[str]:
     """Push images to TARGET/NAME:VERSION with skopeo; all architectures of a name become one image.
 
-    skopeo uses the credentials that `skopeo login`, podman or docker stored.
-
-    Args:
-        bundle: The bundle that contains the images.
-        items: The images.
-        target: REGISTRY or REGISTRY/PATH.
-        plain_http: Whether the registry is accessed without TLS.
-
-    Returns:
-        The references of the pushed images.
+    skopeo uses the credentials that `skopeo login`, podman or docker stored. Returns the references.
 
     Raises:
         InputError: The target is not valid.

@@ -61,8 +61,7 @@ class Layout:
     def layer(self, entries: Mapping[str, Entry]) -> dict[str, Any]:
         """Add a layer and return its digest and size.
 
-        Args:
-            entries: Absolute path to an executable file, to the content of a plain file, or to a link.
+        The entries map absolute paths to an executable file, to the content of a plain file, or to a link.
         """
         return self._tar(_files(entries))
 
@@ -71,11 +70,7 @@ class Layout:
     ) -> dict[str, Any]:
         """Add a layer from the archive of a root file system, without `EXCLUDED`, plus more entries.
 
-        Args:
-            archive: The archive.
-            more: More entries, as for `layer`.
-            below: Archive of the layer below, whose files are left out.
-            only: Shell patterns of the paths to include. By default, all are included.
+        Files of the archive `below`, of the layer below, are left out; so is what matches no shell pattern of `only`.
         """
         existing = _names(below) if below else set()
         with tarfile.open(archive) as source:

@@ -41,15 +41,7 @@ def check_suite(suite: str) -> None:
 def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> Path:
     """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
-    Args:
-        folder: The folder.
-        suite: Code name of the distribution.
-        arch: The architecture.
-        sources: File with apt sources in the format of /etc/apt/sources.list. None uses this machine's sources,
-            with its code name replaced by `suite`.
-
-    Returns:
-        The folder.
+    `sources` is a file with apt sources. None: this machine's, with its code name replaced by `suite`.
 
     Raises:
         InputError: An argument is wrong.
@@ -151,12 +143,8 @@ class _Apt:
 def distribution_entries(text: str, blocks: bool, codename: str) -> list[str]:
     """Return the entries of the distribution itself in an apt sources file.
 
-    These are the entries that contain its code name and are not limited to an architecture.
-
-    Args:
-        text: Content of the file.
-        blocks: Whether the file has the deb822 format (`.sources`) rather than one entry per line.
-        codename: Code name of the distribution. Empty if it is unknown.
+    These are the entries that contain its code name, which is empty if it is unknown, and are not limited to an
+    architecture. `blocks`: the file has the deb822 format (`.sources`) rather than one entry per line.
     """
     entries = re.split(r"\n\s*\n", text) if blocks else text.splitlines()
     named = re.compile(rf"^[^#]*\s{re.escape(codename)}(\s|$|[-/])", re.MULTILINE)

@@ -53,11 +53,11 @@ def import_folder(
 ) -> Import:
     """Read the logs below `source` into a new run folder.
 
-    A file that cannot be read does not stop the import.
+    A file that cannot be read does not stop the import. The run folder is created atomically.
 
     Args:
         source: A folder, or a single file.
-        output: The run folder to create. It is created atomically: it is complete or does not exist.
+        output: The run folder to create.
         layout: One of `layouts.LAYOUTS`.
         maps: Settings that the logs do not contain, in the format `GLOB:KEY=VALUE,…`.
         skip: Patterns of files and folders to ignore.

@@ -299,6 +299,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """The limit is below the size of every content here. The last line proves that it is effective."""
     zeros = bytes(1 << 20)
