@@ -109,12 +109,7 @@ def cache_folder() -> Path:
         PrerequisiteError: The folder cannot be created.
     """
     path = _cache_path()
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise PrerequisiteError(
-            f"cannot create {path}: {error.strerror}", "set K8SDDS_CACHE_DIR to a folder that you can write"
-        ) from error
+    _create(path, "set K8SDDS_CACHE_DIR to a folder that you can write")
     return path
 
 
@@ -143,15 +138,15 @@ def state_folder() -> Path:
         path = Path("/run/k8sdds")
     else:
         path = Path(runtime) / "k8sdds" if runtime else Path(f"/tmp/k8sdds-{os.geteuid()}")
-    try:
-        path.mkdir(mode=0o700, exist_ok=True)
-        status = path.lstat()
-    except OSError as error:
-        raise PrerequisiteError(
-            f"cannot create {path}: {error.strerror}", "set K8SDDS_STATE_DIR to a folder that you own"
-        ) from error
-    if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
-        raise PrerequisiteError(
-            f"{path} is not a folder that you own", "set K8SDDS_STATE_DIR to a folder that you own"
-        )
+    remedy = "set K8SDDS_STATE_DIR to a folder that you own"
+    _create(path, remedy, parents=False)
+    if path.lstat().st_uid != os.geteuid() or path.is_symlink():
+        raise PrerequisiteError(f"{path} is not a folder that you own", remedy)
     return path
+
+
+def _create(path: Path, remedy: str, parents: bool = True) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=parents, exist_ok=True)
+    except OSError as error:
+        raise PrerequisiteError(f"cannot create {path}: {error.strerror}", remedy) from error

@@ -74,6 +74,11 @@ def _is_plain(text: str) -> bool:
         return False
 
 
+_LIMITS = {
+    "minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than",
+}  # fmt: skip
+
+
 class _Template:
     def __init__(
         self,
@@ -112,12 +117,8 @@ class _Template:
         if isinstance(value, Mapping) and nested is not None:
             return [f"{key}:", *_indented(self.mapping(nested, value, where))]
         item = self._object(schema.get("items", {}))
-        if (
-            isinstance(value, list)
-            and value
-            and item is not None
-            and all(isinstance(entry, Mapping) for entry in value)
-        ):
+        of_mappings = isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value)
+        if item is not None and of_mappings:
             lines = [f"{key}:"]
             for index, entry in enumerate(value):
                 lines += _indented(self._item(item, entry, (*where, index), is_last=index == len(value) - 1))
@@ -178,21 +179,12 @@ class _Template:
         for part in self._alternatives(schema):
             if "enum" in part:
                 return "one of " + ", ".join(map(str, part["enum"]))
-            least, most = part.get("minimum"), part.get("maximum")
-            above, below = part.get("exclusiveMinimum"), part.get("exclusiveMaximum")
-            words = []
-            if least is not None and most is not None:
-                words.append(f"{least:.15g} to {most:.15g}")
-            elif least is not None:
-                words.append(f"at least {least:.15g}")
-            if above is not None:
-                words.append(f"more than {above:.15g}")
-            if least is None and most is not None:
-                words.append(f"at most {most:.15g}")
-            if below is not None:
-                words.append(f"less than {below:.15g}")
-            if words:
-                return ", ".join(words)
+            if "minimum" in part and "maximum" in part:
+                return f"{part['minimum']:.15g} to {part['maximum']:.15g}"
+            if any(key in part for key in _LIMITS):
+                return ", ".join(
+                    f"{phrase} {part[key]:.15g}" for key, phrase in _LIMITS.items() if key in part
+                )
         return ""
 
     def _alternatives(self, schema: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -63,15 +63,15 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
         return parsed
     except ValidationError as error:
         found = mistakes(error, data, model)
-        lines = [f"{source}:{m.line}: {m.key}: {m.message}" for m in found]
         unknown = [m.key for m in found if len(m.keys) == 1 and m.message.startswith(UNKNOWN_KEY)]
+        lines = list(dict.fromkeys(f"{source}:{m.line}: {m.key}: {m.message}" for m in found))
         if len(unknown) > MAX_UNKNOWN:
             lines = [
                 f"{source}: unknown keys: {', '.join(unknown[:MAX_MISTAKES])}; is it another kind of file?"
             ]
-        distinct = list(dict.fromkeys(lines))
-        more = [f"{source}: and {len(distinct) - MAX_MISTAKES} more"] if len(distinct) > MAX_MISTAKES else []
-        raise InputError("\n".join([*distinct[:MAX_MISTAKES], *more]), see) from error
+        if len(lines) > MAX_MISTAKES:
+            lines[MAX_MISTAKES:] = [f"{source}: and {len(lines) - MAX_MISTAKES} more"]
+        raise InputError("\n".join(lines), see) from error
 
 
 def load(text: str, source: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +13,7 @@ import pytest
 
 from k8sdds.system.ssh import Connections, HostError, Target
 from tests.deploy.conftest import Farm
-from tests.deploy.test_hosts import gather_values, open_sockets
+from tests.deploy.test_hosts import gather_values, traces
 
 
 @pytest.fixture
@@ -104,11 +103,11 @@ def test_failed_connection_leaves_no_socket(
     monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
     (target,) = farm.add("alpha")
     farm.servers["alpha"].stop()
-    before = open_sockets(), threading.active_count()
+    before = traces()
     with Connections([target]) as connections:
         with pytest.raises(HostError, match="cannot be reached"):
             connections.hosts["alpha"].run("true")
-        assert (open_sockets(), threading.active_count()) == before
+        assert traces() == before
 
 
 def test_machines_share_the_connection_to_a_jump_host(farm: Farm, home: Path) -> None:

@@ -181,7 +181,7 @@ class Connection:
         connection.open()
         if not connection.transport.is_authenticated():
             raise paramiko.AuthenticationException("the server requires more than a key")
-        threading.Thread(target=self._ask, daemon=True).start()
+        threading.Thread(target=self._ask, daemon=True, name=f"asks {self._target.name}").start()
 
     def _transport(self, stream: Any, **options: Any) -> paramiko.Transport:
         if isinstance(stream, socket.socket) and stream.family != socket.AF_UNIX:

@@ -241,18 +241,6 @@ def test_clean_removes_a_cluster_without_a_record(tmp_path: Path) -> None:
     assert not Path(known.data).exists()
 
 
-def test_twenty_nodes_answer_in_parallel(tmp_path: Path) -> None:
-    before = traces(tmp_path)
-    try:
-        created = nodes.up("many", [nodes.NodeSpec(f"host{n}", boot="sshd") for n in range(20)])
-        with ThreadPoolExecutor(20) as pool:
-            answers = list(pool.map(lambda node: ssh(node, "hostname").stdout.strip(), created))
-        assert answers == [f"host{n}" for n in range(20)]
-    finally:
-        nodes.down("many")
-    assert traces(tmp_path) == before
-
-
 @pytest.mark.parametrize("name", ["", "Node", "a" * 13, "-a", "a b", "../a"])
 def test_invalid_names_are_rejected(name: str) -> None:
     with pytest.raises(InputError):
