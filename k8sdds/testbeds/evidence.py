@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -22,8 +22,6 @@ from k8sdds.system.reading import UnreadableError
 RECORDING = "perf.data"
 SCAN_S = 0.25
 """Time between two looks at the processes of this machine. A trial with a profile measures no times."""
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Reading:
@@ -39,31 +37,6 @@ class Reading:
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         """Return fields of Measurement, read right after the participants have ended."""
         return {}
-
-
-class Counters(Reading, Generic[Key]):
-    """Counters, of which only the difference is evidence."""
-
-    def __init__(self) -> None:
-        self._before: Mapping[Key, int] | None = None
-
-    def read(self) -> Mapping[Key, int]:
-        """Return the current values."""
-        raise NotImplementedError
-
-    def fields(self, gained: Mapping[Key, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        """Return fields of Measurement for what the counters gained."""
-        raise NotImplementedError
-
-    @override
-    def before(self) -> None:
-        self._before = self.read()
-
-    @override
-    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        after = self.read()
-        before = after if self._before is None else self._before
-        return self.fields({key: value - before[key] for key, value in after.items()}, outcomes)
 
 
 class ProfileReading(Reading):

@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_order(k8sdds: Command, small: Path, tmp_pa
 def test_the_command_in_the_report_reproduces_the_campaign(
     k8sdds: Command, small: Path, tmp_path: Path
 ) -> None:
-    changes = ("--network", "weavenet", "--repeat", "3", "--duration", "0.1", "--set", "test=latency")
+    changes = ("--network", "weavenet", "--repeat", "2", "--duration", "0.1", "--set", "test=latency")
     assert k8sdds("run", str(small), "-o", "out", *changes).returncode == 0
     small.unlink()
     page = (tmp_path / "out" / "report" / "report.html").read_text()
@@ -131,7 +131,7 @@ def test_the_command_in_the_report_reproduces_the_campaign(
     assert done.returncode == 0, done.stderr
     (again,) = (tmp_path / "runs").iterdir()
     first, second = (RunFolder.open(folder).campaign for folder in (tmp_path / "out", again))
-    assert [len(block) for block in first["blocks"]] == [2, 2, 2]
+    assert [len(block) for block in first["blocks"]] == [2, 2]
     assert all(first[key] == second[key] for key in ("blocks", "trials", "seed", "experiment"))
 
 
@@ -140,63 +140,6 @@ def test_a_dry_run_writes_nothing(k8sdds: Command, small: Path, tmp_path: Path) 
     assert done.returncode == 0
     assert "nothing was measured" in done.stdout
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        ([], 2, "no experiment given"),
-        (["nope"], 2, "there is no experiment or application 'nope'"),
-        (["quickstart", "--set", "payload_bytes=12"], 2, "has at least 28 bytes"),
-        (["quickstart", "--set", "payload"], 2, "is not KEY=VALUE"),
-        (["quickstart", "--set", "transport=multicast"], 2, "flannel-vxlan carries no multicast"),
-        (["quickstart", "--set", "middleware=raw"], 2, "reliability must be best-effort"),
-        (["quickstart", "--set", "middleware=opensplice"], 3, "'opensplice' is not built here"),
-        (["quickstart", "--set", "qos=nope"], 2, "there is no QoS profile 'nope'"),
-        (["quickstart", "--set", "qos=ros2-sensor-data"], 2, "set it: reliability=best-effort"),
-        (["quickstart", "--set", "networks=flannel-vxlna"], 2, "did you mean 'flannel-vxlan'"),
-        (["quickstart", "--set", "networks={name: weavenet, mtu: 1490}"], 2, "at most 1450"),
-        (["quickstart", "--set", "baseline=calico"], 2, "baseline 'calico' is not among the networks"),
-        (["quickstart", "--set", "placement={pub0: 0}"], 2, "has no node for sub0"),
-        (["quickstart", "--set", "placement={pub0: 0, sub0: 0}"], 2, "pub0 and sub0 are on node 0"),
-        (
-            ["quickstart", "--set", "placement={pub0: 0, sub0: 1, sub9: 1}"],
-            2,
-            "sub9, which the trial does not have",
-        ),
-        (["virtualization-overhead", "--set", "cpu_quota=0.5"], 2, "cpu_quota needs pods"),
-        (
-            [
-                "quickstart",
-                "--set",
-                "networks=[host, {name: flannel-ipsec, engine: kernel}]",
-                "--set",
-                "link.loss_percent=1",
-            ],
-            2,
-            "use the engine that sends ESP in UDP ({name: flannel-ipsec, engine: userspace})",
-        ),
-        (
-            ["quickstart", "--set", "reliability=best-effort", "--set", "qos=strict-reliable"],
-            2,
-            "-bestEffort",
-        ),
-        (["quickstart", "--dry-run", "-o", "/proc/nowhere"], 2, "cannot write to /proc"),
-        (["quickstart", "--network", "wevenet"], 2, "did you mean 'weavenet'"),
-        (["nowhere/my.yaml"], 2, "cannot read nowhere/my.yaml"),
-        (["--resume", "nowhere"], 2, "nowhere is not a folder"),
-        (["quickstart", "--resume", "nowhere"], 2, "give no experiment and no changes"),
-        (["quickstart", "--repeat", "0"], 2, "--repeat"),
-    ],
-)
-def test_bad_input_ends_before_anything_starts(
-    k8sdds: Command, tmp_path: Path, args: list[str], code: int, message: str
-) -> None:
-    done = k8sdds("run", *args)
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_selected_network_keeps_the_baseline(k8sdds: Command, small: Path, tmp_path: Path) -> None:
@@ -236,15 +179,11 @@ def test_twelve_subscribers_lose_no_sample(k8sdds: Command, tmp_path: Path) -> N
         assert record["received"] == record["sent"] * 12
 
 
-@pytest.mark.parametrize("network", ["host", "weavenet"])
-def test_multicast_to_a_single_subscriber(k8sdds: Command, small: Path, tmp_path: Path, network: str) -> None:
-    done = k8sdds(
-        "run", str(small), "-o", "out", "--repeat", "1", "--set", "transport=multicast", "--set", "test=throughput",
-        "--set", f"networks={network}", "--set", f"baseline={network}",
-    )  # fmt: skip
+def test_multicast_to_a_single_subscriber(k8sdds: Command, small: Path, tmp_path: Path) -> None:
+    args = ("--repeat", "1", "--set", "transport=multicast", "--set", "test=throughput")
+    done = k8sdds("run", str(small), "-o", "out", *args)
     assert done.returncode == 0, done.stderr
-    (record,) = attempts(tmp_path / "out")
-    assert record["valid"]
+    assert [record["valid"] for record in last_attempts(tmp_path / "out")] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -447,7 +386,7 @@ def test_concurrent_campaigns_are_independent(k8sdds: Command, small: Path, tmp_
     both = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        both.append(started(small, tmp_path / name, "--repeat", "1"))
+        both.append(started(small, tmp_path / name, *ONE_TRIAL))
     for process in both:
         _, stderr = process.communicate(timeout=120)
         assert process.returncode in (0, 4), stderr  # together they may be too slow for a rate
@@ -464,16 +403,3 @@ def test_the_run_folder_contains_the_qos_profile(k8sdds: Command, small: Path, t
     assert record["qos"] == "mine"
     raw = RunFolder.open(tmp_path / "out").raw(record["trial_id"], 1)
     assert json.loads((raw / "pub0" / "meters.json").read_text())["program"].count(str(kept)) == 1
-
-
-def test_report_without_measurement_and_with_a_wrong_folder(
-    k8sdds: Command, small: Path, tmp_path: Path
-) -> None:
-    assert k8sdds("run", str(small), "-o", "out", *ONE_TRIAL).returncode == 0
-    again = k8sdds("report", "out")
-    assert again.returncode == 0, again.stderr
-    assert "host" in again.stdout
-    assert json.loads(k8sdds("report", "out", "--json").stdout)
-    wrong = k8sdds("report", str(tmp_path))
-    assert wrong.returncode == 2
-    assert "is not a run folder" in wrong.stderr

@@ -1,60 +1,16 @@
-"""Capture packets on a node's link and count the IP fragments of samples."""
+"""Count the IP fragments of samples among captured packets."""
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 from k8sdds.networks import packets
-from k8sdds.system import processes
-from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.paths import native_program
 
 FILE = "capture.pcap"
-PACKETS = 3000
-"""Enough for hundreds of samples; only fragments are counted, so the capture need not cover the trial."""
-
-SNAP_BYTES = 64
-DEADLINE_S = 24 * 3600
-"""The capture ends by itself then; it ends earlier with the context."""
+OPTIONS = ("--interface", "eth0", "--count", "3000", "--snap", "64", "--deadline", str(24 * 3600))
+"""Options of the capture. It need not cover the trial: so many packets are enough for hundreds of samples."""
 _UDP = 17
-
-
-@contextlib.contextmanager
-def capturing(enter: list[str], interface: str, path: Path) -> Iterator[None]:
-    """Capture the packets that leave by an interface while the context lasts.
-
-    Args:
-        enter: Command prefix that enters the network namespace.
-        interface: The interface.
-        path: The pcap file to write.
-
-    Raises:
-        PrerequisiteError: The capture did not start.
-        PartFailed: It was killed.
-    """
-    options = ["--interface", interface, "--count", str(PACKETS), "--snap", str(SNAP_BYTES)]
-    with open(path, "wb") as file:
-        process = subprocess.Popen(
-            [*enter, native_program("k8sdds-supervisor"), "capture", *options, "--deadline", str(DEADLINE_S)],
-            stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    assert process.stderr is not None
-    try:
-        first = process.stderr.readline()
-        if first.strip() != "ready":
-            errors = (first + process.stderr.read()).strip().splitlines()
-            processes.require_not_killed(process.wait(), "the packet capture")
-            raise PrerequisiteError(
-                f"cannot capture on {interface}: {errors[-1] if errors else 'no message'}"
-            )
-        yield
-    finally:
-        process.communicate()
-    processes.require_not_killed(process.returncode, "the packet capture")
 
 
 def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:

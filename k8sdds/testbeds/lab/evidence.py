@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from typing_extensions import override
 
 from k8sdds import workloads
 from k8sdds.model.measurement import Launch, Outcome
+from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.testbeds import interface_bytes
-from k8sdds.testbeds.evidence import Counters, ProfileReading, Reading
+from k8sdds.testbeds.evidence import ProfileReading, Reading
 from k8sdds.testbeds.lab import capture, facts, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.lab.places import LabPlace
 from k8sdds.testbeds.lab.topology import ports
 from k8sdds.testbeds.machine_cpu import Usage, between
 
@@ -36,16 +38,16 @@ def readings(
     }
     stays = cell.uses_network and not cell.crosses_links
     found: list[Reading] = [
-        OneNodeBytes(lab_network, senders) if stays else LinkBytes(lab_network, senders, receivers)
+        _one_node_bytes(lab_network, senders) if stays else _link_bytes(lab_network, senders, receivers)
     ]
     if cell.link.bond:
-        found.append(MemberBytes(lab_network, senders, ports(cell.link)))
+        found.append(_member_bytes(lab_network, senders, ports(cell.link)))
     if cell.crosses_links and lab_network.plan.datapath.encryption_proof is not None:
-        found.append(DecryptedBytes(lab_network, receivers))
+        found.append(_decrypted_bytes(lab_network, receivers))
     if "conntrack_entries" in workloads.find(cell.test).metrics:
-        found.append(TrackedConnections(lab_network, senders))
-    if lab_network.plan.key.services:
-        found.append(ServiceConnections(lab_network, senders))
+        found.append(_tracked_connections(lab_network, senders))
+    if wanted := lab_network.plan.key.services:
+        found.append(_service_connections(lab_network, senders, wanted))
     if cell.capture:
         found.append(Fragments(lab_network, folder / capture.FILE, cell.payload_bytes))
     if cell.profile:
@@ -53,51 +55,51 @@ def readings(
     return [*found, MachineUsage(lab_network)]
 
 
-class LinkBytes(Counters[tuple[str, str]]):
-    """Bytes that the links of the publishers' nodes sent, and those of all participants' nodes received."""
+class Gained(Reading):
+    """Counters, of which only the differences are evidence.
 
-    def __init__(self, lab_network: LabNetwork, senders: Sequence[str], receivers: Mapping[str, str]) -> None:
-        super().__init__()
-        self._lab_network, self._senders, self._receivers = lab_network, senders, receivers
+    Args:
+        read: Returns their current values.
+        fields: Returns the fields of Measurement for what they gained, and the outcomes of the participants.
+    """
 
-    @override
-    def read(self) -> Mapping[tuple[str, str], int]:
-        wanted = {(node, "tx") for node in self._senders} | {
-            (node, "rx") for node in self._receivers.values()
-        }
-        return {(node, way): self._lab_network.link_bytes(node, way) for node, way in wanted}
-
-    @override
-    def fields(
-        self, gained: Mapping[tuple[str, str], int], outcomes: Mapping[str, Outcome]
-    ) -> Mapping[str, Any]:
-        return {
-            "sent_bytes": sum(gained[node, "tx"] for node in self._senders),
-            "received_bytes": {name: gained[node, "rx"] for name, node in self._receivers.items()},
-        }
-
-
-class OneNodeBytes(Counters[tuple[str, str]]):
-    """Bytes that the node of all participants exchanged with others, and those that their interfaces carried."""
-
-    def __init__(self, lab_network: LabNetwork, nodes: Sequence[str]) -> None:
-        super().__init__()
-        self._lab_network, self._nodes = lab_network, nodes
+    def __init__(
+        self,
+        read: Callable[[], Mapping[Any, int]],
+        fields: Callable[[Mapping[Any, int], Mapping[str, Outcome]], Mapping[str, Any]],
+    ) -> None:
+        self._read, self._fields = read, fields
+        self._before: Mapping[Any, int] | None = None
 
     @override
-    def read(self) -> Mapping[tuple[str, str], int]:
-        return {
-            (node, way): self._lab_network.link_bytes(node, way)
-            for node in self._nodes
-            for way in ("tx", "rx")
-        }
+    def before(self) -> None:
+        self._before = self._read()
 
     @override
-    def fields(
-        self, gained: Mapping[tuple[str, str], int], outcomes: Mapping[str, Outcome]
-    ) -> Mapping[str, Any]:
-        outcomes = self._lab_network.with_interfaces(outcomes)
-        namespaces = {name: self._lab_network.namespace_of(name) for name in outcomes}
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        after = self._read()
+        before = after if self._before is None else self._before
+        return self._fields({key: value - before[key] for key, value in after.items()}, outcomes)
+
+
+def _link_bytes(lab_network: LabNetwork, senders: Sequence[str], receivers: Mapping[str, str]) -> Gained:
+    """Read what the links of the publishers' nodes sent, and those of all participants' nodes received."""
+    ways = {*((node, "tx") for node in senders), *((node, "rx") for node in receivers.values())}
+    return Gained(
+        lambda: {(node, way): lab_network.link_bytes(node, way) for node, way in ways},
+        lambda gained, _: {
+            "sent_bytes": sum(gained[node, "tx"] for node in senders),
+            "received_bytes": {name: gained[node, "rx"] for name, node in receivers.items()},
+        },
+    )
+
+
+def _one_node_bytes(lab_network: LabNetwork, senders: Sequence[str]) -> Gained:
+    """Read what the node of all participants exchanged with others, and what their interfaces carried."""
+
+    def fields(gained: Mapping[Any, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        outcomes = lab_network.with_interfaces(outcomes)
+        namespaces = {name: lab_network.namespace_of(name) for name in outcomes}
         sent_bytes, received_bytes = interface_bytes(outcomes, namespaces)
         return {
             "outcomes": outcomes,
@@ -106,81 +108,44 @@ class OneNodeBytes(Counters[tuple[str, str]]):
             "uplink_bytes": sum(gained.values()),
         }
 
-
-class MemberBytes(Counters[tuple[str, str]]):
-    """Bytes that each member of a bonded link of the publishers' nodes sent."""
-
-    def __init__(self, lab_network: LabNetwork, senders: Sequence[str], members: Sequence[str]) -> None:
-        super().__init__()
-        self._lab_network, self._senders, self._members = lab_network, senders, members
-
-    @override
-    def read(self) -> Mapping[tuple[str, str], int]:
-        return {
-            (node, member): self._lab_network.link_bytes(node, "tx", member)
-            for node in self._senders
-            for member in self._members
-        }
-
-    @override
-    def fields(
-        self, gained: Mapping[tuple[str, str], int], outcomes: Mapping[str, Outcome]
-    ) -> Mapping[str, Any]:
-        return {
-            "member_bytes": {
-                node: [gained[node, member] for member in self._members] for node in self._senders
-            }
-        }
+    ways = [(node, way) for node in senders for way in ("tx", "rx")]
+    return Gained(lambda: {(node, way): lab_network.link_bytes(node, way) for node, way in ways}, fields)
 
 
-class DecryptedBytes(Counters[str]):
-    """Bytes that the tunnels of the participants' nodes decrypted."""
-
-    def __init__(self, lab_network: LabNetwork, receivers: Mapping[str, str]) -> None:
-        super().__init__()
-        self._lab_network, self._receivers = lab_network, receivers
-
-    @override
-    def read(self) -> Mapping[str, int]:
-        return {node: self._lab_network.decrypted_bytes(node) or 0 for node in self._receivers.values()}
-
-    @override
-    def fields(self, gained: Mapping[str, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        return {"decrypted_bytes": {name: gained[node] for name, node in self._receivers.items()}}
+def _member_bytes(lab_network: LabNetwork, senders: Sequence[str], members: Sequence[str]) -> Gained:
+    """Read what each member of a bonded link of the publishers' nodes sent."""
+    both = [(node, member) for node in senders for member in members]
+    return Gained(
+        lambda: {(node, member): lab_network.link_bytes(node, "tx", member) for node, member in both},
+        lambda gained, _: {
+            "member_bytes": {node: [gained[node, member] for member in members] for node in senders}
+        },
+    )
 
 
-class TrackedConnections(Counters[str]):
-    """Entries that the connection tracking of the publishers' nodes gained."""
-
-    def __init__(self, lab_network: LabNetwork, senders: Sequence[str]) -> None:
-        super().__init__()
-        self._lab_network, self._senders = lab_network, senders
-
-    @override
-    def read(self) -> Mapping[str, int]:
-        return {node: self._lab_network.conntrack_entries(node) for node in self._senders}
-
-    @override
-    def fields(self, gained: Mapping[str, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        return {"conntrack_entries": sum(max(entries, 0) for entries in gained.values())}
+def _decrypted_bytes(lab_network: LabNetwork, receivers: Mapping[str, str]) -> Gained:
+    """Read what the tunnels of the participants' nodes decrypted."""
+    return Gained(
+        lambda: {node: lab_network.decrypted_bytes(node) or 0 for node in receivers.values()},
+        lambda gained, _: {"decrypted_bytes": {name: gained[node] for name, node in receivers.items()}},
+    )
 
 
-class ServiceConnections(Counters[str]):
-    """Connections that the rule of the measured Service translated on the publishers' nodes."""
+def _tracked_connections(lab_network: LabNetwork, senders: Sequence[str]) -> Gained:
+    """Read the entries of the connection tracking of the publishers' nodes."""
+    return Gained(
+        lambda: {node: lab_network.conntrack_entries(node) for node in senders},
+        lambda gained, _: {"conntrack_entries": sum(max(entries, 0) for entries in gained.values())},
+    )
 
-    def __init__(self, lab_network: LabNetwork, senders: Sequence[str]) -> None:
-        super().__init__()
-        self._lab_network, self._senders = lab_network, senders
 
-    @override
-    def read(self) -> Mapping[str, int]:
-        plan, sandbox = self._lab_network.plan, self._lab_network.sandbox
-        return {node: services.connections(plan, sandbox, node) for node in self._senders}
-
-    @override
-    def fields(self, gained: Mapping[str, int], outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        wanted = self._lab_network.plan.key.services
-        return {"service_connections": sum(gained.values()), "proxy_mode": wanted.proxy if wanted else None}
+def _service_connections(lab_network: LabNetwork, senders: Sequence[str], wanted: ServiceSet) -> Gained:
+    """Read the connections that the rule of the measured Service translated on the publishers' nodes."""
+    plan, sandbox = lab_network.plan, lab_network.sandbox
+    return Gained(
+        lambda: {node: services.connections(plan, sandbox, node) for node in senders},
+        lambda gained, _: {"service_connections": sum(gained.values()), "proxy_mode": wanted.proxy},
+    )
 
 
 class Fragments(Reading):
@@ -190,9 +155,13 @@ class Fragments(Reading):
         self._lab_network, self._pcap, self._payload_bytes = lab_network, pcap, payload_bytes
 
     @override
-    def recording(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def recording(self) -> Iterator[None]:
         node = self._lab_network.node_of(FIRST_PUBLISHER.name)
-        return capture.capturing(self._lab_network.sandbox.enter(node), "eth0", self._pcap)
+        place = LabPlace(node, self._lab_network.sandbox.enter(node))
+        with place.running([place.supervisor, "capture", *capture.OPTIONS]) as stop:
+            yield
+            self._pcap.write_bytes(stop())
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:

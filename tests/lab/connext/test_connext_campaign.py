@@ -56,7 +56,7 @@ def test_a_campaign(k8sdds: Command, tmp_path: Path, stand_in: Path) -> None:
     for record in records:
         assert record["valid"], record["reason"]
         assert record["middleware_version"] == "stand-in of 7.2.0" and record["qos"] == "none"
-        assert record["sent"] is None and record["received"] > 1000 and record["throughput_mbps"] > 1
+        assert record["sent"] is None and record["received"] > 0 and record["throughput_mbps"] > 0
         assert record["loaded_latency_p50_us"] == 55 and record["latency_p50_us"] is None
         assert record["subscriber_cpu_percent"] > 0
         raw = run / "raw" / record["trial_id"] / str(record["attempt"])
