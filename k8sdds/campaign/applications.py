@@ -62,22 +62,18 @@ def changed(
         InputError: A change is not valid.
     """
     data = application.model_dump(mode="json", exclude_none=True)
-    for setting in settings:
-        experiments.put_setting({key: [data] for key in Application.model_fields}, setting, Application.page)
+    targets = {key: [data] for key in Application.model_fields}
+    options = {experiments.put_setting(targets, each, Application.page): f"--set {each}" for each in settings}
     if networks:
         data["choices"]["networks"] = list(networks)
-    if repetitions is not None:
-        data["repetitions"] = repetitions
-    if duration_s is not None:
-        data["duration_s"] = duration_s
-    try:
-        return Application.model_validate(data, context=experiments.KNOWN)
-    except ValidationError as error:
-        found = yaml_text.mistakes(error, data, Application)
-        lines = [
-            f"{' '.join(settings) or application.name}: {mistake.key}: {mistake.message}" for mistake in found
-        ]
-        raise InputError("\n".join(dict.fromkeys(lines)), f"see: k8sdds docs {Application.page}") from error
+        options["choices.networks"] = " ".join(f"--network {name}" for name in networks)
+    for key, value, option in (
+        ("repetitions", repetitions, "--repeat {:g}"),
+        ("duration_s", duration_s, "--duration {:g}"),
+    ):
+        if value is not None:
+            data[key], options[key] = value, option.format(value)
+    return experiments.validated(Application, data, options)
 
 
 def load_experiment(
@@ -112,29 +108,7 @@ def experiment(application: Application) -> ApplicationExperiment:
     networks = application.choices.networks or [
         NetworkChoice(name=name) for name in default_networks(application)
     ]
-    choices = application.choices
-    several = any(flow.subscribers > 1 for flow in application.flows)
-    large = any(flow.payload_bytes > USUAL_MESSAGE_BYTES for flow in application.flows)
-    usual = {
-        "networks": networks,
-        "transport": ["unicast", "multicast"] if several else ["unicast"],
-        "message_bytes": ["auto", "max"] if large else ["auto"],
-    }
-    sweeps = [
-        Sweep.model_validate(
-            {key: getattr(choices, key) or usual.get(key) for key in CHOICES}
-            | {
-                "test": _test(flow),
-                "payload_bytes": flow.payload_bytes,
-                "rate": flow.rate,
-                "publishers": flow.publishers,
-                "subscribers": flow.subscribers,
-                "reliability": ["reliable", "best-effort"] if flow.reliability == "any" else flow.reliability,
-                "security": [SecurityChoice(level=name) for name in _levels(application)],
-            }
-        )
-        for flow in application.flows
-    ]
+    sweeps = [_sweep(application, flow, networks) for flow in application.flows]
     try:
         return ApplicationExperiment(
             name=application.name,
@@ -154,6 +128,30 @@ def experiment(application: Application) -> ApplicationExperiment:
         raise InputError(
             f"{application.name}: {'; '.join(dict.fromkeys(reasons))}", f"see: k8sdds docs {Application.page}"
         ) from error
+
+
+def _sweep(application: Application, flow: Flow, networks: Sequence[NetworkChoice]) -> Sweep:
+    """Return the sweep of a flow, with all values of the choices."""
+    choices = application.choices
+    several = any(other.subscribers > 1 for other in application.flows)
+    large = any(other.payload_bytes > USUAL_MESSAGE_BYTES for other in application.flows)
+    usual = {
+        "networks": networks,
+        "transport": ["unicast", "multicast"] if several else ["unicast"],
+        "message_bytes": ["auto", "max"] if large else ["auto"],
+    }
+    sent = flow.model_dump(include={"payload_bytes", "rate", "publishers", "subscribers"})
+    return Sweep.model_validate(
+        {key: getattr(choices, key) or usual.get(key) for key in CHOICES}
+        | sent
+        | {
+            "test": TestChoice(
+                name="paced", **({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
+            ),
+            "reliability": ["reliable", "best-effort"] if flow.reliability == "any" else flow.reliability,
+            "security": [SecurityChoice(level=name) for name in _levels(application)],
+        }
+    )
 
 
 def default_networks(application: Application) -> tuple[str, ...]:
@@ -206,12 +204,6 @@ def is_encrypted_once(application: Application, network: str, security: str) -> 
     if application.security != "encrypted" or application.choices.security:
         return True
     return (security == NONE) == bool(find(network).encryption)
-
-
-def _test(flow: Flow) -> TestChoice:
-    return TestChoice.model_validate(
-        {"name": "paced"} | ({"deadline_ms": flow.deadline_ms} if flow.deadline_ms else {})
-    )
 
 
 def _levels(application: Application) -> list[str]:

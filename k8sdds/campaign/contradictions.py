@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from k8sdds import middleware, workloads
 from k8sdds.discovery import SERVER
 from k8sdds.model import ip_families
@@ -20,73 +22,48 @@ def of_cell(cell: Cell) -> list[tuple[str, str]]:
     return [*_network_problems(cell), *_cell_problems(cell)]
 
 
-def _network_problems(cell: Cell) -> list[tuple[str, str]]:
-    """Return what the cell's network cannot do, each with a remedy."""
+def _network_problems(cell: Cell) -> Iterator[tuple[str, str]]:
     network = find(cell.network)
-    problems = []
-    invalid = network.options_error(cell.datapath_options)
-    if invalid:
-        problems.append(invalid)
+    if invalid := network.options_error(cell.datapath_options):
+        yield invalid
     if network.ipv4_only and "ipv6" in cell.ip_families:
         carrying = ", ".join(other.name for other in NETWORKS.values() if not other.ipv4_only)
-        problems.append(
-            (
-                f"{network.name} carries only IPv4: {network.ipv4_only}",
-                f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})",
-            )
-        )
+        remedy = f"set ip_families to [ipv4], or use only networks with IPv6 ({carrying})"
+        yield f"{network.name} carries only IPv4: {network.ipv4_only}", remedy
     if cell.policies and not network.policy:
         enforcing = ", ".join(other.name for other in NETWORKS.values() if other.policy)
-        problems.append(
-            (
-                f"{network.name} does not enforce NetworkPolicies",
-                f"set policies only in sweeps of networks that do ({enforcing})",
-            )
-        )
+        remedy = f"set policies only in sweeps of networks that do ({enforcing})"
+        yield f"{network.name} does not enforce NetworkPolicies", remedy
+    implementation = middleware.of(cell)
     mtu = network.mtu(cell.datapath_options)
-    implementation = middleware.of(cell)
-    unfit = implementation.unsupported_mtu(cell, mtu) if implementation else None
-    if unfit:
-        what, remedy = unfit
-        problems.append((f"{cell.describe()}: {what}", remedy))
-    multicast = ", ".join(network.name for network in NETWORKS.values() if network.multicast)
-    if cell.transport == "multicast" and not network.multicast:
-        problems.append(
-            (
-                f"{network.name} carries no multicast between nodes",
-                f"use multicast only on networks that carry it ({multicast}), or use unicast",
-            )
-        )
-    if cell.discovery == "multicast" and not network.multicast:
-        problems.append(
-            (
-                f"{network.name} carries no multicast between nodes, so multicast discovery cannot work",
-                f"discover by multicast only on networks that carry it ({multicast}), or by peers",
-            )
-        )
-    return problems
+    if implementation and (unfit := implementation.unsupported_mtu(cell, mtu)):
+        yield f"{cell.describe()}: {unfit[0]}", unfit[1]
+    if network.multicast:
+        return
+    multicast = ", ".join(other.name for other in NETWORKS.values() if other.multicast)
+    what = f"{network.name} carries no multicast between nodes"
+    if cell.transport == "multicast":
+        yield what, f"use multicast only on networks that carry it ({multicast}), or use unicast"
+    if cell.discovery == "multicast":
+        remedy = f"discover by multicast only on networks that carry it ({multicast}), or by peers"
+        yield f"{what}, so multicast discovery cannot work", remedy
 
 
-def _cell_problems(cell: Cell) -> list[tuple[str, str]]:
-    """Return why workload and middleware cannot run the cell, each with a remedy."""
+def _cell_problems(cell: Cell) -> Iterator[tuple[str, str]]:
     implementation = middleware.of(cell)
-    problems = []
-    reason = unsupported(cell)
-    if reason:
-        problems.append((f"{cell.describe()}: {reason}", ""))
+    if reason := unsupported(cell):
+        yield f"{cell.describe()}: {reason}", ""
     if implementation is None:
-        return problems
+        return
     try:
         if not reason and implementation.takes_qos(cell):
             middleware.qos_file(cell)
         protection = protection_of(cell)
         refused = implementation.unsupported_protection(protection) if protection else None
         if refused:
-            what, remedy = refused
-            problems.append((f"{cell.describe()}: {what}", remedy))
+            yield f"{cell.describe()}: {refused[0]}", refused[1]
     except InputError as error:
-        problems.append((error.message, error.remedy))
-    return problems
+        yield error.message, error.remedy
 
 
 def unsupported(cell: Cell) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -16,7 +16,10 @@ from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
+from k8sdds.system.strict import Strict
 from k8sdds.workloads import WORKLOADS
+
+M = TypeVar("M", bound=Strict)
 
 PAPER_DURATION_S = 120
 """Duration of a test in the study."""
@@ -115,22 +118,33 @@ def changed(
     ):
         if value is not None:
             data[key], options[key] = value, option.format(value)
+    result = validated(type(experiment), data, options)
+    sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
+    if networks:
+        sweeps = _only(sweeps, networks, result.baseline)
+    return result.model_copy(update={"sweeps": sweeps})
+
+
+def validated(model: type[M], data: Mapping[str, Any], options: Mapping[str, str]) -> M:
+    """Return the model of changed data. Raises InputError, which names the option of each mistake.
+
+    Args:
+        model: An experiment or an application.
+        data: Its content.
+        options: The option that changed each key, such as `link.rate_mbit`.
+    """
     try:
-        result = type(experiment).model_validate(data, context=KNOWN)
+        return model.model_validate(data, context=KNOWN)
     except ValidationError as error:
         lines = []
-        for mistake in yaml_text.mistakes(error, data, type(experiment)):
+        for mistake in yaml_text.mistakes(error, data, model):
             option = _options_of(mistake, options)
             lines.append(
                 f"{option}: {mistake.message}"
                 if option
                 else f"{' '.join(options.values())}: {mistake.key}: {mistake.message}"
             )
-        raise InputError("\n".join(dict.fromkeys(lines)), f"see: k8sdds docs {Experiment.page}") from error
-    sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
-    if networks:
-        sweeps = _only(sweeps, networks, result.baseline)
-    return result.model_copy(update={"sweeps": sweeps})
+        raise InputError("\n".join(dict.fromkeys(lines)), f"see: k8sdds docs {model.page}") from error
 
 
 def _options_of(mistake: yaml_text.Mistake, options: Mapping[str, str]) -> str:

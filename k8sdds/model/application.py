@@ -165,7 +165,7 @@ class Choices(_Chosen):
     """What may be chosen. A key that is left out has the values that make sense for the application."""
 
     # Parts of a level are no choice: only a level is known to give what `security` of the application needs.
-    security: Annotated[list[str], OneOrMore] = AXES["security"].choice
+    security: Annotated[list[str], OneOrMore] = AXES["security"].choice_field
 
     @model_validator(mode="after")
     def _values_are_unique(self) -> Choices:

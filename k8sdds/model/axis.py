@@ -59,8 +59,10 @@ class Axis:
     """Its value in a sweep that does not name it, if the field has no default."""
     of_experiment: bool = False
     """Whether an experiment has it for all of its sweeps."""
-    choice: Any = None
-    """The field of an application's choices (`pydantic.Field`); None: applications do not choose it."""
+    choice: list[Any] | None = None
+    """What applications choose from by default; empty: it depends on the application. None: they do not choose it."""
+    choice_as: str = ""
+    """Description of the choice; empty: the description of the field."""
     in_captions: bool = False
     """Whether captions name the default too."""
     any_in_claims: bool = False
@@ -82,6 +84,12 @@ class Axis:
     def description(self) -> str:
         """What it is, for the reference."""
         return (self.field and self.field.description) or ""
+
+    @property
+    def choice_field(self) -> Any:
+        """The field of the choice."""
+        least, description = 1 if self.choice else 0, self.choice_as or self.description
+        return Field(default=self.choice, min_length=least, description=description)
 
     @property
     def model(self) -> type[Strict] | None:
@@ -228,9 +236,9 @@ def _as_written(axis: Axis) -> Any:
 def choices_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the fields of a model for what an application may choose, for `pydantic.create_model`."""
     return {
-        axis.key: (Annotated[list[_value(axis)], OneOrMore], axis.choice)  # type: ignore[misc]
+        axis.key: (Annotated[list[_value(axis)], OneOrMore], axis.choice_field)  # type: ignore[misc]
         for axis in axes(model).values()
-        if axis.key and axis.choice
+        if axis.key and axis.choice is not None
     }
 
 

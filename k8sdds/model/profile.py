@@ -409,13 +409,8 @@ class Profile(Strict):
 
     def access_of(self, node: Node) -> Access:
         """Return how SSH reaches a node: the settings of the node, else those of the profile."""
-        return Access(
-            user=node.user or self.access.user,
-            port=node.port or self.access.port,
-            key=node.key or self.access.key,
-            known_hosts=node.known_hosts or self.access.known_hosts,
-            ssh_config=node.ssh_config or self.access.ssh_config,
-        )
+        keys = Access.model_fields
+        return Access(**{key: getattr(node, key) or getattr(self.access, key) for key in keys})
 
 
 MAX_LOCAL_NAME = 12

@@ -173,13 +173,10 @@ class Cell(Strict):
             str,
             key="networks",
             values=NetworkChoice,
-            choice=Field(
-                default=[],
-                max_length=40,
-                description="networks; default: those of `flannel-vxlan`, `flannel-hostgw`, `kube-router` and"
-                " `weavenet` that the testbed has, with `security: encrypted` also those that encrypt. `host`, which is"
-                " pods in the network of their node, only if it is listed",
-            ),
+            choice=[],
+            choice_as="networks; default: those of `flannel-vxlan`, `flannel-hostgw`, `kube-router` and"
+            " `weavenet` that the testbed has, with `security: encrypted` also those that encrypt. `host`, which is"
+            " pods in the network of their node, only if it is listed",
         ),
     ] = Field(description="names of networks, or mappings with options")
     network_options: dict[str, Any] = Field(default_factory=dict)
@@ -199,11 +196,8 @@ class Cell(Strict):
         Axis(
             WORKLOAD,
             lambda v: "shared memory without network" if v == SHARED_MEMORY else v,
-            choice=Field(
-                default=[],
-                max_length=3,
-                description="default: `unicast`, and `multicast` if a flow has several subscribers",
-            ),
+            choice=[],
+            choice_as="default: `unicast`, and `multicast` if a flow has several subscribers",
             in_captions=True,
         ),
     ] = Field(
@@ -225,9 +219,7 @@ class Cell(Strict):
         Axis(
             DDS,
             str,
-            choice=Field(
-                default=["cyclonedds", "fastdds"], min_length=1, description="implementations of DDS"
-            ),
+            choice=["cyclonedds", "fastdds"],
             in_captions=True,
             any_in_claims=True,
         ),
@@ -242,12 +234,9 @@ class Cell(Strict):
             DDS,
             named("security", NONE, "no security"),
             values=SecurityChoice,
-            choice=Field(
-                default=[],
-                max_length=20,
-                description="levels of DDS Security, from `security/`; default: those that give what `security` of the"
-                " application needs",
-            ),
+            choice=[],
+            choice_as="levels of DDS Security, from `security/`; default: those that give what `security` of the"
+            " application needs",
             recorded_as="`none`, the name of a level in `security/`, or the label of a combination whose parts are in"
             " campaign.json",
         ),
@@ -317,12 +306,9 @@ class Cell(Strict):
         Axis(
             DDS,
             lambda v: f"batches of {payload(v)}" if v else "no batching",
-            choice=Field(
-                default=[0],
-                min_length=1,
-                description="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has"
-                " none",
-            ),
+            choice=[0],
+            choice_as="size of a batch in bytes; 0: no batching. A flow of which less than two samples fit has"
+            " none",
             recorded_as="Size of the batches in which the middleware collected samples, in bytes; 0: no batching. A"
             " batch from the QoS profile counts, and one that PerfTest disabled, because a sample fills more than half"
             " of it, does not",
@@ -335,11 +321,8 @@ class Cell(Strict):
             DDS,
             lambda v: message_size.describe("messages", v, "auto"),
             since=2,
-            choice=Field(
-                default=[],
-                max_length=10,
-                description="largest message; default: `auto`, and `max` if a flow has samples above 14,720 bytes",
-            ),
+            choice=[],
+            choice_as="largest message; default: `auto`, and `max` if a flow has samples above 14,720 bytes",
         ),
     ] = Field(
         default="auto",
@@ -391,9 +374,7 @@ class Cell(Strict):
         Axis(
             DDS,
             named("receive by"),
-            choice=Field(
-                default=["listener", "waitset"], min_length=1, description="how samples are received"
-            ),
+            choice=["listener", "waitset"],
             any_in_claims=True,
         ),
     ] = Field(
@@ -502,11 +483,7 @@ class Cell(Strict):
             MACHINE,
             named("tuning", NO_TUNING, "no tuning"),
             since=2,
-            choice=Field(
-                default=[NO_TUNING],
-                min_length=1,
-                description="tuning sets of the nodes, from `deploy/tuning`; `none`: none",
-            ),
+            choice=[NO_TUNING],
         ),
     ] = Field(default=NO_TUNING, description="tuning set of the nodes, from `deploy/tuning`; `none`: none")
     link: Annotated[

@@ -41,7 +41,7 @@ def test_every_setting_separates_cells_and_has_a_column_and_keys():
     assert set(SETTINGS) - {"nodes"} <= set(SELECTABLE)
     assert {axis.key for axis in AXES.values() if axis.key} | {"capture"} == set(Sweep.model_fields)
     assert set(LISTS) <= set(Sweep.model_fields)
-    assert {axis.key for axis in AXES.values() if axis.choice} == set(Choices.model_fields)
+    assert {axis.key for axis in AXES.values() if axis.choice is not None} == set(Choices.model_fields)
 
 
 def test_an_experiment_has_the_settings_of_all_its_sweeps():
