@@ -67,7 +67,14 @@ def _extract(name: str, arch: str, archives: Mapping[Path, str], folder: Path) -
                     )
                     _check_program(folder / "blobs", image, arch)
                     return
-            except (tar.DamagedTar, LookupError, TypeError, ValueError, AttributeError) as error:
+            except (
+                tar.DamagedTar,
+                LookupError,
+                TypeError,
+                ValueError,
+                AttributeError,
+                RecursionError,
+            ) as error:
                 raise InputError(
                     f"{path} is not an archive of images, or is damaged: {error}",
                     f"export it again: docker save --output {path.name} {name}",

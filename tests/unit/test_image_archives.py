@@ -159,6 +159,19 @@ def test_changed_content_is_never_used(tmp_path: Path, kind: str, count: int) ->
     assert rejected > count / 4
 
 
+@pytest.mark.parametrize("name", ["index.json", "manifest.json"])
+@pytest.mark.parametrize("description", [
+    "text", "3", "[]", "[3]", "{}", '{"manifests": 3}', '{"manifests": [3]}', '{"manifests": [{"digest": 3}]}',
+    '{"manifests": [{"digest": "sha256:0", "annotations": []}]}', '[{"Config": 3}]', '[{"Config": "x", "RepoTags": 3}]',
+])  # fmt: skip
+def test_damaged_descriptions_are_rejected(tmp_path: Path, name: str, description: str) -> None:
+    (tmp_path / "description").write_text(description)
+    with tarfile.open(tmp_path / "image.tar", "w") as archive:
+        archive.add(tmp_path / "description", name)
+    with pytest.raises(InputError):
+        read("amd64", tmp_path / "image.tar")
+
+
 def test_a_network_or_an_image_names_its_archives(tmp_path: Path) -> None:
     (tmp_path / "a.tar").touch()
     (tmp_path / "b.tar").touch()
