@@ -13,7 +13,7 @@ import pytest
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
-from k8sdds.testbeds.cluster import preflight, services, translations
+from k8sdds.testbeds.cluster import created_services, preflight, translations
 from k8sdds.testbeds.cluster.blocks import make_blocks
 from k8sdds.testbeds.cluster.translations import Connection, Counters
 from k8sdds.workloads import TrialOutputs, find
@@ -67,7 +67,7 @@ def test_services_do_not_add_switches_of_the_network() -> None:
     [("cluster-ip", "ClusterIP", None), ("node-port", "NodePort", None), ("headless", "ClusterIP", "None")],
 )
 def test_a_service_belongs_to_the_pod_of_the_server(via: Any, kind: str, address: str | None) -> None:
-    body = services.service("service-1", "ns", via, POD, "10.244.1.2", {"a": "b"})
+    body = created_services.service("service-1", "ns", via, POD, "10.244.1.2", {"a": "b"})
     assert (body["spec"]["type"], body["spec"].get("clusterIP")) == (kind, address)
     assert body["spec"]["ipFamilies"] == ["IPv4"] and "selector" not in body["spec"]
     (owner,) = body["metadata"]["ownerReferences"]
@@ -76,7 +76,7 @@ def test_a_service_belongs_to_the_pod_of_the_server(via: Any, kind: str, address
 
 def test_its_slice_has_the_endpoint_and_belongs_to_the_service() -> None:
     created = {"metadata": {"name": "service-1", "namespace": "ns", "uid": "77", "labels": {"a": "b"}}}
-    body = services.endpoint_slice(created, "worker1", "fd00::2")
+    body = created_services.endpoint_slice(created, "worker1", "fd00::2")
     assert body["addressType"] == "IPv6"
     assert body["metadata"]["labels"]["kubernetes.io/service-name"] == "service-1"
     assert body["metadata"]["ownerReferences"][0]["uid"] == "77"

@@ -129,40 +129,6 @@ def pod(
         tolerations: Taints of nodes to tolerate.
     """
     extra = extra_volumes or {}
-    # Only root keeps added capabilities when it executes a program.
-    user = 0 if slot.capabilities else versions.UNPRIVILEGED_USER
-    spec: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "dnsPolicy": "ClusterFirstWithHostNet" if slot.host else "ClusterFirst",
-        "securityContext": {
-            "runAsNonRoot": user != 0,
-            "runAsUser": user,
-            "runAsGroup": user,
-            "fsGroup": user,
-            "seccompProfile": {"type": "RuntimeDefault"},
-            **(
-                {"sysctls": [{"name": key, "value": value} for key, value in slot.sysctls]}
-                if slot.sysctls
-                else {}
-            ),
-        },
-        "affinity": _affinity(slot, campaign),
-        "tolerations": list(tolerations),
-        "containers": [
-            _container(name, slot, image, memory, extra.get("volumeMounts", [])) for name in slot.containers
-        ],
-        "volumes": [
-            *(volume for name in slot.containers for volume in _own_volumes(name)),
-            # What a participant writes counts as memory of its container.
-            *([_memory_volume(SHARED_MEMORY, _quantity(memory[1]))] if slot.sharing else []),
-            *extra.get("volumes", []),
-        ],
-    }
-    spec |= {"hostNetwork": True} if slot.host else {}
-    spec |= {"hostPID": True} if slot.sees_processes else {}
     labels = {
         versions.MANAGED_BY_LABEL: versions.MANAGED_BY,
         versions.CAMPAIGN_LABEL: campaign,
@@ -174,8 +140,39 @@ def pod(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": labels, "annotations": _attachments(slot)},
-        "spec": spec,
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "dnsPolicy": "ClusterFirstWithHostNet" if slot.host else "ClusterFirst",
+            "securityContext": _security(slot),
+            "affinity": _affinity(slot, campaign),
+            "tolerations": list(tolerations),
+            "containers": [
+                _container(each, slot, image, memory, extra.get("volumeMounts", []))
+                for each in slot.containers
+            ],
+            "volumes": [*_volumes(slot, memory[1]), *extra.get("volumes", [])],
+            **({"hostNetwork": True} if slot.host else {}),
+            **({"hostPID": True} if slot.sees_processes else {}),
+        },
     }
+
+
+def _security(slot: Slot) -> dict[str, Any]:
+    # Only root keeps added capabilities when it executes a program.
+    user = 0 if slot.capabilities else versions.UNPRIVILEGED_USER
+    context: dict[str, Any] = {
+        "runAsNonRoot": user != 0,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if slot.sysctls:
+        context["sysctls"] = [{"name": name, "value": value} for name, value in slot.sysctls]
+    return context
 
 
 def _container(
@@ -207,9 +204,13 @@ def _container(
     }
 
 
-def _own_volumes(container: str) -> list[dict[str, Any]]:
-    """Return the volumes of one container. Keys of participants stay in memory and are deleted with the pod."""
-    return [{"name": f"output-{container}", "emptyDir": {}}, _memory_volume(f"private-{container}", "16Mi")]
+def _volumes(slot: Slot, memory_limit: int) -> list[dict[str, Any]]:
+    """Return the volumes of a pod. Keys of participants stay in memory and are deleted with the pod."""
+    outputs: list[dict[str, Any]] = [{"name": f"output-{name}", "emptyDir": {}} for name in slot.containers]
+    keys = [_memory_volume(f"private-{name}", "16Mi") for name in slot.containers]
+    # What a participant writes counts as memory of its container.
+    shared = [_memory_volume(SHARED_MEMORY, _quantity(memory_limit))] if slot.sharing else []
+    return [*outputs, *keys, *shared]
 
 
 def _memory_volume(name: str, size: str) -> dict[str, Any]:

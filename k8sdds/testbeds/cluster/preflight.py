@@ -223,18 +223,7 @@ def placement_problems(
     `imported` returns the images that the runtime of a node has, if they can be read.
     """
     if not nodes:
-        settings = {
-            "placement same-node": any(cell.placement == SAME_NODE for cell in cells),
-            "background": any(cell.background for cell in cells),
-        }
-        return [
-            Problem(
-                f"{setting}: this user may not list nodes, so that k8sdds cannot select them",
-                "remove it, or get the right to list nodes",
-            )
-            for setting, is_used in settings.items()
-            if is_used
-        ]
+        return _need_nodes(cells)
     candidates = usable(nodes, versions.BUNDLE_ARCHITECTURES)
     problems: dict[str, Problem] = {}
     used_names: set[str] = set()
@@ -261,6 +250,21 @@ def placement_problems(
         used_names |= set(places.values())
     used = [node for node in candidates if node.name in used_names]
     return [*problems.values(), *_image_problems(used, image, imported)]
+
+
+def _need_nodes(cells: Sequence[Cell]) -> list[Problem]:
+    settings = {
+        "placement same-node": any(cell.placement == SAME_NODE for cell in cells),
+        "background": any(cell.background for cell in cells),
+    }
+    return [
+        Problem(
+            f"{setting}: this user may not list nodes, so that k8sdds cannot select them",
+            "remove it, or get the right to list nodes",
+        )
+        for setting, is_used in settings.items()
+        if is_used
+    ]
 
 
 def _image_problems(

@@ -26,6 +26,7 @@ from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block, Session, listening
 from k8sdds.testbeds.cluster import evidence, placement, pod_starts, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network
+from k8sdds.testbeds.cluster.created_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec, output_folder
 from k8sdds.testbeds.cluster.fingerprints import Fingerprints
@@ -38,7 +39,6 @@ from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Stee
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod, require_abilities
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
-from k8sdds.testbeds.cluster.services import Services
 from k8sdds.testbeds.cluster.verify import PathVerifier
 from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.testbeds.core_layout import Layout
