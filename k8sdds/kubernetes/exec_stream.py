@@ -126,13 +126,15 @@ class ExecStream:
             raise TimeoutError
         try:
             self._socket.update(timeout=remaining_s)
+            # Reading an empty channel can receive more, and the end: what then is in other channels is read next time.
+            is_open = self._socket.is_open()
             received = self._socket.read_channel(ws_client.STDOUT_CHANNEL)
             self.stderr += self._socket.read_channel(ws_client.STDERR_CHANNEL)
             self._status += self._socket.read_channel(ws_client.ERROR_CHANNEL)
         except BROKEN as error:
             raise StreamLost(str(error)) from error
         self._stdout += received
-        if not received and not self._socket.is_open():
+        if not received and not is_open:
             raise StreamLost(self._last_message() or "it ended early")
 
     def wait(self, end: float) -> CommandResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kubernetes.stream import ws_client
 
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster.watch import NeededPods
 from tests.unit.test_kubeconfig import GOOD
@@ -147,3 +150,31 @@ def test_missing_rights_are_retried_after_an_outage(tmp_path: Path) -> None:
         client = client_for(url, tmp_path)
         client.get("/version")
         assert client.get("/api/v1/pods") == {"items": []}
+
+
+class Ending:
+    """A socket on which the output and the end of a command arrive while an empty channel is read."""
+
+    def __init__(self) -> None:
+        self.channels: dict[int, bytes] = {}
+        self.ended = False
+
+    def update(self, timeout: float) -> None: ...
+
+    def is_open(self) -> bool:
+        return not self.ended
+
+    def read_channel(self, channel: int) -> bytes:
+        if channel == ws_client.STDERR_CHANNEL and not self.ended:
+            self.ended = True
+            self.channels = {
+                ws_client.STDOUT_CHANNEL: b"out",
+                ws_client.ERROR_CHANNEL: b'{"status": "Success"}',
+            }
+        return self.channels.pop(channel, b"")
+
+
+def test_output_that_arrives_with_the_end_is_not_lost() -> None:
+    stream = object.__new__(ExecStream)
+    stream._socket, stream._stdout, stream._status, stream.stderr = Ending(), b"", b"", b""
+    assert stream.wait(time.monotonic() + 60) == CommandResult(0, b"out", b"")
