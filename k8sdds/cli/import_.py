@@ -124,16 +124,15 @@ def _print_some(title: str, lines: Sequence[str]) -> None:
 
 def _print_tables(imported: Import) -> None:
     """Print the overheads of the first run, as a paper prints them, and the number of repeated runs."""
-    from k8sdds.report import content, run_tables
+    from k8sdds.report import content, tables
 
     read = content.read(imported.run)
-    tables = run_tables.tables(read)
-    first = [table for table in tables if table.repetition == tables[0].repetition]
-    per_quantity = {table.quantity: table for table in reversed(first)}
+    found = tables.single_runs(read)
+    per_quantity = {one.quantity: one for one in reversed(found) if one.repetition == found[0].repetition}
     for one in sorted(per_quantity.values(), key=lambda one: one.quantity, reverse=True):
         _print_wrapped(f"\n{one.table.caption}")
         one.table.print(console(), right=range(1, len(one.table.heads)))
-    if tables:
+    if found:
         repeated = sum(row["n"] > 1 for _, row in read.overheads.iterrows())
         _print_wrapped(
             f"A single run has no confidence interval. {repeated} of {len(read.overheads)} overheads were"

@@ -196,6 +196,12 @@ class Content:
         return capacities.table(self.searches, self.baseline)
 
     @property
+    def has_single_runs(self) -> bool:
+        """Whether the overheads of every run are shown: all valid trials are imported. Campaigns plan runs together."""
+        testbeds = {row["testbed"] for row in self.best} - {None}
+        return bool(self.baseline and self.best) and testbeds <= {"imported"}
+
+    @property
     def tests(self) -> set[str]:
         """The tests with valid trials."""
         return {row["test"] for row in self.best}

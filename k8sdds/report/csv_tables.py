@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from k8sdds.analysis import background_cost, kubectl_top
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import plain_rows
-from k8sdds.report import export, profiles, run_tables
+from k8sdds.report import export, profiles
 from k8sdds.report.content import Content
 from k8sdds.report.settings import Row, test_of
 from k8sdds.results.metrics import METRICS
@@ -106,7 +106,7 @@ def overhead_name(quantity: str) -> str:
 
 def _run_tables(content: Content) -> dict[str, list[Row]]:
     """Return the headline overheads of every run, if the report contains tables per run."""
-    if not run_tables.has_run_tables(content):
+    if not content.has_single_runs:
         return {}
     overheads = content.overheads_by_repetition.assign(run=lambda table: table["repetition"] + 1)
     found = {}

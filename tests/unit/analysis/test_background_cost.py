@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.report import tables
 from k8sdds.report.content import Content
-from k8sdds.report.html import tables
 from k8sdds.results.run_folder import RunFolder
 
 RECORDED = Path(__file__).parents[1] / "metrics" / "recorded"

@@ -30,8 +30,7 @@ from k8sdds.networks import packets
 from k8sdds.perftest import log
 from k8sdds.perftest import output as perftest_output
 from k8sdds.report import content as contents
-from k8sdds.report import summary
-from k8sdds.report.html import tables
+from k8sdds.report import summary, tables
 from k8sdds.results import histograms, tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory

@@ -16,7 +16,7 @@ from rich.console import Console
 from k8sdds.analysis import limit
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.report import content, csv_tables, html, summarize, write_report
-from k8sdds.report.html import tables as html_tables
+from k8sdds.report import tables as html_tables
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 from tests import run_folders as folders

@@ -1,0 +1,580 @@
+"""Build the tables of report.html: results, facts about networks and the testbed, and attempts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, limit, overhead
+from k8sdds.analysis.capacities import Found, bounds_of, searched_by
+from k8sdds.analysis.capacity import UNITS
+from k8sdds.analysis.conditions import UNIT, describe
+from k8sdds.analysis.network_software import installed_networks, network_software
+from k8sdds.model.axis import payload
+from k8sdds.networks import NETWORKS, known_names
+from k8sdds.report import formats
+from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
+from k8sdds.report.settings import Point, Row, Setting, test_of
+from k8sdds.report.table import Cell, Table
+from k8sdds.report.theme import network_colors
+from k8sdds.results.fingerprint import Fingerprint
+from k8sdds.results.metrics import METRICS
+from k8sdds.system.shapes import fits
+from k8sdds.workloads import HEADLINES
+from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
+
+Place = TypeVar("Place")
+
+MIB = 2**20
+MAX_QUANTITIES = 6
+"""Largest number of quantities of a level table: more have no room on a page."""
+MAX_TRIALS = 2000
+"""Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
+SHADED_PAYLOADS, SHADED_NETWORKS = 4, 6
+"""Numbers of payloads or networks from which shades help to find the worst overheads."""
+
+PROTECTION_QUANTITIES = (
+    *HEADLINES, "publisher_cpu_us_per_sample", "machine_cpu_ms_per_mb", "wire_bytes_per_payload_byte",
+    "handshake_s",
+)  # fmt: skip
+"""Quantities with a table of the overhead of protection."""
+
+
+def network(content: Content, label: str, text: str = "") -> Cell:
+    """Return the cell of a network, with its color."""
+    color = network_colors(content.networks).get(label)
+    return Cell(text or label, swatch=color.light.strip("#") if color else "")
+
+
+def _matrix(
+    content: Content,
+    caption: str,
+    columns: Mapping[Place, str],
+    cells: Mapping[tuple[str, Place], Row],
+    cell: Callable[[Row | None], Cell],
+    under: str = "",
+) -> Table:
+    """Return a table of networks × columns, which have a title each; `cell` shows a row or a missing one."""
+    rows = [
+        [network(content, label), *(cell(cells.get((label, place))) for place in columns)]
+        for label in content.ordered(label for label, _ in cells)
+    ]
+    return Table(caption, ["network", *columns.values()], rows, under)
+
+
+def _grouped(rows: Sequence[Row], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[name] for name in columns)].append(row)
+    return groups
+
+
+# -- results ----------------------------------------------------------------------------------------------
+
+
+def overheads(content: Content, setting: Setting) -> list[Table]:
+    """Return one table per quantity with networks × points, like Tables I and II of the paper.
+
+    A setting with a single point gets one table with networks × quantities instead.
+    """
+    names = [name for name in HEADLINES if setting.overheads(name)]
+    columns = [
+        (name, point)
+        for name in names
+        for point in setting.points
+        if any(measured == point for _, measured in setting.levels(name))
+    ]
+    if len(setting.points) == 1:
+        return [_overheads(content, setting, columns)] if columns else []
+    return [
+        _overheads(content, setting, [column for column in columns if column[0] == name]) for name in names
+    ]
+
+
+def _overheads(content: Content, setting: Setting, columns: list[tuple[str, Point]]) -> Table:
+    names = list(dict.fromkeys(name for name, _ in columns))
+    cells = {
+        (label, (name, at)): row for name in names for (label, at), row in setting.overheads(name).items()
+    }
+    rows, tests = list(cells.values()), {row["test"] for row in cells.values()}
+    mixed, single = len({row["n"] for row in rows}) > 1, len(names) == 1
+    base = [network(content, str(content.baseline))]
+    for name, point in columns:
+        cell = _level(setting.levels(name).get((str(content.baseline), point)))
+        base.append(Cell(f"{cell.text} {METRICS[name].unit}", cell.small))
+    # Shades compare the columns of one quantity.
+    networks = len({label for label, _ in cells})
+    shaded = single and (len(columns) >= SHADED_PAYLOADS or networks >= SHADED_NETWORKS)
+    worst = max((abs(row["overhead_percent"]) for row in rows), default=0) if shaded else 0
+    what = f"{formats.capital(METRICS[names[0]].title)} overhead" if single else "Overhead"
+    place = "" if len(setting.points) > 1 else f", {payload(setting.points[0].payload_bytes)}"
+    titles = {
+        (name, point): setting.point_label(point) if single else METRICS[name].title
+        for name, point in columns
+    }
+    caption = content.caption(setting, tests.pop() if len(tests) == 1 else None, relative=True)
+    table = _matrix(
+        content, f"{what} in %: {setting.title}{place}", titles, cells, lambda row: _percent(row, mixed, worst=worst),
+        f"{caption} · {_detectable(rows)}.{' A stronger shade is worse; none: it spans 0.' if worst else ''}",
+    )  # fmt: skip
+    return Table(table.caption, table.heads, [base, *table.rows], table.under, bases=1)
+
+
+class SingleRun(NamedTuple):
+    """The overheads of one quantity within one run in percent, as papers print them: networks × payloads."""
+
+    repetition: int
+    quantity: str
+    table: Table
+
+
+def single_runs(content: Content) -> list[SingleRun]:
+    """Return the overheads of the headline metrics within each run, for all settings with several payloads."""
+    if not content.has_single_runs:
+        return []
+    shown = ("transport", "reliability", "subscribers", "batch_bytes", "security")
+    rows = [
+        row
+        for row in overhead.plain_rows(content.overheads_by_repetition)
+        if row["quantity"] in HEADLINES and row["test"] == test_of(row["quantity"], content.tests)
+    ]
+    found = []
+    for group in _grouped(rows, ("repetition", *shown, "publishers", "qos", "quantity")).values():
+        first = group[0]
+        sizes = {size: payload(size) for size in sorted({row["payload_bytes"] for row in group})}
+        setting = {name: first[name] for name in shown if first[name] not in (0, "none")}
+        caption = (
+            f"Run {first['repetition'] + 1}: {METRICS[first['quantity']].title} overhead relative to {content.baseline}"
+            f" in %: {describe(setting)}"
+        )
+        cells = {(row[UNIT], row["payload_bytes"]): row for row in group}
+        table = _matrix(content, caption, sizes, cells, _one_decimal)
+        if len(sizes) > 1:
+            found.append(SingleRun(first["repetition"], first["quantity"], table))
+    # The largest table of a run comes first.
+    return sorted(found, key=lambda one: (one.repetition, -len(one.table.heads) * (1 + len(one.table.rows))))
+
+
+def _one_decimal(row: Row | None) -> Cell:
+    value = row and row["overhead_percent"]
+    return Cell() if value is None else Cell(formats.fixed(value, 1))
+
+
+def capacities(content: Content) -> list[Table]:
+    """Return one table per condition of the capacity searches: networks × goals, and delays below the capacity."""
+    groups: dict[tuple[Any, ...], list[Found]] = defaultdict(list)
+    for one in content.searches:
+        groups[tuple(one.condition.values())].append(one)
+    return [_capacities(content, searches) for searches in groups.values()]
+
+
+_ENDS = {
+    RATE: ("highest rate", "lowest rate"),
+    SUBSCRIBERS: ("largest number of subscribers", "smallest number"),
+}
+"""What the two ends of an interval are, by what was searched."""
+
+
+def _capacities(content: Content, searches: list[Found]) -> Table:
+    first, search = searches[0], searches[0].search
+    rows = []
+    for one in sorted(searches, key=lambda one: content.networks.index(one.network)):
+        delays = {row["share_percent"]: row for row in one.delays}
+        own = [
+            row for row in content.capacities if row.items() >= {UNIT: one.network, **one.condition}.items()
+        ]
+        shares = [_delays(delays.get(share)) for share in search.latency_at_percent]
+        rows.append([network(content, one.network), *map(_bracket, own), *shares])
+    largest, least = _ENDS[first.searched]
+    return Table(
+        f"Capacity in {UNITS[first.searched]}: {first.title}",
+        ["network", *(goal.describe() for goal in search.goals),
+         *(f"p99 at {share:g} %" for share in search.latency_at_percent)],
+        rows,
+        f"{content.testbed} · {largest} at which most of {search.trials} trials of"
+        f" {search.duration_s:g} s met the goal – {least} at which most missed it; small: overhead in % relative to"
+        f" {content.baseline}, with the range of all ratios of the two brackets · p99 and, small, p50 of the delay in"
+        f" µs at shares of the capacity for {search.goals[0].describe()}.",
+    )  # fmt: skip
+
+
+def _bracket(row: Row) -> Cell:
+    bounds, searched = bounds_of(row), searched_by(row)
+    low, high = (formats.searched_value(searched, value) for value in (bounds.low, bounds.high))
+    overhead = (row["overhead_percent"], row["bracket_low_percent"], row["bracket_high_percent"])
+    text = f"{low} – {high}" + ("" if row["decided"] else " (undecided)")
+    return Cell(text, "" if overhead[0] is None else formats.percent(*overhead))
+
+
+def _delays(row: Row | None) -> Cell:
+    """Return p99 and, small, p50 of the delay at a share of the capacity."""
+    if row is None:
+        return Cell()
+    p99 = formats.level(row["p99_us"], row["p99_low_us"], row["p99_high_us"])
+    return Cell(p99, formats.level(row["p50_us"], None, None))
+
+
+def contrasts(content: Content) -> list[Table]:
+    """Return one table per contrast and quantity: the change within each network, networks × points."""
+    return [
+        _matrix(
+            content,
+            f"{formats.capital(versus)}: change of {METRICS[name].title} in %",
+            _points(rows, several=True),
+            {(row[UNIT], Point.of(row)): row for row in rows},
+            lambda row: _percent(row, True, "change_percent"),
+            f"n = {formats.range_of([row['n'] for row in rows])} · same network and repetition; {INTERVAL}"
+            + (f"; {describe(setting)} (all settings: contrasts.csv)." if setting else "."),
+        )
+        for name in HEADLINES
+        for versus, rows, setting in contrast.by_title(content.contrasts(name))
+    ]
+
+
+def _points(rows: Sequence[Row], several: bool) -> dict[Point, str]:
+    """Return the points of rows with their titles, which name the number of subscribers if there are several."""
+    points = sorted({Point.of(row) for row in rows})
+    return {
+        point: f"{formats.count(point.subscribers, 'sub')}, " * several + payload(point.payload_bytes)
+        for point in points
+    }
+
+
+def protection(content: Content) -> list[Table]:
+    """Return the tables of the overhead of protection, one per quantity and link: cells × payloads."""
+    tables = []
+    for quantity in PROTECTION_QUANTITIES:
+        test = test_of(quantity, content.tests)
+        own = [row for row in content.protections if (row["quantity"], row["test"]) == (quantity, test)]
+        for key, rows in sorted(_grouped(own, PROTECTION_GROUP).items(), key=lambda item: str(item[0])):
+            group = dict(zip(PROTECTION_GROUP, key, strict=True))
+            tables.append(_protection(content, quantity, group, rows))
+    return tables
+
+
+def _protection(content: Content, quantity: str, group: dict[str, Any], rows: list[Row]) -> Table:
+    rows = sorted(rows, key=lambda row: (content.networks.index(row[UNIT]), row["security"] or ""))
+    sizes = sorted({row["payload_bytes"] for row in rows})
+    cells = {(protected_name(row), row["payload_bytes"]): row for row in rows}
+    reference = {protected_name(row): row["against"] for row in rows}
+    return Table(
+        f"{formats.capital(METRICS[quantity].title)}: overhead of protection in %: {describe(group)}",
+        ["protected", "relative to", *map(payload, sizes)],
+        [
+            [Cell(name), Cell(against), *(_percent(cells.get((name, size)), mixed=True) for size in sizes)]
+            for name, against in reference.items()
+        ],
+        f"{content.testbed} · n = {formats.range_of([row['n'] for row in rows])} · relative to the same network without"
+        f" protection, in the same repetition; {INTERVAL}.",
+    )
+
+
+def limits(content: Content) -> list[Table]:
+    """Return the tables relative to the limit of the machine, one per quantity and setting: networks × payloads."""
+    columns = [name for name in conditions.distinguishing(content.limits) if name != "subscribers"]
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in content.limits:
+        # The limits of all networks are one table, whichever mode was the fastest.
+        values = [None if row["raw"] and name not in limit.SAME else row[name] for name in columns]
+        groups[row["quantity"], row["raw"], row["limit"], *values].append(row)
+    return [
+        _limits(content, rows, describe(dict(zip(columns, key[3:], strict=True))))
+        for key, rows in groups.items()
+    ]
+
+
+def _limits(content: Content, rows: list[Row], setting: str) -> Table:
+    first = rows[0]
+    kind = "limit" if first["limit"] == limit.MACHINE else "packet limit"
+    of = f"the {kind} on {content.baseline}" if first["raw"] else f"the {kind} of its network"
+    subject = (
+        ", ".join(filter(None, ("Plain UDP", setting))) if first["raw"] else formats.capital(setting or "DDS")
+    )
+    n = formats.range_of([row["n"] for row in rows])
+    interval = "one repetition: no 95 % interval" if n == "1" else INTERVAL
+    return _matrix(
+        content,
+        f"{subject}: {METRICS[first['quantity']].title} relative to {of}",
+        _points(rows, several=len({Point.of(row).subscribers for row in rows}) > 1),
+        {(row[UNIT], Point.of(row)): row for row in rows},
+        _limit_cell,
+        f"n = {n} · relative to the raw middleware with the best mean, in the same repetition; {interval}.",
+    )
+
+
+def _limit_cell(row: Row | None) -> Cell:
+    if row is None:
+        return Cell()
+    value, _, interval = formats.share(row).partition(" [")
+    place = "" if row["limit_network"] == row[UNIT] or row["raw"] else f" on {row['limit_network']}"
+    name = row["middleware"] if row["raw"] else row["limit_middleware"]
+    return Cell(value, f"[{interval}" if interval else "", f"{name}{place}")
+
+
+def levels(content: Content, setting: Setting, test: str) -> list[Table]:
+    """Return tables with the levels of all quantities of a test: points and networks × quantities."""
+    names = [name for name in METRICS if setting.levels(name, test)]
+    count = -(-len(names) // MAX_QUANTITIES)
+    return [
+        _levels(content, setting, test, part, f" ({index + 1} of {count})" if count > 1 else "")
+        for index in range(count)
+        if (part := names[len(names) * index // count : len(names) * (index + 1) // count])
+    ]
+
+
+def _levels(content: Content, setting: Setting, test: str, names: list[str], part: str) -> Table:
+    measured = {name: setting.levels(name, test) for name in names}
+    rows = []
+    for point in setting.points:
+        labels = content.ordered(label for cells in measured.values() for label, at in cells if at == point)
+        for label in labels:
+            cells = [_level(measured[name].get((label, point))) for name in names]
+            place = Cell(setting.point_label(point), mark="first" if label == labels[0] else "carried")
+            rows.append([place, network(content, label), *cells])
+    titles = [(METRICS[name].title, METRICS[name].unit.replace("bytes", "MiB")) for name in names]
+    return Table(
+        f"{setting.title}: {test} test{part}",
+        ["point", "network", *titles],
+        rows,
+        f"{content.caption(setting, test)}; losses and softirq: t interval without logarithm.",
+    )
+
+
+def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent", worst: float = 0) -> Cell:
+    """Return the cell of a percentage.
+
+    Args:
+        row: The row, if it was measured.
+        mixed: Whether n differs between cells, so that each states its own.
+        key: Column of the percentage.
+        worst: The percentage with the darkest shade; 0: no cell has one.
+    """
+    if row is None:
+        return Cell()
+    bounds = row["ci_low_percent"], row["ci_high_percent"]
+    value = formats.percent(row[key], *bounds).split(" ")[0]
+    n = f"n = {row['n']}" if mixed else ""
+    if row["seen"] is False:
+        return Cell(f"~ {value}", formats.interval(*bounds), n, mark="unseen")
+    return Cell(value, formats.interval(*bounds), n, shade=max(row[key], 0) / worst if worst else 0)
+
+
+def _detectable(rows: list[Row]) -> str:
+    values = sorted(row["detectable_percent"] for row in rows if row["detectable_percent"] is not None)
+    texts = dict.fromkeys(formats.detectable(value) for value in values[:1] + values[-1:])
+    return f"smallest detectable difference: {' to '.join(texts) or 'unknown'}"
+
+
+def _level(row: Row | None) -> Cell:
+    if row is None:
+        return Cell()
+    scale = MIB if row["unit"] == "bytes" else 1
+    bounds = (None if row[key] is None else row[key] / scale for key in ("ci_low", "ci_high"))
+    value, _, bracket = formats.level(row["mean"] / scale, *bounds).partition(" ")
+    return Cell(value, bracket)
+
+
+# -- networks and testbed ---------------------------------------------------------------------------------
+
+_BACKGROUND_COLUMNS = (
+    ("network_cpu_s_per_gbit", "CPU of its pods", "s per delivered Gbit", 1),
+    ("network_memory_bytes", "memory of its pods", "MiB per node", MIB),
+    ("softirq_s_per_gbit", "softirqs", "s per delivered Gbit", 1),
+    ("softirq_percent", "softirqs", "% of all cores", 1),
+    ("kubelet_cpu_percent", "kubelet", "% of one core", 1),
+    ("kubelet_memory_bytes", "kubelet", "MiB", MIB),
+    ("nft_chains", "nftables chains", "per node", 1),
+    ("nft_rules", "nftables rules", "per node", 1),
+    ("legacy_rules", "legacy iptables rules", "per node", 1),
+    ("pod_scheduled_s", "pod scheduled", "s after creation", 1),
+    ("pod_network_ready_s", "pod network ready", "s after creation", 1),
+    ("pod_running_s", "pod running", "s after creation", 1),
+)
+"""Columns of `analysis.background_cost` with title, unit and divisor."""
+_BACKGROUND = (
+    "Of the network's pods, the kubelet, softirqs and packet filters on every node before and after each block, and the"
+    " startup time of pods: means over the blocks. There is no confidence interval, because a block is long and its"
+    " values are totals. The softirqs of nodes that share a kernel are counted only once."
+)
+_TOP = (
+    "At the end of the blocks, for comparison with studies that use this command. The metrics server averages these"
+    " values over its own window; k8sdds takes its CPU and memory results from the trials. tables/tops.csv has all."
+)
+_SOFTWARE = (
+    "What ran on the cluster while each network was measured: agents, what installs their CNI plugins, and kube-proxy,"
+    " with versions and digests of the images."
+)
+_ON_THE_LINK = (
+    "Before it measured, k8sdds sent known datagrams between two pods on different nodes and captured what left the"
+    " node of the sender. These values were observed, whatever the network is called. Rules are those of the"
+    " sender's node."
+)
+_OBSERVED = {
+    "path_mtu_bytes": "path MTU", "cleartext": "readable", "multicast": "multicast", "masqueraded": "masqueraded",
+    "conntrack": "conntrack", "rules": "rules", "rules_matched": "matched per packet", "programs": "BPF programs",
+}  # fmt: skip
+"""Keys of a fingerprint with the heads of their columns."""
+
+
+def background(content: Content) -> list[Table]:
+    """Return the tables of the background cost of each network and of `kubectl top`, if they were measured."""
+    networks = background_cost.by_network(content.run)
+    columns = [
+        column for column in _BACKGROUND_COLUMNS if any(row[column[0]] is not None for row in networks)
+    ]
+    costs = [
+        [
+            network(content, row["network"]),
+            *(Cell(_background(row[name], divisor)) for name, _, _, divisor in columns),
+        ]
+        for row in networks
+        if columns
+    ]
+    tops = [
+        [network(content, row["network"]), *map(Cell, (
+            row["node"], formats.number(row["cpu_cores"]), formats.number(row["memory_bytes"] / MIB),
+            " to ".join(map(formats.number, sorted(set(row["window_s"])))), str(row["readings"]),
+        ))]
+        for row in kubectl_top.by_node(content.run)
+    ]  # fmt: skip
+    titles = [(title, unit) for _, title, unit, _ in columns]
+    top_heads = ["network", "node", ("CPU", "cores"), ("memory", "MiB"), ("window", "s"), "readings"]
+    return _filled(
+        Table("Background cost of the networks", ["network", *titles], costs, _BACKGROUND),
+        Table("Output of kubectl top nodes", top_heads, tops, _TOP),
+    )
+
+
+def _background(value: Any, divisor: float) -> str:
+    if value is not None and divisor == 1 and value == int(value):
+        return str(int(value))  # a count
+    return formats.number(None if value is None else value / divisor)
+
+
+def _filled(*tables: Table) -> list[Table]:
+    return [table for table in tables if table.rows]
+
+
+def networks(content: Content) -> list[Table]:
+    """Return the tables of the networks: what is known of them, the software that ran them, and what was observed."""
+    facts, software, observed = [], [], []
+    for label, name, trials in _by_families(content):
+        head = network(content, label, name)
+        fact, trial = content.network_facts.get(label, {}), trials[-1] if trials else {}
+        facts.append([head, *map(Cell, _facts_of(fact, trial))])
+        software += [
+            [head, Cell(component), Cell(_short(version))]
+            for component, version in network_software(trials).items()
+        ]
+        fingerprint = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
+        if fits(Fingerprint, fingerprint):
+            found = Fingerprint.model_validate(fingerprint)
+            added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
+            reasons = "; ".join(dict.fromkeys(found.not_observed.values()))
+            observed.append([head, *map(Cell, (added, *map(found.value, _OBSERVED), reasons))])
+    heads = [
+        "network", "MTU", "encapsulation", "encryption", "multicast", "engine", "fidelity",
+        "differences, options, proof",
+    ]  # fmt: skip
+    seen = ["network", "added by the network", *_OBSERVED.values(), "why not observed"]
+    return _filled(
+        Table("Networks", heads, facts),
+        Table("Software of the networks", ["network", "component", "version"], software, _SOFTWARE),
+        Table("Observed on the link", seen, observed, _ON_THE_LINK),
+    )
+
+
+def _by_families(content: Content) -> Iterator[tuple[str, str, list[Row]]]:
+    """Yield each network with its trials: (label, name to show, trials).
+
+    If the campaign measured several IP families, this yields a network once for each of them.
+    """
+    trials = [row for setting in content.settings for row in setting.trials]
+    several = len({row["ip_families"] for row in trials}) > 1
+    for label in content.networks:
+        own = [row for row in trials if row[UNIT] == label]
+        for families in dict.fromkeys(row["ip_families"] for row in own) if several else [None]:
+            name = f"{label}, {describe({'ip_families': families})}" if several else label
+            yield label, name, [row for row in own if not several or row["ip_families"] == families]
+
+
+def _facts_of(fact: dict[str, Any], trial: Row) -> list[str]:
+    def get(*names: str) -> str:
+        values = [source.get(name) for name in names for source in (fact, trial)]
+        return next((text_of(value) for value in values if value not in (None, "", {}, [], "{}")), "")
+
+    # Earlier versions recorded an unknown encryption as none.
+    foreign = fact.get("name") in known_names() and fact.get("name") not in NETWORKS
+    encryption = None if foreign else fact.get("encryption")
+    notes = (get("differences"), get("options", "network_options"), str(trial.get("network_proof") or ""))
+    return [
+        text_of(trial.get("mtu_bytes") or "") or get("mtu", "mtu_bytes"), get("encapsulation") or "none",
+        "unknown" if encryption is None else str(encryption) or "none", get("multicast") or "no", get("engine") or "–",
+        get("fidelity"), "; ".join(filter(None, notes)),
+    ]  # fmt: skip
+
+
+def testbed(content: Content) -> list[Table]:
+    """Return the facts about the testbed as text, with sizes in GiB, and the installed network of each block."""
+    facts = dict(content.run.facts)
+    if installed := installed_networks([row for setting in content.settings for row in setting.trials]):
+        # What was installed at the start is that of the first block.
+        facts.pop("installed_network_facts", None)
+        facts["installed_network"] = "; ".join(
+            f"{name} ({'block' if len(blocks) == 1 else 'blocks'} {', '.join(map(str, blocks))})"
+            for name, blocks in installed.items()
+        )
+    rows = []
+    for name, value in facts.items():
+        is_size = name.endswith("_bytes") and isinstance(value, int | float)
+        text = f"{value / 2**30:.1f} GiB" if is_size else _short(text_of(value))
+        if text:
+            rows.append([Cell(name.removesuffix("_bytes").replace("_", " ")), Cell(text)])
+    shortened = any("…" in row[1].text for row in rows)
+    under = "campaign.json has hashes and boot ids in full." if shortened else ""
+    return _filled(Table("Facts", ["fact", "value"], rows, under))
+
+
+def _short(text: str) -> str:
+    """Shorten hashes and boot ids, which nobody reads in full."""
+    return re.sub(r"\b([0-9a-f]{8})(?:[0-9a-f]{24,}|(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b", r"\1…", text)
+
+
+def text_of(value: Any) -> str:
+    """Return a value of a JSON file as text."""
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {text_of(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(text_of, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# -- attempts ---------------------------------------------------------------------------------------------
+
+
+def attempts(content: Content, caption: str, rows: Sequence[Row]) -> list[Table]:
+    """Return a table of attempts: the invalid ones with their reasons, others with their results."""
+    invalid = all(not row["valid"] for row in rows)
+    results = ("valid", "Mbit/s", "p50 µs", "p90 µs", "p99 µs", "loss %", "trial")
+    heads = ["network", "condition", "subs", "rep.", "att.", *(("reason", "trial") if invalid else results)]
+    cells = []
+    for row in rows:
+        condition = (row["test"], payload(row["payload_bytes"] or 0), row["transport"], row["reliability"])
+        # No test measures both latency and delay.
+        times = [
+            row[f"delay_{name}_us"] if row[f"latency_{name}_us"] is None else row[f"latency_{name}_us"]
+            for name in ("p50", "p90", "p99")
+        ]
+        numbers = map(formats.number, (row["throughput_mbps"], *times, row["lost_percent"]))
+        texts = [
+            ", ".join(str(part) for part in condition if part),
+            str(row["subscribers"] or ""), "" if row["repetition"] is None else str(row["repetition"]),
+            str(row["attempt"] or ""),
+            *([row["reason"] or "no reason recorded"] if invalid else ["yes" if row["valid"] else "no", *numbers]),
+            row["trial_id"],
+        ]  # fmt: skip
+        cells.append([network(content, row[UNIT]), *map(Cell, texts)])
+    return _filled(Table(caption, heads, cells))
