@@ -20,13 +20,12 @@ from k8sdds.cli.options import (
     Yes,
     load_profile,
 )
-from k8sdds.cli.steps import Steps
+from k8sdds.cli.steps import Progress, Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 
 if TYPE_CHECKING:
-    from k8sdds.cli.deploy_progress import Progress
     from k8sdds.deploy.actions import Action
     from k8sdds.model.profile import Profile
 
@@ -111,7 +110,6 @@ class _Terminal(Steps):
             confirm("Apply these changes?", yes=False)
 
     def progress(self, actions: Sequence[Action]) -> Progress:
-        from k8sdds.cli.deploy_progress import Progress
 
         self.pause()
         return Progress(actions)

@@ -26,7 +26,7 @@ def destroy(
     dry_run: DryRun = False,
 ) -> None:
     """Remove a cluster and restore its machines. Local nodes are deleted."""
-    from k8sdds.cli.deploy_progress import Progress
+    from k8sdds.cli.steps import Progress
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)

@@ -103,7 +103,7 @@ def _fix(
     yes: bool,
 ) -> bool:
     """Show the fixes of all machines, apply those that the user confirms, and return whether any was applied."""
-    from k8sdds.cli.deploy_progress import Progress
+    from k8sdds.cli.steps import Progress
     from k8sdds.deploy import fixes
 
     planned = fixes.plan(profile, facts)
