@@ -220,6 +220,7 @@ class Cell(Strict):
             DDS,
             str,
             choice=["cyclonedds", "fastdds"],
+            choice_as="implementations of DDS",
             in_captions=True,
             any_in_claims=True,
         ),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from k8sdds.campaign import experiments, planner, start
+from k8sdds.campaign import run as steps
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.trial_loop import Campaign, plan_json
 from k8sdds.middleware.connext import settings
@@ -45,6 +48,9 @@ class LabLikeTestbed(ScriptedTestbed):
 
     def facts(self) -> dict[str, Any]:
         return {}
+
+    def interference(self) -> list[str]:
+        return []
 
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         return {}
@@ -99,6 +105,24 @@ def test_an_interrupted_campaign_continues_its_plan(run_folder: RunFolder, attem
     assert [plan["blocks"] for plan in run_folder.plan() if plan["blocks"]] == [
         [[trial_id]] for trial_id in IDS
     ]
+
+
+def test_resuming_can_be_tried_and_removes_what_a_kill_left(run_folder: RunFolder) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        campaign(run_folder, interrupted_after(1)).execute()
+    unfinished = run_folder.raw(IDS[0], 1) / "pub0" / "meters.json.17.tmp"
+    unfinished.touch()
+    before = {path: path.read_bytes() for path in run_folder.path.rglob("*") if path.is_file()}
+    lines: list[str] = []
+    display: Any = SimpleNamespace(
+        line=lines.append, announce=lambda *_: None, progress=lambda *_: nullcontext(Notes())
+    )
+    testbed, experiment = LabLikeTestbed(repeat(VALID)), experiments.load("quickstart")
+    assert steps.resume(run_folder, experiment, testbed, display, dry_run=True) is None
+    assert lines[0] == f"  {REPETITIONS[1].describe()}" and "1 of 2 planned trials would be" in lines[1]
+    assert before == {path: path.read_bytes() for path in run_folder.path.rglob("*") if path.is_file()}
+    steps.resume(run_folder, experiment, testbed, display)
+    assert valid(run_folder) == IDS and not unfinished.exists()
 
 
 def test_programs_that_only_later_rounds_run_are_recorded(
