@@ -6,19 +6,26 @@ import math
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import fmean
 
 from k8sdds import middleware, workloads
 from k8sdds.campaign import background
 from k8sdds.campaign.contradictions import of_cell
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.model.application import ApplicationExperiment
+from k8sdds.model.settings import MAX_PARTICIPANTS
 from k8sdds.model.trial import Trial
+from k8sdds.perftest import command
 from k8sdds.results import histograms
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
-from k8sdds.testbeds import Testbed
+from k8sdds.system.numbers import format_duration
+from k8sdds.testbeds import Testbed, core_layout
+from k8sdds.testbeds.selection import LAB
 
 OVERHEAD_S = 0.3
-"""Expected time of a trial in addition to warm-up and measurement, for estimates."""
+"""Expected time of a trial with few participants in addition to warm-up and measurement, for estimates."""
+START_CPU_S, MATCH_CPU_S = 0.05, 0.0005
+"""CPU time that a participant needs at least to start, and to find each of the others."""
 
 SEARCH_TRIALS = (15, 35)
 """Trials that a search for a capacity usually needs, with its measurements of the delay."""
@@ -32,7 +39,12 @@ def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
 
 def missing(trials: Sequence[Trial], testbed: Testbed) -> list[Problem]:
     """Return the prerequisites of trials that the testbed does not have."""
-    return [*_program_problems(trials, testbed.name), *background.problems(trials), *testbed.check(trials)]
+    return [
+        *_program_problems(trials, testbed.name),
+        *_too_many(trials),
+        *background.problems(trials),
+        *testbed.check(trials),
+    ]
 
 
 def every_trial(expansion: Expansion, testbed: str) -> list[Trial]:
@@ -116,6 +128,30 @@ def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
     return problems
 
 
+def start_s(participants: int) -> float:
+    """Return how long so many participants at least need to start and to find each other in the lab, in seconds."""
+    cpu_s = START_CPU_S * participants + MATCH_CPU_S * participants**2
+    return cpu_s / len(core_layout.available())
+
+
+def _too_many(trials: Sequence[Trial]) -> list[Problem]:
+    """Return the trials in the lab whose participants cannot find each other in time, even if it takes half as long."""
+    limit_s = 2 * command.DISCOVERY_TIMEOUT_S
+    fitting = next(n for n in range(2 * MAX_PARTICIPANTS, 0, -1) if n == 1 or start_s(n) <= limit_s)
+    found = {}
+    for cell in (trial.cell for trial in trials if trial.testbed == LAB):
+        members = len(cell.participants)
+        # A search for the number of subscribers ends at what fits.
+        if members > fitting and middleware.of(cell) and not workloads.find(cell.test).finds_capacity:
+            what = (
+                f"{members} participants do not fit on {len(core_layout.available())} cores: to find each other, they"
+                f" need at least {format_duration(start_s(members))}, but wait only {command.DISCOVERY_TIMEOUT_S} s"
+            )
+            remedy = f"set at most about {fitting - cell.publishers} subscribers, or: --testbed cluster"
+            found[members] = Problem(what, remedy, input=True)
+    return list(found.values())
+
+
 def _refused_files(expansion: Expansion) -> list[Problem]:
     """Return the files that a middleware rejects: QoS profiles and configurations, once for each kind of trial."""
     checks = {}
@@ -167,6 +203,7 @@ def estimate_s(expansion: Expansion) -> float:
 
 
 def trial_s(expansion: Expansion) -> float:
-    """Return the expected duration of a trial in seconds."""
+    """Return the expected duration of a trial in seconds, as the mean over the cells."""
     experiment = expansion.experiment
-    return experiment.warmup_s + experiment.duration_s + OVERHEAD_S
+    starts = fmean(max(OVERHEAD_S, start_s(len(cell.participants))) for cell in expansion.cells)
+    return experiment.warmup_s + experiment.duration_s + starts

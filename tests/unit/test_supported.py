@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from k8sdds.campaign import applications, supported
-from k8sdds.campaign.expansion import expand
+import pytest
+
+from k8sdds.campaign import applications, experiments, preflight, supported
+from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.racing import searched
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
@@ -14,7 +18,8 @@ from k8sdds.model.trial import Trial
 from k8sdds.networks import suggested
 from k8sdds.recommend import evidence
 from k8sdds.system.errors import Problem
-from k8sdds.testbeds.cluster import preflight
+from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.cluster.preflight import missing_networks, reduce_networks
 from tests.applications import application, folder
 
 
@@ -33,7 +38,7 @@ class Place:
     ) -> tuple[Experiment, list[str]]:
         if self.installed is None:
             return experiment, []
-        return preflight.reduce_networks(experiment, self.networks, requested, self.installed)
+        return reduce_networks(experiment, self.networks, requested, self.installed)
 
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         self.checks += 1
@@ -42,7 +47,7 @@ class Place:
             for trial in trials
             if trial.cell.tuning != "none"
         ]
-        return [*preflight.missing_networks([trial.cell for trial in trials], self.networks), *tuned]
+        return [*missing_networks([trial.cell for trial in trials], self.networks), *tuned]
 
 
 CHOICES = {
@@ -113,11 +118,27 @@ def test_the_network_of_a_foreign_cluster_replaces_the_default_networks() -> Non
     assert names == list(suggested())
 
 
-def test_everything_that_a_search_may_add_is_checked() -> None:
-    from k8sdds.campaign.preflight import every_trial
+def test_more_participants_than_can_find_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_layout, "available", lambda: (0, 1))
 
+    def of(subscribers: int, test: str = "throughput") -> Expansion:
+        sweep = {"networks": "host", "payload_bytes": 64, "subscribers": subscribers, "test": test}
+        return expand(
+            Experiment.model_validate({"name": "many", "sweeps": [sweep]}, context=experiments.KNOWN)
+        )
+
+    lab: Any = SimpleNamespace(name="lab", check=lambda _: [])
+    monkeypatch.setattr(preflight, "_program_problems", lambda *_: [])
+    (problem,) = preflight.check(of(500), lab)
+    assert problem.input and problem.what.startswith("501 participants do not fit on 2 cores")
+    assert preflight.check(of(100), lab) == preflight.check(of(500, "capacity"), lab) == []
+    assert preflight.check(of(500), Place("host")) == []
+    assert preflight.trial_s(of(500)) > preflight.trial_s(of(50)) + 60 > preflight.trial_s(of(4)) + 60
+
+
+def test_everything_that_a_search_may_add_is_checked() -> None:
     expansion = expand(searched(application(repetitions=5)))
-    assert {trial.cell.cell_id for trial in every_trial(expansion, "lab")} == {
+    assert {trial.cell.cell_id for trial in preflight.every_trial(expansion, "lab")} == {
         cell.cell_id for cell in expansion.cells
     }
     assert len(expansion.first) < len(expansion.cells)
