@@ -33,7 +33,10 @@ def test_the_options_of_the_program() -> None:
     ("values", "message"),
     [
         ({"middleware": "cyclonedds", "publish_mode": "asynchronous"}, "Cyclone DDS sends"),
-        ({"middleware": "raw", "reliability": "best-effort", "publish_mode": "asynchronous"}, "raw sends"),
+        (
+            {"middleware": "raw", "reliability": "best-effort", "publish_mode": "asynchronous"},
+            "raw does not have the setting publish_mode",
+        ),
         ({"cpu_quota": 0.5, "realtime_priority": 50}, "leave it out"),
         ({"middleware": "connext", "dscp": 46}, "leave out lock_memory and dscp"),
         ({"middleware": "connext", "lock_memory": True}, "leave out lock_memory and dscp"),
