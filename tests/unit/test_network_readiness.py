@@ -13,7 +13,7 @@ import pytest
 from k8sdds import versions
 from k8sdds.deploy.network_install import cluster_install
 from k8sdds.deploy.network_switch import node_state, readiness
-from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, agent_to_restore
+from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, agent_to_restore, controller
 from k8sdds.networks.cluster_install import ReadyCondition
 
 NODES = [
@@ -185,13 +185,6 @@ def test_a_pod_without_controller_is_recreated_from_its_manifest() -> None:
     assert created["spec"]["containers"][0]["volumeMounts"] == [data]
 
 
-def test_controllers_recreate_the_pods_that_they_own() -> None:
-    assert not readiness.has_controller(pod())
-    owned = pod()
-    owned["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "r", "controller": True}]
-    assert readiness.has_controller(owned)
-
-
 def replica(uid: str, ready: bool = True, owner: str = "rs1", **metadata: object) -> dict[str, Any]:
     reference = {"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
     return {
@@ -223,6 +216,7 @@ def test_only_replaceable_pods_of_the_system_count_as_system_pods() -> None:
     daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
     assert not readiness.is_system_pod(daemon)
     assert not readiness.is_system_pod({"metadata": {"namespace": "kube-system"}})
+    assert controller(daemon)["name"] == "rs1" and controller({"metadata": {}}) == {}
 
 
 def test_a_network_is_restored_only_if_it_was_whole_and_another_one_failed() -> None:

@@ -106,7 +106,14 @@ def clean_nodes(client: KubernetesClient, prefixes: Sequence[str]) -> None:
 def agent_pods(client: KubernetesClient, daemonset: str) -> list[Object]:
     """Return the pods of a network's DaemonSet."""
     pods: list[Object] = client.get(f"{OF_NETWORKS}/pods")["items"]
-    return [pod for pod in pods if ("DaemonSet", daemonset) in _controllers(pod)]
+    owner = {"kind": "DaemonSet", "name": daemonset}
+    return [pod for pod in pods if owner.items() <= controller(pod).items()]
+
+
+def controller(pod: Object) -> Object:
+    """Return the reference to the controller that recreates a pod after its deletion; empty if it has none."""
+    owners = pod["metadata"].get("ownerReferences", ())
+    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def is_running(pod: Object, container: str) -> bool:
@@ -149,11 +156,6 @@ def _log(client: KubernetesClient, pod: Object) -> list[str]:
             continue
         lines += [f"{name}: {container['name']}: {line}" for line in text.splitlines()]
     return lines
-
-
-def _controllers(manifest: Object) -> list[tuple[str, str]]:
-    owners = manifest["metadata"].get("ownerReferences", ())
-    return [(owner["kind"], owner["name"]) for owner in owners if owner.get("controller")]
 
 
 # -- comparing objects -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from k8sdds.deploy.network_switch.cluster_objects import ClusterNode
+from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, controller
 from k8sdds.deploy.network_switch.node_state import NodeState
 from k8sdds.kubernetes.apply import Object
 from k8sdds.model.ip_families import Subnet, is_inside
@@ -122,8 +122,8 @@ def pods_without_address(pods: Sequence[Object], pod_cidrs: Sequence[Subnet]) ->
 
 def is_system_pod(pod: Object) -> bool:
     """Return whether a pod in kube-system belongs to a controller that replaces it as soon as it is deleted."""
-    kinds = {owner["kind"] for owner in pod["metadata"].get("ownerReferences", ()) if owner.get("controller")}
-    return "ReplicaSet" in kinds and pod["metadata"]["namespace"] == KUBE_SYSTEM_NAMESPACE
+    is_replaced = controller(pod).get("kind") == "ReplicaSet"
+    return is_replaced and pod["metadata"]["namespace"] == KUBE_SYSTEM_NAMESPACE
 
 
 def missing_replacements(deleted: Sequence[Object], pods: Sequence[Object]) -> list[str]:
@@ -136,20 +136,16 @@ def missing_replacements(deleted: Sequence[Object], pods: Sequence[Object]) -> l
         pod for pod in pods
         if pod["metadata"]["uid"] not in old and not pod["metadata"].get("deletionTimestamp")
     ]  # fmt: skip
-    created, ready = Counter(map(_controller, new)), set(map(_controller, filter(_is_ready, new)))
+    created = Counter(controller(pod).get("uid") for pod in new)
+    ready = {controller(pod).get("uid") for pod in new if _is_ready(pod)}
+    names = {
+        controller(pod)["uid"]: f"{pod['metadata']['namespace']}/{controller(pod)['name']}" for pod in deleted
+    }
     return [
-        f"{name}: {created[uid, name]} of {count} pods recreated, {'some' if (uid, name) in ready else 'none'} ready"
-        for (uid, name), count in Counter(map(_controller, deleted)).items()
-        if created[uid, name] < count or (uid, name) not in ready
+        f"{names[uid]}: {created[uid]} of {count} pods recreated, {'some' if uid in ready else 'none'} ready"
+        for uid, count in Counter(controller(pod)["uid"] for pod in deleted).items()
+        if created[uid] < count or uid not in ready
     ]
-
-
-def _controller(pod: Object) -> tuple[str, str]:
-    """Return the UID and the name of a pod's controller."""
-    for owner in pod["metadata"].get("ownerReferences", ()):
-        if owner.get("controller"):
-            return owner["uid"], f"{pod['metadata']['namespace']}/{owner['name']}"
-    return "", ""
 
 
 def _is_ready(pod: Object) -> bool:
@@ -160,12 +156,6 @@ def _is_ready(pod: Object) -> bool:
 def is_campaign_pod(pod: Object) -> bool:
     """Return whether the pod belongs to a campaign, which stops or creates it itself."""
     return CAMPAIGN_LABEL in pod["metadata"].get("labels", {})
-
-
-def has_controller(pod: Object) -> bool:
-    """Return whether a controller recreates the pod after its deletion."""
-    owners = pod["metadata"].get("ownerReferences", ())
-    return any(owner.get("controller") for owner in owners)
 
 
 def recreation_manifest(pod: Object) -> Object:

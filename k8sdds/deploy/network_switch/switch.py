@@ -399,7 +399,7 @@ class _Switch:
             objects.await_deletion(self.client, [pod for pod in old if pod not in system], PODS_S)
             for pod in old:
                 # Pods of a campaign belong to the campaign, which stops or creates them itself.
-                if not (readiness.has_controller(pod) or readiness.is_campaign_pod(pod)):
+                if not (cluster_objects.controller(pod) or readiness.is_campaign_pod(pod)):
                     manifest = readiness.recreation_manifest(pod)
                     self.client.create(objects.collection_path(self.client, manifest), manifest)
         deadline = time.monotonic() + PODS_S
