@@ -184,7 +184,7 @@ class _Switch:
         return SwitchResult(
             network=self.install.name,
             changed=changed or bool(recreated),
-            removed={node: [str(leftover) for leftover in leftovers] for node, leftovers in removed.items()},
+            removed=_texts(removed),
             left={},
             recreated=recreated,
             took_s=time.monotonic() - start,
@@ -218,18 +218,16 @@ class _Switch:
     def _leftovers(
         self, states: Mapping[str, NodeState], names: Sequence[str] | None = None
     ) -> dict[str, list[NetworkLeftover]]:
-        addresses = self._addresses()
-        pods = self.profile.kubernetes.pod_cidrs
+        addresses, pods = self._addresses(), self.profile.kubernetes.pod_cidrs
         return {node: footprint.leftovers(state, addresses, pods, names) for node, state in states.items()}
 
     def _foreign_leftovers(self) -> dict[str, list[str]]:
         """Return by node what networks other than the desired one created."""
         states = self._probe()
         every, own = self._leftovers(states), self._leftovers(states, [self.install.name])
-        return {
-            node: [str(leftover) for leftover in leftovers if leftover not in own[node]]
-            for node, leftovers in every.items()
-        }
+        return _texts(
+            {node: [item for item in items if item not in own[node]] for node, items in every.items()}
+        )
 
     def _verify_no_foreign_leftovers(self) -> dict[str, list[str]]:
         foreign = self._foreign_leftovers()
@@ -267,9 +265,7 @@ class _Switch:
             deleted = pool.submit(self._delete_objects, names)
             cleanups = self._on_all_nodes(lambda host: remove_leftovers(host, addresses, pods))
             deleted.result()
-        lines = [
-            f"{node}: {leftover}" for node, cleanup in cleanups.items() for leftover in cleanup.remaining
-        ]
+        lines = [f"{node}: {item}" for node, cleanup in cleanups.items() for item in cleanup.remaining]
         if lines:
             errors = [f"{node}: {line}" for node, cleanup in cleanups.items() for line in cleanup.errors]
             network = f"network {', '.join(names)}" if names else "an old network"
@@ -277,14 +273,10 @@ class _Switch:
                 "\n".join([f"leftovers of {network}:", *lines, *errors]),
                 "remove them by hand, or reboot that machine; then run the same command again",
             )
-        return {node: [str(leftover) for leftover in leftovers] for node, leftovers in removed.items()}
+        return _texts(removed)
 
     def _install_or_restore(self, before: Sequence[Object]) -> None:
-        """Install the network. If this fails, install the previous one again: pods need a network.
-
-        Args:
-            before: The objects of the previous network.
-        """
+        """Install the network. If this fails, install the previous one with these objects again: pods need one."""
         try:
             objects.apply(self.client, self.objects)
             self._wait_until_ready()
@@ -302,12 +294,7 @@ class _Switch:
             raise
 
     def _restore(self, agent: Object, before: Sequence[Object]) -> None:
-        """Replace the network that is not ready by an earlier one, with the same objects as before.
-
-        Args:
-            agent: The DaemonSet of the earlier network.
-            before: All its objects.
-        """
+        """Replace the network that is not ready by the earlier one of this agent, with the same objects as before."""
         name = agent["metadata"]["labels"][versions.NETWORK_LABEL]
         options = " with its earlier options" if name == self.install.name else ""
         self.progress(f"{self.install.name} is not ready; restoring {name}{options}")
@@ -431,6 +418,10 @@ class _Switch:
             *readiness.pods_without_address(pods, self.profile.kubernetes.pod_cidrs),
             *readiness.missing_replacements(deleted, pods),
         ]
+
+
+def _texts(leftovers: Mapping[str, Sequence[NetworkLeftover]]) -> dict[str, list[str]]:
+    return {node: [str(item) for item in items] for node, items in leftovers.items()}
 
 
 def _names(pods: Sequence[Object]) -> tuple[str, ...]:
