@@ -37,7 +37,7 @@ from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import facts, network_install, plan, profiles, software
 from k8sdds.deploy.actions import KUBECONFIG
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import control_plane, kubernetes, machine
+from k8sdds.deploy.phases import kubeadm, kubernetes, machine
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
@@ -154,7 +154,7 @@ class ByHand:
         scripts = {node: self.prepare(node) for node in (head, *workers)}
         manifests = written("/root/network.json", apply.list_document(self.wanted.network.manifests))
         init = (
-            written("/root/init.yaml", control_plane.configuration(self.wanted))
+            written("/root/init.yaml", kubeadm.configuration(self.wanted))
             + "kubeadm init --config /root/init.yaml >/root/log 2>&1 || { tail /root/log >&2; exit 1; }\n"
             + ADMIN + manifests + "kubectl apply --server-side -f /root/network.json >/dev/null\n"
             + "kubeadm token create --print-join-command\n"

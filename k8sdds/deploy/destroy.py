@@ -12,7 +12,7 @@ from k8sdds.deploy import local_nodes, profiles, record, running_campaigns, tuni
 from k8sdds.deploy.actions import CACHE_FOLDER, IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.deploy import MachineSurvey, survey
 from k8sdds.deploy.network_switch.footprint import remove_leftovers
-from k8sdds.deploy.phases.control_plane import CRI_SOCKET
+from k8sdds.deploy.phases.kubeadm import CRI_SOCKET
 from k8sdds.deploy.runner import Observer, Runner
 from k8sdds.model.profile import Profile
 from k8sdds.system.errors import PrerequisiteError

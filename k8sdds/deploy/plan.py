@@ -8,9 +8,7 @@ from typing import Any
 
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import control_plane, kubernetes, machine, proxy, registry
-from k8sdds.deploy.phases.control_plane import kube_proxy
-from k8sdds.deploy.phases.join import join, wait_for_nodes
+from k8sdds.deploy.phases import kubeadm, kubernetes, machine, proxy, registry
 from k8sdds.deploy.phases.metadata import label, taint
 from k8sdds.deploy.phases.network import network
 from k8sdds.deploy.phases.services import (
@@ -27,13 +25,13 @@ PHASES = (
     machine.runtime,
     registry.registry,
     kubernetes.kubernetes,
-    control_plane.control_plane,
-    kube_proxy,
+    kubeadm.control_plane,
+    kubeadm.kube_proxy,
     network,
     metrics_server,
     kubernetes.images,
-    join,
-    wait_for_nodes,
+    kubeadm.join,
+    kubeadm.wait_for_nodes,
     label,
     taint,
     discovery_service,
@@ -41,7 +39,7 @@ PHASES = (
 """Nodes are changed in parallel. An action that depends on another node names the step that it needs."""
 CHECKS = (exchange_datagrams, wait_for_metrics_server)
 """What is verified at the end. It depends on the changes."""
-FILES = proxy.FILES + machine.FILES + registry.FILES + kubernetes.FILES + (control_plane.CONFIG_FILE,)
+FILES = proxy.FILES + machine.FILES + registry.FILES + kubernetes.FILES + (kubeadm.CONFIG_FILE,)
 """Files whose hashes must be among the facts."""
 SYSCTLS = (*machine.SYSCTLS, *machine.IPV6_SYSCTLS)
 """Sysctls whose values must be among the facts."""

@@ -12,7 +12,7 @@ from k8sdds import bundle
 from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import facts, network_install
 from k8sdds.deploy.desired_state import DesiredState
-from k8sdds.deploy.phases import control_plane, join
+from k8sdds.deploy.phases import kubeadm
 from k8sdds.deploy.software import Software
 from k8sdds.model.profile import Profile
 from k8sdds.system import yaml_text
@@ -52,9 +52,9 @@ def test_kubeadm_accepts_the_configuration(
     api: str,
     roles: str,
 ) -> None:
-    monkeypatch.setattr(control_plane, "ARGUMENT_LISTS_FROM_MINOR", lists_from)
+    monkeypatch.setattr(kubeadm, "ARGUMENT_LISTS_FROM_MINOR", lists_from)
     # kubeadm requires the discovery file, which deploy writes on the node.
-    monkeypatch.setattr(join, "DISCOVERY_FILE", str(tmp_path / "discovery.conf"))
+    monkeypatch.setattr(kubeadm, "DISCOVERY_FILE", str(tmp_path / "discovery.conf"))
     (tmp_path / "discovery.conf").touch()
     profile = yaml_text.parse(PROFILE.replace("[control-plane]", roles), Profile, "mine.yaml")
     # The recorded machine has cgroup v1, which requires additional settings.
@@ -63,7 +63,7 @@ def test_kubeadm_accepts_the_configuration(
         for number, node in enumerate(profile.nodes, 1)
     }
     state = DesiredState(profile, machines, Software(profile, cached), network_install.render(profile))
-    for text in (control_plane.configuration(state), join.configuration(state, profile.node("pi1"))):
+    for text in (kubeadm.configuration(state), kubeadm.join_configuration(state, profile.node("pi1"))):
         assert f"kubeadm.k8s.io/{api}" in text
         done = validate(text)
         assert (done.returncode, done.stdout.strip()) == (0, "ok"), done.stderr

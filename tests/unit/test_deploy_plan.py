@@ -18,7 +18,7 @@ from k8sdds.deploy import destroy, facts, fixes, local_nodes, network_install, p
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.facts import ETCD_DATA, Facts, cluster_state
-from k8sdds.deploy.phases import control_plane
+from k8sdds.deploy.phases import kubeadm
 from k8sdds.deploy.phases.machine import runtime
 from k8sdds.deploy.plan import plan, to_json
 from k8sdds.deploy.runner import redact
@@ -306,7 +306,7 @@ def test_kubeadm_configuration_follows_the_machines(bundle: Bundle) -> None:
     assert documents(replace(state, facts=fixed))[3]["conntrack"] == {"maxPerCore": 0}
     assert "conntrack" not in proxy and "taints" not in init["nodeRegistration"]
     both = desired(bundle, PROFILE.replace("roles: [control-plane]", "roles: [control-plane, worker]"))
-    assert control_plane.node_registration(both, both.profile.control_plane)["taints"] == []
+    assert kubeadm.node_registration(both, both.profile.control_plane)["taints"] == []
     # Before Kubernetes 1.31, kubeadm required arguments as a mapping.
     old = desired(bundle, PROFILE.replace("software: bundle", "kubernetes: {version: 1.26.15}"))
     init = documents(old)[0]
@@ -326,7 +326,7 @@ def test_kube_proxy_changes_its_mode_on_a_cluster_that_runs(bundle: Bundle) -> N
     state = desired(bundle, NFTABLES, deployed(desired(bundle)))
     (change, smoke) = plan(state)
     assert (change.phase, change.title, smoke.phase) == ("kube-proxy", "use the mode nftables", "smoke test")
-    assert change.script.index("rollout status") < change.script.index(f" {control_plane.CONFIG_FILE}\n")
+    assert change.script.index("rollout status") < change.script.index(f" {kubeadm.CONFIG_FILE}\n")
     assert plan(replace(state, facts=after(state.facts, "master", [change]))) == []
 
 
@@ -359,7 +359,7 @@ def test_images_of_the_networks_that_the_profile_names_are_imported(bundle: Bund
 
 def test_coredns_is_probed_every_second(bundle: Bundle) -> None:
     state = desired(bundle)
-    (create,) = control_plane.control_plane(state, state.profile.control_plane)
+    (create,) = kubeadm.control_plane(state, state.profile.control_plane)
     folder = documents(state)[0]["patches"]["directory"]
     (patch,) = [line for line in create.script.splitlines() if "readinessProbe" in line]
     assert f"put {folder}/corednsdeployment.json " in create.script
@@ -368,7 +368,7 @@ def test_coredns_is_probed_every_second(bundle: Bundle) -> None:
 
 
 def documents(state: DesiredState) -> list[dict]:
-    return [json.loads(item) for item in control_plane.configuration(state).split("---\n")]
+    return [json.loads(item) for item in kubeadm.configuration(state).split("---\n")]
 
 
 def test_containerd_configuration_follows_the_capabilities(bundle: Bundle) -> None:

@@ -13,7 +13,7 @@ from k8sdds.deploy import facts, preflight, smoke_test
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.network_switch import footprint, node_state, readiness
 from k8sdds.deploy.network_switch.cluster_objects import ClusterNode, node_of
-from k8sdds.deploy.phases import control_plane, proxy
+from k8sdds.deploy.phases import kubeadm, proxy
 from k8sdds.deploy.phases.machine import runtime
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.networks.cluster_install import PathEvidence, container, find
@@ -81,12 +81,12 @@ def test_kubeadm_gets_ranges_and_addresses_of_all_families(
 ) -> None:
     machines = {"master": machine(1), "pi1": machine(2)}
     state = desired(bundle, TWO_NODES + FAMILIES[families], machines)
-    init, cluster, *_ = map(json.loads, control_plane.configuration(state).split("---\n"))
+    init, cluster, *_ = map(json.loads, kubeadm.configuration(state).split("---\n"))
     own = addresses.format(1).split(",")
     assert cluster["networking"] == {"podSubnet": pods_, "serviceSubnet": services}
     assert cluster["apiServer"]["certSANs"] == ["127.0.0.1", "localhost", *own]
     assert init["localAPIEndpoint"]["advertiseAddress"] == own[0]
-    arguments = control_plane.node_registration(state, state.profile.node("pi1"))["kubeletExtraArgs"]
+    arguments = kubeadm.node_registration(state, state.profile.node("pi1"))["kubeletExtraArgs"]
     assert arguments == [{"name": "node-ip", "value": addresses.format(2)}]
     assert state.api_server == (f"[{own[0]}]:6443" if ":" in own[0] else f"{own[0]}:6443")
     assert {*pods_.split(","), *services.split(","), *own} <= set(proxy.no_proxy(state))
