@@ -9,11 +9,10 @@ from pydantic import ValidationError
 
 from k8sdds.campaign import experiments, trial_length
 from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import NONE, SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
-from k8sdds.model.sweep import Sweep
 from k8sdds.model.trial import AXES
 from k8sdds.networks import find, label_without_engine, suggested
 from k8sdds.security import levels
@@ -207,7 +206,6 @@ def is_encrypted_once(application: Application, network: str, security: str) -> 
 
 
 def _levels(application: Application) -> list[str]:
-    """Return the levels of DDS Security that an application may have."""
     if application.choices.security:
         return application.choices.security
     if application.security == "none":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from k8sdds.analysis.capacity import UNITS, Probe, Search
 from k8sdds.campaign.expansion import Expansion
-from k8sdds.campaign.planner import Planner
+from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.record import TrialRecord
 from k8sdds.workloads.capacity import SUBSCRIBERS, options_of
@@ -22,8 +24,8 @@ class CapacitySearch(Planner):
     def __init__(self, expansion: Expansion) -> None:
         self._expansion = expansion
 
+    @override
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
-        """Return the next round; empty: all searches have ended."""
         number = 1 + max((record.repetition or 0 for record in attempts), default=0)
         return [
             self._expansion.trial(_at(cell, value), number, str(attempts[0].testbed), duration_s)
@@ -31,8 +33,8 @@ class CapacitySearch(Planner):
             for value, duration_s in self._search(cell).next(probes)
         ]
 
+    @override
     def status(self, attempts: Sequence[TrialRecord]) -> str:
-        """Return what is known of each capacity by the strictest goal."""
         known = []
         for cell, probes in self._probes(attempts):
             search = self._search(cell)
@@ -61,6 +63,5 @@ class CapacitySearch(Planner):
 
 
 def _at(cell: Cell, value: float) -> Cell:
-    """Return the cell with a value of what is searched."""
     searched = options_of(cell).searched
     return cell.model_copy(update={searched: int(value) if searched == SUBSCRIBERS else value})

@@ -21,11 +21,10 @@ from k8sdds.campaign.applications import CHOSEN, is_encrypted_once, shown
 from k8sdds.model.application import Application, ApplicationExperiment, Flow, Search
 from k8sdds.model.axis import Axis
 from k8sdds.model.background import MAX_FLOWS, Background
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import LISTS, Experiment, Sweep
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
-from k8sdds.model.sweep import LISTS, Sweep
 from k8sdds.model.trial import AXES, Cell, Trial, usual_discovery
 from k8sdds.system.errors import InputError
 
@@ -139,7 +138,6 @@ class Expansion:
 
     @property
     def _profiled(self) -> list[Cell]:
-        """The first cell of each network and test, if the experiment has profiles."""
         first: dict[tuple[str, str], Cell] = {}
         for cell in self.cells if self.experiment.profile else ():
             first.setdefault((cell.network_label, cell.test), cell)

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from k8sdds.model.application import ApplicationExperiment
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.settings import NETWORK_NAMES, TESTS, TestChoice
-from k8sdds.model.sweep import Sweep
 from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -67,7 +66,6 @@ def load(name: str) -> Experiment:
 
 
 def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
-    """Return the sweep with its file of settings found in the folder of the experiment."""
     if not sweep.middleware_config:
         return sweep
     return sweep.model_copy(update={"middleware_config": str(folder / sweep.middleware_config)})
@@ -173,7 +171,6 @@ def put_setting(targets: Mapping[str, Sequence[dict[str, Any]]], setting: str, p
 
 
 def _parsed(setting: str) -> tuple[str, Any]:
-    """Return key and value of `KEY=VALUE`."""
     key, sign, text = setting.partition("=")
     if not sign or not key:
         raise InputError(f"--set {setting!r} is not KEY=VALUE", "for example: --set payload_bytes=1024")

@@ -110,7 +110,6 @@ class Launches:
 
 
 def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -> Launch:
-    """Return the launch of a discovery server that listens on an address."""
     implementation = middleware.of(trial.cell)
     assert implementation is not None and implementation.service is not None
     return Launch(
@@ -122,7 +121,6 @@ def _discovery(trial: Trial, service: Participant, folder: Path, address: str) -
 
 
 def _present(files: dict[Path | None, Path | None]) -> dict[str, Path]:
-    """Return the files that exist: path in the pod to path on this machine."""
     return {str(path): local for path, local in files.items() if path and local}
 
 

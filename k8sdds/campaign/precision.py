@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from k8sdds import workloads
 from k8sdds.analysis import overhead, statistics
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.campaign.expansion import Expansion
-from k8sdds.campaign.planner import Planner
+from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.record import TrialRecord
@@ -43,16 +45,16 @@ class Precision(Planner):
         self._expansion, self._experiment = expansion, expansion.experiment
         self._percent = expansion.experiment.precision_percent
 
+    @override
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
-        """Return the next repetition; empty: all intervals are narrow enough, or the time is over."""
         done = _repetitions(attempts)
         enough = done >= MIN_REPETITIONS and not self._wide(attempts)
         if enough or done >= MAX_REPETITIONS or self._is_time_over(attempts):
             return ()
         return self._expansion.repetition(done, str(attempts[0].testbed))
 
+    @override
     def status(self, attempts: Sequence[TrialRecord]) -> str:
-        """Return the widest interval, and how much longer the campaign is expected to take."""
         done, wide = _repetitions(attempts), self._wide(attempts)
         requested = f"±{self._percent:g} percentage points"
         if not wide:

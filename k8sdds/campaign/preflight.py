@@ -183,7 +183,6 @@ def notes(expansion: Expansion) -> list[str]:
 
 
 def _searches(expansion: Expansion) -> list[str]:
-    """Return how many trials the searches for a capacity are expected to add."""
     searches = len(expansion.searches)
     if not searches:
         return []

@@ -6,6 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from k8sdds.analysis import race
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
@@ -14,7 +16,7 @@ from k8sdds.analysis.requirements import NOT_MET, corrected_level, judge_flows, 
 from k8sdds.analysis.selection import scores, violations
 from k8sdds.campaign import applications
 from k8sdds.campaign.expansion import Expansion, candidates
-from k8sdds.campaign.planner import Planner
+from k8sdds.campaign.trial_loop import Planner
 from k8sdds.model.application import Application, ApplicationExperiment, Search
 from k8sdds.model.axis import counted
 from k8sdds.model.trial import Trial
@@ -66,8 +68,8 @@ class Racing(Planner):
         self._application, self._search = expansion.experiment.application, expansion.search
         self._candidates = expansion.candidates
 
+    @override
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
-        """Return the trials of the next round; empty: the search ends."""
         done = {str(record.trial_id) for record in attempts}
         remaining = self._search.max_trials - len(done)
         number = 1 + max(record.repetition or 0 for record in attempts)
@@ -100,8 +102,8 @@ class Racing(Planner):
     def _fit(self, chosen: Sequence[int], remaining: int) -> bool:
         return len({cell for index in chosen for cell in self._cells_of(index)}) <= remaining
 
+    @override
     def status(self, attempts: Sequence[TrialRecord]) -> str:
-        """Return how many trials and configurations are measured."""
         measured = self.measured(attempts)
         known = sum(bool(each.scores) or each.failed for each in measured)
         out = sum(each.excluded or each.failed for each in measured)

@@ -91,7 +91,6 @@ def record(
 
 
 def _outputs(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
-    """Read the output files of the participants; `folder` holds one folder for each."""
     program = middleware.program_of(trial.cell)
     program.convert(trial, folder)
     summaries = {
@@ -132,7 +131,6 @@ def description(trial: Trial) -> dict[str, Any]:
 
 
 def _test_options(cell: Cell) -> dict[str, Any]:
-    """Return the options of the test, without those that are not set."""
     options = workloads.find(cell.test).options(**cell.test_options)
     return options.model_dump(mode="json", exclude_none=True)
 
@@ -191,7 +189,6 @@ def _set_counts(record: TrialRecord, outputs: TrialOutputs) -> None:
 
 
 def _set_resources(record: TrialRecord, outputs: TrialOutputs) -> None:
-    """Set CPU and memory from the supervisor's meters."""
     publishers, subscribers = outputs.meters_of_role(PUBLISHER), outputs.meters_of_role(SUBSCRIBER)
     record.publisher_cpu_percent = _cpu_percent(publishers)
     record.publisher_cpu_interval_s = _interval_s(publishers)

@@ -126,7 +126,6 @@ def resume(
 def _announce_differences(
     requested: Experiment, measured: Experiment, left_out: Sequence[str], display: Display
 ) -> None:
-    """Print what the testbed does not have, and what it has instead."""
     if left_out:
         display.line(f"Left out because the testbed does not have them: {', '.join(left_out)}")
     before = supported.labels(requested)
@@ -182,7 +181,6 @@ def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Displa
 
 
 def _shorter(experiment: Experiment) -> list[str]:
-    """Return how a search takes less time."""
     assert isinstance(experiment, ApplicationExperiment)
     ways = ["fewer networks (--network)"] if len(supported.labels(experiment)) > 1 else []
     ways.append("fewer trials (--max-trials)")

@@ -13,11 +13,18 @@ from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.campaign.launches import create_keyring
-from k8sdds.campaign.planner import Planner
 from k8sdds.campaign.precision import Precision
 from k8sdds.campaign.preflight import refuse
 from k8sdds.campaign.racing import Racing
-from k8sdds.campaign.trial_loop import Campaign, Observer, network_facts, plan_json, prepare, prepared_facts
+from k8sdds.campaign.trial_loop import (
+    Campaign,
+    Observer,
+    Planner,
+    network_facts,
+    plan_json,
+    prepare,
+    prepared_facts,
+)
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
@@ -171,7 +178,6 @@ def _campaign_json(
 
 
 def _program_facts(trials: Sequence[Trial], testbed: str) -> dict[str, Any]:
-    """Return what is recorded of the programs of trials, such as their versions."""
     programs = {program.name: program for program in (middleware.program_of(trial.cell) for trial in trials)}
     return {key: value for program in programs.values() for key, value in program.facts(testbed).items()}
 

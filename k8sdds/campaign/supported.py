@@ -89,7 +89,6 @@ def _missing(expansion: Expansion, testbed: Testbed, required: Sequence[str]) ->
 
 
 def _values(cell: Cell) -> _Values:
-    """Return the values of a cell that depend on the testbed, by key of a sweep."""
     return tuple(
         (axis, str(cell.network_label if axis == "networks" else getattr(cell, axis))) for axis in OF_TESTBED
     )

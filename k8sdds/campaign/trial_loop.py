@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from k8sdds.campaign import record as records
 from k8sdds.campaign.launches import Launches
-from k8sdds.campaign.planner import Planner
 from k8sdds.model.reason import DISTURBED, ENVIRONMENT, INTERRUPTED, PART_FAILED, Reason
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find
@@ -55,6 +54,28 @@ class Observer(Protocol):
 
     def note(self, text: str) -> None:
         """Something that the user should know."""
+
+
+class Planner(Protocol):
+    """Adds trials to a running campaign.
+
+    A planner keeps no state: after an interruption, the attempts in the run folder lead to the same decision. An added
+    trial needs the same image, volumes and memory of pods as the planned ones, for which a cluster prepares them.
+    """
+
+    def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
+        """Return the trials to measure next; empty: the campaign ends.
+
+        Called when no planned trial needs another attempt. Trials that have used up their attempts stay without a valid
+        one.
+
+        Args:
+            attempts: All attempts of the campaign, in the order in which they ended.
+        """
+
+    def status(self, attempts: Sequence[TrialRecord]) -> str:
+        """Return how far the campaign is, in one line for the user; empty: nothing to show."""
+        return ""
 
 
 class Campaign:
@@ -204,7 +225,6 @@ class Campaign:
         return session
 
     def _record_networks(self, session: Session, block: Block) -> None:
-        """Record what is known of the networks of a block since they are prepared."""
         if new := self._unrecorded(prepared_facts(session, block)):
             self.run.append_plan({}, [], networks=new)
 
@@ -299,7 +319,6 @@ class Campaign:
         return max(used, default=0) + 1
 
     def _credentials_renewed(self, facts: dict[str, Any]) -> None:
-        """Record that new credentials replace the previous ones."""
         self.run.append_event("credentials renewed", **facts)
         self._observer.note("new credentials were created: the previous ones expired or their process ended")
 

@@ -148,7 +148,6 @@ def _not_captured(outputs: TrialOutputs) -> Reason | None:
 
 
 def _not_profiled(outputs: TrialOutputs) -> Reason | None:
-    """Check that a profile was written and has enough samples."""
     try:
         samples = profiles.read(outputs.folder).samples
     except FileNotFoundError:
@@ -203,7 +202,6 @@ def _lossy(outputs: TrialOutputs) -> list[str]:
 
 
 def _carried(outputs: TrialOutputs) -> Reason | None:
-    """Check that the network carried the samples as requested."""
     return _not_on_links(outputs) or _not_on_node(outputs) or _wrong_transport(outputs)
 
 
@@ -449,6 +447,5 @@ def _user_time_of_others(outputs: TrialOutputs) -> float:
 
 
 def _outside_first(outputs: TrialOutputs) -> list[OutsideCpu]:
-    """Return what the first publisher's machine spent outside of pods; empty if it is unknown."""
     _, machine = outputs.measurement.nodes.get(FIRST_PUBLISHER.name, ("", ""))
     return [outputs.measurement.outside[machine]] if machine in outputs.measurement.outside else []

@@ -31,7 +31,7 @@ from k8sdds.claims.reasons import (
     test_name,
     undecided_reason,
 )
-from k8sdds.results import shared_kernels
+from k8sdds.results import machine
 from k8sdds.results.metrics import METRICS
 from k8sdds.results.run_folder import RunFolder
 
@@ -349,7 +349,7 @@ def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
             if row["network"] == network and word not in engine:
                 return _other_engine(network, word, engine, source)
     testbeds = {row["testbed"] for row in rows}
-    if claim.lab == "no" and (testbeds == {"lab"} or shared_kernels.all_share(source.facts)):
+    if claim.lab == "no" and (testbeds == {"lab"} or machine.all_share_a_kernel(source.facts)):
         return claim.because
     if claim.link_mbit and "lab" in testbeds:
         rates = {row.get("link_rate_mbit") for row in rows}

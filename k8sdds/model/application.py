@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, create_model, model_validator
 
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.link import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MIN_SAMPLE_BYTES, Layout
-from k8sdds.model.sweep import Sweep
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.system import units
 from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake

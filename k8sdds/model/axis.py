@@ -222,7 +222,6 @@ def _key(axis: Axis) -> tuple[Any, Any]:
 
 
 def _value(axis: Axis) -> Any:
-    """Return the type of one value in YAML."""
     assert axis.field is not None
     return axis.values or Annotated[(axis.field.annotation, *axis.field.metadata)]
 

@@ -3,19 +3,63 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, create_model, model_validator
 
+from k8sdds.model.axis import keys_of, lists_of, require_unique
 from k8sdds.model.ip_families import IpFamilies
 from k8sdds.model.link import LinkChoice
 from k8sdds.model.settings import Layout, Number, Placement
-from k8sdds.model.sweep import LISTS, Sweep
-from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT
+from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT, Cell
 from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
 
 MAX_CELLS, MAX_TRIALS = 10_000, 100_000
 """Most combinations of the lists of an experiment, and most trials. Each trial takes seconds."""
+
+
+LISTS = lists_of(Cell)
+"""The keys of a sweep whose lists are combined."""
+
+if TYPE_CHECKING:
+
+    class _Keys(Strict):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _Keys = create_model("_Keys", __base__=Strict, **keys_of(Cell))
+
+
+class Sweep(_Keys):
+    """All combinations of the listed values. A single value needs no list brackets."""
+
+    capture: bool = Field(default=False, description=Cell.model_fields["capture"].description)
+
+    _where: str = PrivateAttr("")
+
+    @property
+    def where(self) -> str:
+        """`FILE:LINE: ` of the sweep, for messages; empty if it is not from a file."""
+        return self._where
+
+    def at(self, where: str) -> Sweep:
+        """Return a copy of the sweep that is known to be from `FILE:LINE: `."""
+        copy = self.model_copy()
+        copy._where = where
+        return copy
+
+    @model_validator(mode="after")
+    def _values_are_unique(self) -> Sweep:
+        require_unique(self, LISTS)
+        return self
+
+    @model_validator(mode="after")
+    def _limits_have_an_effect(self) -> Sweep:
+        if any(self.flow_bytes) and "asynchronous" not in self.publish_mode:
+            raise mistake("has no effect without `publish_mode: asynchronous`", "flow_bytes")
+        if self.flow_period_ms != AXES["flow_period_ms"].default and not any(self.flow_bytes):
+            raise mistake("has no effect without `flow_bytes`", "flow_period_ms")
+        return self
 
 
 class Experiment(Strict):

@@ -14,7 +14,6 @@ FragmentWord = Literal["default", "mtu", "max"]
 
 
 def _check_size(words: tuple[str, ...]) -> BeforeValidator:
-    """Return a validator that reports any other value in one message."""
 
     def check(value: Any) -> Any:
         number = isinstance(value, int) and not isinstance(value, bool)

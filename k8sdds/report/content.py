@@ -15,7 +15,7 @@ from k8sdds.analysis.statistics import confidence_of
 from k8sdds.model.reason import Reason
 from k8sdds.perftest.settings import STAND_IN
 from k8sdds.report.settings import THROUGHPUT, Curve, Row, Setting, group, test_of
-from k8sdds.results import shared_kernels, tidy
+from k8sdds.results import machine, tidy
 from k8sdds.results.run_folder import EXPERIMENT, RunFolder
 from k8sdds.system import parallel, yaml_text
 from k8sdds.system.errors import InputError
@@ -223,9 +223,9 @@ class Content:
         name = stated if isinstance(stated, str) else next(iter(self.table["testbed"].dropna()), None)
         if name == "lab":
             text = "lab: network namespaces on one machine, one kernel"
-        elif name == "cluster" and shared_kernels.all_share(facts.get("facts")):
+        elif name == "cluster" and machine.all_share_a_kernel(facts.get("facts")):
             text = "cluster whose nodes share one kernel"
-        elif name == "cluster" and (sharing := shared_kernels.sharing(facts.get("facts"))):
+        elif name == "cluster" and (sharing := machine.sharing_a_kernel(facts.get("facts"))):
             text = f"cluster in which {sharing} share one kernel"
         else:
             known = {"imported": "imported: published data", None: "testbed not recorded"}
@@ -237,7 +237,7 @@ class Content:
         """Whether the links between nodes are veth pairs of one machine, in the lab or between local nodes."""
         testbed = self.campaign.get("testbed")
         facts = testbed.get("facts") if isinstance(testbed, dict) else None
-        return self.testbed.startswith("lab") or shared_kernels.all_share(facts)
+        return self.testbed.startswith("lab") or machine.all_share_a_kernel(facts)
 
     @cached_property
     def _has_stand_in(self) -> bool:

@@ -54,7 +54,6 @@ def finite(value: float | None) -> float | None:
 
 
 def _complete(values: Iterable[T | None]) -> list[T]:
-    """Return all values, or none of them if any is missing."""
     given = list(values)
     known = [value for value in given if value is not None]
     return known if len(known) == len(given) else []

@@ -1,11 +1,10 @@
-"""Name the machine, or the cluster of machines, on which the trials of a run folder were measured."""
+"""Name the machine or the cluster that measured the trials of a run folder, and its nodes that share a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from k8sdds.results import shared_kernels
 from k8sdds.results.run_folder import RunFolder
 
 UNKNOWN_CPU = "unknown CPU"
@@ -34,7 +33,7 @@ def machine_identity(run: RunFolder) -> str | None:
 def has_old_switch(run: RunFolder) -> bool:
     """Return whether nodes of one kernel were connected as by earlier versions, which `SWITCH_SINCE` describes."""
     old = int(run.campaign.get("schema") or 1) < SWITCH_SINCE
-    return old and (not isinstance(run.facts.get("nodes"), dict) or shared_kernels.all_share(run.facts))
+    return old and (not isinstance(run.facts.get("nodes"), dict) or all_share_a_kernel(run.facts))
 
 
 def _cluster(facts: Mapping[str, Any], nodes: Iterable[str]) -> str:
@@ -53,3 +52,28 @@ def _machine(facts: Mapping[str, Any]) -> str | None:
     if not (model or cores or kernel):
         return None
     return f"{model or UNKNOWN_CPU}, {cores or 'unknown'} cores, kernel {kernel or 'unknown'}"
+
+
+def sharing_a_kernel(facts: Any) -> str:
+    """Return the names of nodes that share a kernel, such as `n1 and n2`; empty if each has its own."""
+    kernels: dict[str, list[str]] = {}
+    for name, boot_id in _boot_ids(facts).items():
+        if boot_id:
+            kernels.setdefault(boot_id, []).append(name)
+    return "; ".join(" and ".join(names) for names in kernels.values() if len(names) > 1)
+
+
+def all_share_a_kernel(facts: Any) -> bool:
+    """Return whether there are several nodes, and all are known to have the same kernel."""
+    boot_ids = list(_boot_ids(facts).values())
+    return len(boot_ids) > 1 and len(set(boot_ids)) == 1 and bool(boot_ids[0])
+
+
+def _boot_ids(facts: Any) -> dict[str, str]:
+    """Return the boot id of each node, by its name; empty if it is unknown."""
+    nodes = facts.get("nodes") if isinstance(facts, dict) else None
+    return {
+        str(name): str(node.get("boot_id") or "")
+        for name, node in (nodes if isinstance(nodes, dict) else {}).items()
+        if isinstance(node, dict)
+    }

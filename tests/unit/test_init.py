@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from k8sdds.campaign import experiments, new_experiment
 from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.model.link import LinkChoice
 from k8sdds.model.profile import (
@@ -26,7 +26,6 @@ from k8sdds.model.profile import (
     Registry,
     Software,
 )
-from k8sdds.model.sweep import Sweep
 from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 from k8sdds.system.ssh import Login

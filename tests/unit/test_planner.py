@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from k8sdds.campaign import experiments, planner, start
+from k8sdds.campaign import experiments, start
 from k8sdds.campaign import run as steps
 from k8sdds.campaign.expansion import Expansion, expand
-from k8sdds.campaign.trial_loop import Campaign, plan_json
+from k8sdds.campaign.trial_loop import Campaign, Planner, plan_json
 from k8sdds.middleware.connext import settings
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -29,7 +29,7 @@ REPETITIONS = [FIRST.model_copy(update={"repetition": number}) for number in ran
 IDS = [trial.trial_id for trial in REPETITIONS]
 
 
-class UntilThreeValid(planner.Planner):
+class UntilThreeValid(Planner):
     """Adds a repetition until three trials are valid."""
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:

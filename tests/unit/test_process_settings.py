@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.expansion import expand
-from k8sdds.model.experiment import Experiment
-from k8sdds.model.sweep import Sweep
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.trial import Cell
 from k8sdds.testbeds.lab.topology import LabNetworkKey, topology_of
 from tests.unit.test_command import line, value

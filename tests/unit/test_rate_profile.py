@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from k8sdds.campaign.expansion import expand
 from k8sdds.model import rate_profile
-from k8sdds.model.experiment import Experiment
-from k8sdds.model.sweep import Sweep
+from k8sdds.model.experiment import Experiment, Sweep
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from k8sdds.campaign.expansion import expand
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.settings import NetworkChoice
-from k8sdds.model.sweep import Sweep
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.testbeds import repetitions
 

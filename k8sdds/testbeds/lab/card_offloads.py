@@ -15,9 +15,8 @@ from collections.abc import Iterator
 
 from k8sdds import workloads
 from k8sdds.model.application import ApplicationExperiment
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.link import CARD
-from k8sdds.model.sweep import Sweep
 
 
 def resolved(experiment: Experiment) -> Experiment:
