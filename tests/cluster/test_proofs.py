@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from k8sdds import nodes
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from tests.cluster.conftest import Command, User, account, apply, rights, valid_attempts
 from tests.clusters import Deployed
@@ -64,46 +61,3 @@ def test_an_unproven_path_is_reported(
     observed = row["fingerprint"]
     assert (observed["path_mtu_bytes"], observed["outer_protocol"], observed["rules"]) == (1450, None, None)
     assert "hostNetwork=true" in observed["not_observed"]["outer_protocol"]
-
-
-@pytest.fixture
-def direct_routes(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Route pods' packets directly between nodes, like Flannel's DirectRouting; restore the routes at the end."""
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
-
-    def ip(node: str, *args: str) -> str:
-        return nodes.run(one_machine.name, node, ["ip", *args], timeout_s=60)
-
-    routes_by_node = {}
-    for node in one_machine.nodes:
-        routes_by_node[node] = [
-            entry for entry in json.loads(ip(node, "-json", "route")) if entry.get("dev") == "flannel.1"
-        ]
-        for route in routes_by_node[node]:
-            # The VTEP's neighbor entry leads to the forwarding entry, which has the node's address.
-            (mac,) = {
-                entry["lladdr"] for entry in json.loads(ip(node, "-json", "neigh", "show", route["gateway"]))
-            }
-            fdb = json.loads(
-                nodes.run(one_machine.name, node, ["bridge", "-json", "fdb", "show", "dev", "flannel.1"])
-            )
-            (peer,) = {entry["dst"] for entry in fdb if entry["mac"] == mac}
-            ip(node, "route", "replace", route["dst"], "via", peer, "dev", "eth0")
-    yield
-    for node, routes in routes_by_node.items():
-        for route in routes:
-            ip(node, "route", "replace", route["dst"], "via", route["gateway"], "dev", "flannel.1", "onlink")
-
-
-@pytest.mark.long
-def test_a_fallback_is_detected(direct_routes: None, k8sdds: Command, user: User, tmp_path: Path) -> None:
-    """Every packet passes, but not through the network's tunnel."""
-    (tmp_path / "alone.yaml").write_text(ALONE)
-    done = k8sdds("run", "./alone.yaml", *user.options, "-o", "run")
-    assert done.returncode == 3, done.stdout + done.stderr
-    message = " ".join(done.stderr.split())
-    assert (
-        "the installed network is not Flannel, VXLAN backend: flannel.1 of worker" in message
-        and "by other links: " in message
-    )
-    assert "eth0" in message and not (tmp_path / "run").exists()
