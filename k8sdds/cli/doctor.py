@@ -42,9 +42,10 @@ class Diagnosis:
 
 def doctor(as_json: Json = False, form: RowsFormat = "table") -> None:
     """Check this machine's prerequisites and suggest fixes. Makes no changes."""
-    form = choose(form, as_json)
-    diagnoses = list(_diagnose())
-    print_result(form, [diagnosis.to_json() for diagnosis in diagnoses], lambda: _show(diagnoses))
+    diagnoses = [*_programs(), *_kernel(), *_resources()]
+    print_result(
+        choose(form, as_json), [diagnosis.to_json() for diagnosis in diagnoses], lambda: _show(diagnoses)
+    )
     missing = [diagnosis.subject for diagnosis in diagnoses if not diagnosis.ok and diagnosis.required]
     if missing:
         raise PrerequisiteError(f"missing prerequisites: {', '.join(missing)}", "apply the fixes above")
@@ -59,12 +60,6 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
         paragraph(console(), f"{diagnosis.subject}: {diagnosis.message}", status)
         if not diagnosis.ok and diagnosis.remedy:
             paragraph(console(), diagnosis.remedy, "       → ")
-
-
-def _diagnose() -> Iterator[Diagnosis]:
-    yield from _programs()
-    yield from _kernel()
-    yield from _resources()
 
 
 def _programs() -> Iterator[Diagnosis]:

@@ -48,7 +48,7 @@ def testbed(
     form: DataFormat = "table",
 ) -> None:
     """Show or change the current testbed, where `k8sdds run` measures."""
-    form = choose(form, as_json)
+    chosen = choose(form, as_json)
     options = (kubeconfig, context, namespace, pod_network, image, meter)
     if name is None and any(option is not None for option in options):
         raise InputError("these options require a testbed", "run: k8sdds testbed cluster --kubeconfig FILE")
@@ -61,12 +61,8 @@ def testbed(
     else:
         selected = selection.read()
     title = "would select the testbed" if dry_run and name is not None else "Testbed"
-    print_result(
-        form,
-        asdict(selected),
-        lambda: console().print(f"{title}: {selected.describe()}"),
-    )
-    if name is None and form == TABLE:
+    print_result(chosen, asdict(selected), lambda: console().print(f"{title}: {selected.describe()}"))
+    if name is None and chosen == TABLE:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])
         print_step(f"To change it: k8sdds testbed {names}")
 
@@ -82,7 +78,7 @@ def select(
 ) -> SelectedTestbed:
     """Return the testbed that the options select; without options, the current one."""
     current = selection.read()
-    options = {
+    options: dict[str, Any] = {
         "kubeconfig": str(kubeconfig.absolute()) if kubeconfig else None, "context": context,
         "namespace": namespace, "network": pod_network, "image": image, "meter": meter,
     }  # fmt: skip

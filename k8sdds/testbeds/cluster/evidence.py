@@ -14,9 +14,11 @@ from typing_extensions import override
 from k8sdds.model.measurement import ClockError, ClockState, Outcome, OutsideCpu
 from k8sdds.model.trial import Cell, Participant
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
+from k8sdds.testbeds.cluster.node_settings import Steering
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.testbeds.cluster.verify import UNPROVEN, PathVerifier
+from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import Reading
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS, Processes, Usage, between, total
 
@@ -38,6 +40,17 @@ class NetworkBytes(Reading):
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         fields, unproven = self._verifier.counters(self._cell, self._slots)
         return fields | {"warnings": (f"{UNPROVEN}: {unproven}",) if unproven else ()}
+
+
+class SteeredPackets(Reading):
+    """Whether the participants' nodes steer received packets as the cell's layout requires, from now on."""
+
+    def __init__(self, steering: Steering, cell: Cell, layout: Layout, pods: Mapping[str, ReadyPod]) -> None:
+        self._obstacle = steering.apply(cell, layout, {name: pod.node for name, pod in pods.items()})
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        return {"warnings": (self._obstacle,) if self._obstacle else ()}
 
 
 class TrackedConnections(Reading):

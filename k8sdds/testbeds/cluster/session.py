@@ -311,29 +311,32 @@ class ClusterSession(Session):
             self._execution(pods[launch.participant.name].name, launch, deadline_s, layout)
             for launch in launches
         ]
-        not_steered = self._steering.apply(cell, layout, {name: pod.node for name, pod in pods.items()})
         raw_files = launches[0].directory.parent
+        readings = self._evidence(trial, pods, slots, layout, raw_files, deadline_s)
         pod_starts.measure(self._pods, cell, slots.values(), raw_files, self._execution)
 
         def run(at_start: Callable[[], None]) -> Measurement:
             results = trial_run.run_participants(execs, partial(self._is_listening, slots), at_start)
             self._remember(execs, results)
             on_loopback = on_host(cell) and not cell.crosses_links
-            measurement = trial_run.measurement(pods, execs, results, layout, on_loopback)
-            return replace(measurement, warnings=(*measurement.warnings, *filter(None, (not_steered,))))
+            return trial_run.measurement(pods, execs, results, layout, on_loopback)
 
-        return measured(self._evidence(trial, pods, slots, raw_files, deadline_s), run)
+        return measured(readings, run)
 
     def _evidence(
         self,
         trial: Trial,
         pods: dict[str, ReadyPod],
         slots: dict[str, Slot],
+        layout: Layout,
         raw_files: Path,
         deadline_s: float,
     ) -> list[Reading]:
         cell, workload = trial.cell, workloads.find(trial.cell.test)
-        readings: list[Reading] = [evidence.NetworkBytes(self._verifier, cell, slots)]
+        readings: list[Reading] = [
+            evidence.SteeredPackets(self._steering, cell, layout, pods),
+            evidence.NetworkBytes(self._verifier, cell, slots),
+        ]
         readings += self._services.translations(cell, slots)
         if "conntrack_entries" in workload.metrics:
             readings.append(evidence.TrackedConnections(self._probes, pods[FIRST_PUBLISHER.name].node))
