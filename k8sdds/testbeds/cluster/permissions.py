@@ -18,7 +18,7 @@ IN_NAMESPACE = (
 """Rights in the campaign's namespace: (verb, API group, resource)."""
 CLUSTER_WIDE = (
     ("create", "", "namespaces"), ("get", "", "namespaces"), ("list", "", "namespaces"),
-    ("watch", "", "namespaces"), ("delete", "", "namespaces"), ("list", "", "nodes"),
+    ("delete", "", "namespaces"), ("list", "", "nodes"),
 )  # fmt: skip
 """Rights that a campaign needs to create its own namespace."""
 CAMPAIGN_ROLE = "k8sdds-campaign"

@@ -120,9 +120,6 @@ def pod(
     On a pod network it satisfies Pod Security `restricted`, unless the slot has capabilities.
 
     Args:
-        name: Name of the pod.
-        slot: What the pod is for.
-        image: Its image.
         campaign: Identifier of the campaign.
         memory: Request and limit in bytes.
         extra_volumes: `volumes` and `volumeMounts` to add.
