@@ -119,11 +119,8 @@ def pod(
 
     On a pod network it satisfies Pod Security `restricted`, unless the slot has capabilities.
 
-    Args:
-        campaign: Identifier of the campaign.
-        memory: Request and limit in bytes.
-        extra_volumes: `volumes` and `volumeMounts` to add.
-        tolerations: Taints of nodes to tolerate.
+    `memory`: request and limit in bytes. `extra_volumes`: `volumes` and `volumeMounts` to add. `tolerations`: taints of
+    nodes to tolerate.
     """
     extra = extra_volumes or {}
     labels = {
