@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
@@ -352,12 +353,8 @@ def _is_claimed(profile: Profile, facts: Facts) -> bool:
 
 def _version(text: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: (6, 1, 21) for `v6.1.21-rpi`."""
-    numbers = []
-    for part in text.lstrip("v").replace("-", ".").replace("~", ".").replace("+", ".").split("."):
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
+    found = re.match(r"v?(\d+(?:[.~+-]\d+)*)", text)
+    return tuple(map(int, re.findall(r"\d+", found[1]))) if found else ()
 
 
 CHECKS: tuple[Callable[[Profile, Node, Facts], Iterator[Problem]], ...] = (
