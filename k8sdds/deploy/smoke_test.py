@@ -41,7 +41,7 @@ def script(
     parts = [_create_pods(nodes, families[0])]
     # The family of the first addresses last, which multicast uses.
     parts += [_exchange(nodes, interface, index) for index in reversed(range(len(families)))]
-    if len(nodes) > 1 and carries_multicast(network):
+    if len(nodes) > 1 and _carries_multicast(network):
         parts.append(_multicast(nodes[0], host_and_port(GROUPS[families[0]], PORT), interface))
     annotation = f"{versions.PROVEN_ANNOTATION}={proven}"
     parts.append(
@@ -114,9 +114,7 @@ def _multicast(node: str, group: str, interface: str) -> str:
     )
 
 
-def carries_multicast(network: str) -> bool:
-    """Return whether multicast must pass between pods on different nodes.
-
-    On `host` only pods on the node's own network receive multicast, through the machines' switch.
-    """
-    return network != "host" and bool(networks.find(network).multicast)
+def _carries_multicast(network: str) -> bool:
+    """Return whether multicast must pass between pods on different nodes."""
+    found = networks.find(network)
+    return bool(found.multicast) and not (found.cluster and found.cluster.host_network_multicast)

@@ -78,6 +78,7 @@ CLUSTER_INSTALL = ClusterInstall(
     # Nodes may reach each other through a VPN: this is then their own network.
     path=PathEvidence(optional_tunnels=("*",)),
     node_features=(BRIDGE_FEATURE,),
+    host_network_multicast=True,
 )
 
 

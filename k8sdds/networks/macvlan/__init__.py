@@ -115,6 +115,7 @@ CLUSTER_INSTALL: ClusterInstall = replace(
     path=PathEvidence(on_node_link=True, unused=(host.BRIDGE,)),
     node_features=(*host.CLUSTER_INSTALL.node_features, MACVLAN_FEATURE),
     ipv4_only="k8sdds assigns only IPv4 addresses to the pods' second interfaces",
+    host_network_multicast=False,
 )  # fmt: skip
 
 MACVLAN = Network(
