@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from k8sdds.model.ip_families import IpFamily, Subnet
 
@@ -209,42 +209,26 @@ def custom_resources(
     return found
 
 
-def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
-    """Return the object with this kind and name.
+def find(manifests: Iterable[Manifest], kind: str, name: str) -> Manifest:
+    """Return the object with this kind and name. Raises KeyError if it does not exist."""
+    return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in manifests}[kind, name]
 
-    Raises:
-        KeyError: The object does not exist.
-    """
-    for manifest in manifests:
-        if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
-            return manifest
-    raise KeyError(f"{kind} {name}")
+
+def containers(manifest: Manifest) -> list[Manifest]:
+    """Return the init containers and containers of an object's pods; empty if it has none."""
+    pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
+    return [*pod.get("initContainers", ()), *pod.get("containers", ())]
 
 
 def container(daemonset: Manifest, name: str) -> Manifest:
-    """Return a container or init container of a DaemonSet.
+    """Return a container or init container of a DaemonSet. Raises KeyError if it does not exist."""
+    return {part["name"]: part for part in containers(daemonset)}[name]
 
-    Raises:
-        KeyError: The container does not exist.
-    """
+
+def remove_from_pods(daemonset: Manifest, key: Literal["initContainers", "volumes"], name: str) -> None:
+    """Remove an init container, or a volume that no container mounts, from a DaemonSet."""
     pod = daemonset["spec"]["template"]["spec"]
-    parts: list[Manifest] = [*pod.get("initContainers", ()), *pod["containers"]]
-    for part in parts:
-        if part["name"] == name:
-            return part
-    raise KeyError(name)
-
-
-def remove_init_container(daemonset: Manifest, name: str) -> None:
-    """Remove an init container from a DaemonSet."""
-    pod = daemonset["spec"]["template"]["spec"]
-    pod["initContainers"] = [part for part in pod["initContainers"] if part["name"] != name]
-
-
-def remove_volume(daemonset: Manifest, name: str) -> None:
-    """Remove a volume that no container of a DaemonSet mounts."""
-    pod = daemonset["spec"]["template"]["spec"]
-    pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] != name]
+    pod[key] = [part for part in pod[key] if part["name"] != name]
 
 
 def set_variables(container: Manifest, values: Mapping[str, str]) -> None:
@@ -258,14 +242,9 @@ def set_variables(container: Manifest, values: Mapping[str, str]) -> None:
         declared[name]["value"] = value
 
 
-def images(manifests: list[Manifest]) -> tuple[str, ...]:
+def images(manifests: Iterable[Manifest]) -> tuple[str, ...]:
     """Return all images that the objects' pods run, without duplicates."""
-    references: dict[str, None] = {}
-    for manifest in manifests:
-        pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
-        for part in (*pod.get("initContainers", ()), *pod.get("containers", ())):
-            references[part["image"]] = None
-    return tuple(references)
+    return tuple(dict.fromkeys(part["image"] for manifest in manifests for part in containers(manifest)))
 
 
 def bridge_cni_config(

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from k8sdds import versions
 from k8sdds.networks import NETWORKS, PLUGINS, SECONDARY, UNKNOWN
-from k8sdds.networks.cluster_install import Manifest
-from k8sdds.networks.plugin import Signs, common_tag, images_of, is_running, matching
+from k8sdds.networks.cluster_install import Manifest, images
+from k8sdds.networks.plugin import Signs, common_tag, is_running, matching
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _own(signs: Signs) -> DetectedNetwork | None:
     if len(names) != 1:
         return None
     name = names.pop()
-    version = common_tag(image for manifest in running.values() for image in images_of(manifest))
+    version = common_tag(image for manifest in running.values() for image in images([manifest]))
     return DetectedNetwork(
         name, NETWORKS[name].title, version, tuple(f"DaemonSet {agent}" for agent in running)
     )

@@ -8,6 +8,7 @@ have left.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -69,10 +70,7 @@ def read_pcap(capture: bytes) -> Iterator[IpPacket]:
     Raises:
         ValueError: It is not a capture in the byte order of this machine.
     """
-    for frame, size_bytes, link_type in frames(capture):
-        packet = parse_ip(frame, size_bytes, link_type)
-        if packet is not None:
-            yield packet
+    yield from filter(None, itertools.starmap(parse_ip, frames(capture)))
 
 
 def frames(capture: bytes) -> Iterator[tuple[bytes, int, int]]:
@@ -169,16 +167,10 @@ def _in_udp(payload: bytes, size_bytes: int, esp_port: bool) -> str:
         return "IKE" if payload[:4] == bytes(4) else "ESP in UDP"
     if payload[:4] == b"\x04\x00\x00\x00" and size_bytes >= 32 and size_bytes % 16 == 0:
         return "WireGuard"  # transport data (type 4), padded to 16 bytes
-    if _is_vxlan(payload):
-        return "VXLAN"
-    if _is_geneve(payload):
-        return "Geneve"
-    return "UDP"
-
-
-def _is_vxlan(payload: bytes) -> bool:
     # The I flag is set and the reserved bits are 0 (RFC 7348, section 5); then comes an Ethernet frame.
-    return payload[:4] == b"\x08\x00\x00\x00" and payload[7:8] == b"\x00" and _is_ethernet(payload[8:])
+    if payload[:4] == b"\x08\x00\x00\x00" and payload[7:8] == b"\x00" and _is_ethernet(payload[8:]):
+        return "VXLAN"
+    return "Geneve" if _is_geneve(payload) else "UDP"
 
 
 def _is_geneve(payload: bytes) -> bool:
@@ -215,13 +207,10 @@ def wrapping(packets: Iterable[IpPacket], token: bytes, inner_bytes: int, sent: 
         for packet in captured
         if inner_bytes < packet.size_bytes <= inner_bytes + _MOST_ADDED_BYTES
     )
-    enough = [
-        group for group, count in groups.items() if count >= _SMALLEST_SHARE * sent and group[0] != "IKE"
-    ]
-    if not enough:
-        return None
-    protocol, port, _, added_bytes = max(enough, key=lambda group: groups[group])
-    return Wrapping(protocol, port, added_bytes, cleartext=False)
+    for (protocol, port, _, added_bytes), count in groups.most_common():
+        if count >= _SMALLEST_SHARE * sent and protocol != "IKE":
+            return Wrapping(protocol, port, added_bytes, cleartext=False)
+    return None
 
 
 def _readable(packet: IpPacket, token: bytes, inner_bytes: int) -> Wrapping:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
 
-from k8sdds.networks.cluster_install import Manifest
+from k8sdds.networks.cluster_install import Manifest, images
 
 K3S = "k3s"
 _DISTRIBUTIONS = (("k3s.io/", K3S), ("rke2.io/", "RKE2"), ("microk8s.io/", "MicroK8s"))
@@ -108,8 +107,8 @@ class Plugin:
         """Return the version by the tag of the agent's image, or an empty string if it is unknown."""
         listed = signs.daemonsets or {}
         agents = matching(listed, (*self.daemonsets, *self.agents))
-        images = [image for name in agents for image in images_of(listed[name])]
-        return common_tag(image for image in images if matching([_repository(image)], self.images))
+        found = [image for name in agents for image in images([listed[name]])]
+        return common_tag(image for image in found if matching([_repository(image)], self.images))
 
 
 def is_running(daemonset: Manifest) -> bool:
@@ -120,17 +119,6 @@ def is_running(daemonset: Manifest) -> bool:
 def matching(values: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Return the values that match one of the shell patterns."""
     return [value for value in values if any(fnmatchcase(value, pattern) for pattern in patterns)]
-
-
-def containers(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the init containers and containers of a DaemonSet's pods."""
-    pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
-    return [*pod.get("initContainers", ()), *pod.get("containers", ())]
-
-
-def images_of(manifest: Manifest) -> list[str]:
-    """Return the images of a DaemonSet's pods."""
-    return [container.get("image", "") for container in containers(manifest)]
 
 
 def common_tag(images: Iterable[str]) -> str:

@@ -156,15 +156,6 @@ def test_weave_floods_to_every_peer() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("network", "mtu"),
-    [("baremetal", 1500), ("host", 1500), ("flannel-vxlan", 1450), ("flannel-hostgw", 1500), ("kube-router", 1500),
-     ("weavenet", 1438)],
-)  # fmt: skip
-def test_default_mtus(network: str, mtu: int) -> None:
-    assert made(network).datapath.mtu == mtu
-
-
 def test_experiments_of_the_study_have_its_mtu_of_kube_router() -> None:
     """The study reports 1480, and the daemon of today has the MTU of the link."""
     of_the_study = {claim.experiment for claim in claims.load().claims}
@@ -180,16 +171,6 @@ def test_experiments_of_the_study_have_its_mtu_of_kube_router() -> None:
 def test_a_too_large_mtu_is_rejected() -> None:
     assert find("weavenet").options_error({"mtu": 1376}) is None
     assert "at most 1450" in str(find("weavenet").options_error({"mtu": 1451}))
-
-
-def test_networks_that_support_multicast() -> None:
-    assert {name for name, network in NETWORKS.items() if network.multicast} == {
-        "baremetal",
-        "host",
-        "macvlan",
-        "weavenet",
-        "weavenet-encrypt",
-    }
 
 
 def test_links_are_shaped_at_both_ends_and_delayed_at_one() -> None:

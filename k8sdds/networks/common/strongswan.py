@@ -83,6 +83,9 @@ def _charon_conf(node: LabNode, engine: Engine) -> str:
 """
 
 
+_SECRETS = 'secrets {\n  ike-all {\n    secret = "$psk"\n  }\n}\n'
+
+
 def _connection(node: LabNode, peer: LabNode, engine: Engine, cipher: str, selectors: Selectors) -> str:
     """Return the connection to a peer for swanctl.conf."""
     local_ts, remote_ts = selectors(node, peer)
@@ -116,61 +119,38 @@ def encrypted(
 ) -> Datapath:
     """Add an IPsec tunnel between every two nodes to a datapath, and the proof that no packet bypasses it."""
     assert engine is not None
-    return replace(
-        datapath,
-        files=_files(topology, engine, cipher, selectors),
-        daemons=_daemons(topology),
-        tunnels=_tunnels(topology),
-        error_hints=_ERROR_HINTS,
-        encryption_proof=encryption_proof(topology, engine),
-    )
-
-
-def _files(topology: Topology, engine: Engine, cipher: str, selectors: Selectors) -> tuple[File, ...]:
-    """Return strongswan.conf and swanctl.conf of every node; swanctl.conf contains the pre-shared key."""
-    files = []
+    files, daemons, tunnels = [], [], []
     for node in topology.nodes:
-        connections = "".join(
-            _connection(node, peer, engine, cipher, selectors) for peer in topology.peers(node)
-        )
-        secrets = 'secrets {\n  ike-all {\n    secret = "$psk"\n  }\n}\n'
+        peers = topology.peers(node)
+        connections = "".join(_connection(node, peer, engine, cipher, selectors) for peer in peers)
+        configuration = f"{_folder(node)}/swanctl.conf"
         files += [
             File(f"{_folder(node)}/strongswan.conf", _charon_conf(node, engine)),
-            File(f"{_folder(node)}/swanctl.conf", f"connections {{\n{connections}}}\n{secrets}"),
+            File(configuration, f"connections {{\n{connections}}}\n{_SECRETS}"),
         ]
-    return tuple(files)
-
-
-def _daemons(topology: Topology) -> tuple[Daemon, ...]:
-    """Return one charon per node. It is ready when it has loaded its configuration."""
-    return tuple(
-        Daemon(
-            namespace=node.name,
-            argv=("charon-systemd",),
-            environment=(("STRONGSWAN_CONF", f"{_folder(node)}/strongswan.conf"),),
-            log=f"{_folder(node)}/charon.log",
-            ready=(
-                *("swanctl", "--load-all", "--uri", _uri(node)),
-                *("--file", f"{_folder(node)}/swanctl.conf"),
-            ),
+        daemons.append(
+            Daemon(
+                namespace=node.name,
+                argv=("charon-systemd",),
+                environment=(("STRONGSWAN_CONF", f"{_folder(node)}/strongswan.conf"),),
+                log=f"{_folder(node)}/charon.log",
+                ready=("swanctl", "--load-all", "--uri", _uri(node), "--file", configuration),
+            )
         )
-        for node in topology.nodes
-    )
-
-
-def _tunnels(topology: Topology) -> tuple[Batch, ...]:
-    """Return the commands that establish a tunnel between every two nodes; each waits for its tunnel."""
-    return tuple(
-        Batch(
-            node.name,
-            "swanctl",
-            tuple(
-                f"--initiate --child {peer.name} --timeout {INITIATE_TIMEOUT_S} --uri {_uri(node)}"
-                for peer in topology.peers(node)
-                if peer.index > node.index
-            ),
+        # Each command waits for its tunnel.
+        initiated = tuple(
+            f"--initiate --child {peer.name} --timeout {INITIATE_TIMEOUT_S} --uri {_uri(node)}"
+            for peer in peers
+            if peer.index > node.index
         )
-        for node in topology.nodes[:-1]
+        tunnels += [Batch(node.name, "swanctl", initiated)] if initiated else []
+    return replace(
+        datapath,
+        files=tuple(files),
+        daemons=tuple(daemons),
+        tunnels=tuple(tunnels),
+        error_hints=_ERROR_HINTS,
+        encryption_proof=encryption_proof(topology, engine),
     )
 
 

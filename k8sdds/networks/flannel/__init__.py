@@ -7,6 +7,7 @@ between nodes. host-gw adds a route through every other node's address, so all n
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from k8sdds.networks.common import overhead
 from k8sdds.networks.common.kernel_differences import BRIDGED_WITH_KUBE_PROXY
@@ -45,36 +46,6 @@ _PLUGIN = Plugin(
     precedence=-2,
 )  # fmt: skip
 
-VXLAN = Network(
-    name="flannel-vxlan",
-    title="Flannel, VXLAN backend",
-    layer="L2 overlay",
-    encapsulation="VXLAN",
-    versions="flannel 0.11 to 0.28",
-    fidelity="equivalent",
-    differences=_KUBE_PROXY,
-    default_mtu=LINK_MTU - overhead.VXLAN,
-    max_mtu=LINK_MTU - overhead.VXLAN,
-    requires=(BRIDGE, VXLAN_FEATURE, NFTABLES, IPTABLES, BR_NETFILTER),
-    lab=lab.vxlan,
-    ipv6_overhead=overhead.OUTER_IPV6,
-    color=NetworkColor("#0072b2", "#4ba6e8", "s"),
-    cluster=cluster.VXLAN,
-    plugin=_PLUGIN,
-    cni_plugins=lab.plugins,
-    aliases=("vxlan",),
-    suggested=True,
-    kernel_differences=(
-        *BRIDGED_WITH_KUBE_PROXY,
-        Difference(
-            "`flannel.1` has a queue length",
-            "none",
-            "nothing: a link without a queue does not use the length",
-            lab=(r"^link flannel\.1: txqlen 1000$",),
-        ),
-    ),
-)
-
 HOSTGW = Network(
     name="flannel-hostgw",
     title="Flannel, host-gw backend",
@@ -95,53 +66,73 @@ HOSTGW = Network(
     kernel_differences=BRIDGED_WITH_KUBE_PROXY,
 )
 
-IPSEC = Network(
+VXLAN = replace(
+    HOSTGW,
+    name="flannel-vxlan",
+    title="Flannel, VXLAN backend",
+    layer="L2 overlay",
+    encapsulation="VXLAN",
+    default_mtu=LINK_MTU - overhead.VXLAN,
+    max_mtu=LINK_MTU - overhead.VXLAN,
+    requires=(VXLAN_FEATURE, *HOSTGW.requires),
+    lab=lab.vxlan,
+    ipv6_overhead=overhead.OUTER_IPV6,
+    color=NetworkColor("#0072b2", "#4ba6e8", "s"),
+    cluster=cluster.VXLAN,
+    aliases=("vxlan",),
+    kernel_differences=(
+        *BRIDGED_WITH_KUBE_PROXY,
+        Difference(
+            "`flannel.1` has a queue length",
+            "none",
+            "nothing: a link without a queue does not use the length",
+            lab=(r"^link flannel\.1: txqlen 1000$",),
+        ),
+    ),
+)
+
+_ENCRYPTED = replace(
+    HOSTGW,
+    requires=(*HOSTGW.requires, NFT_INGRESS),
+    unencrypted="flannel-hostgw",
+    aliases=(),
+    kernel_differences=(),
+)
+
+IPSEC = replace(
+    _ENCRYPTED,
     name="flannel-ipsec",
     title="Flannel, IPsec backend",
-    layer="L3 routes",
     encapsulation="ESP",
     encryption="AES-128-GCM, IKEv2 with a pre-shared key",
-    versions="flannel 0.11 to 0.28",
-    fidelity="equivalent",
     differences="charon installs the policies that flanneld installs itself; the userspace engine wraps ESP in UDP"
     " and encrypts in charon's threads, which costs several times as much CPU as the kernel's ESP; "
     + _KUBE_PROXY,
     default_mtu=encryption.PAPER_MTU,
     max_mtu=LINK_MTU - overhead.ESP_TUNNEL,
-    requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER, NFT_INGRESS),
     lab=encryption.ipsec,
     ipv4_only="Flannel's IPsec backend has no IPv6",
     color=NetworkColor("#332288", "#a698ff", "P"),
     cluster=cluster.IPSEC,
-    unencrypted="flannel-hostgw",
     engines=encryption.IPSEC_ENGINES,
-    suggested=True,
-    plugin=_PLUGIN,
-    cni_plugins=lab.plugins,
 )
 
-WIREGUARD = Network(
+WIREGUARD = replace(
+    _ENCRYPTED,
     name="flannel-wireguard",
     title="Flannel, WireGuard backend",
-    layer="L3 routes",
     encapsulation="WireGuard",
     encryption="ChaCha20-Poly1305, WireGuard",
     versions="flannel 0.16 to 0.28",
-    fidelity="equivalent",
     differences="the name of the WireGuard device contains the node's number; the userspace engine encrypts in"
     " wireguard-go; " + _KUBE_PROXY,
     default_mtu=encryption.WIREGUARD_MTU,
     max_mtu=encryption.WIREGUARD_MAX_MTU,
-    requires=(BRIDGE, NFTABLES, IPTABLES, BR_NETFILTER, NFT_INGRESS),
     lab=encryption.wireguard,
     ipv4_only="k8sdds configures WireGuard's peers with IPv4 addresses",
     color=NetworkColor("#1f7a7a", "#66cfcf", "8"),
     cluster=cluster.WIREGUARD,
-    unencrypted="flannel-hostgw",
     engines=encryption.WIREGUARD_ENGINES,
-    suggested=True,
-    plugin=_PLUGIN,
-    cni_plugins=lab.plugins,
 )
 
 NETWORKS = (VXLAN, HOSTGW, IPSEC, WIREGUARD)

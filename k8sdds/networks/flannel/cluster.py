@@ -25,7 +25,7 @@ from k8sdds.networks.cluster_install import (
     ReadyCondition,
     container,
     find,
-    remove_init_container,
+    remove_from_pods,
 )
 from k8sdds.networks.common import overhead, strongswan
 from k8sdds.networks.datapath import LINK_MTU
@@ -95,7 +95,7 @@ def _cluster_install(
             # charon listens on UDP ports 500 and 4500.
             agent["securityContext"]["capabilities"]["add"].append("NET_BIND_SERVICE")
         if options.cni_plugins_installed:
-            remove_init_container(daemonset, "install-plugin")
+            remove_from_pods(daemonset, "initContainers", "install-plugin")
         return manifests
 
     return ClusterInstall(

@@ -23,8 +23,7 @@ from k8sdds.networks.cluster_install import (
     bridge_cni_config,
     container,
     find,
-    remove_init_container,
-    remove_volume,
+    remove_from_pods,
 )
 from k8sdds.networks.common import iptables
 from k8sdds.networks.datapath import LINK_MTU, Attachment, Datapath, Topology
@@ -55,8 +54,8 @@ def configure(
 
 def _render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
     daemonset = configure(manifests, options, cni_config(options.mtu_bytes))
-    remove_init_container(daemonset, "install-attach")
-    remove_volume(daemonset, "cni-plugins")
+    remove_from_pods(daemonset, "initContainers", "install-attach")
+    remove_from_pods(daemonset, "volumes", "cni-plugins")
     return manifests
 
 

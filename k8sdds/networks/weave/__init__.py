@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from k8sdds.networks.cluster_install import containers
 from k8sdds.networks.common import overhead
 from k8sdds.networks.common.kernel_differences import DEFAULT_ROUTE
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import ClusterEngine, Difference, Network, NetworkColor
-from k8sdds.networks.plugin import Plugin, Signs, containers
+from k8sdds.networks.plugin import Plugin, Signs
 from k8sdds.networks.weave import cluster, lab
 from k8sdds.system.kernel_features import BR_NETFILTER, BRIDGE, IPTABLES, NFT_INGRESS, NFTABLES, VXLAN
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from k8sdds import versions
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.services import IPTABLES, ProxyMode
-from k8sdds.networks import detection, plugin
-from k8sdds.networks.cluster_install import Manifest
+from k8sdds.networks import detection
+from k8sdds.networks.cluster_install import Manifest, containers
 from k8sdds.networks.detection import DetectedNetwork
-from k8sdds.networks.plugin import Signs
+from k8sdds.networks.plugin import Signs, is_running
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import NetworkChanged, PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
@@ -47,7 +47,7 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
         # Of several with one name, the one whose pods are ready.
         daemonsets=None
         if listed is None
-        else {item["metadata"]["name"]: item for item in sorted(listed, key=plugin.is_running)},
+        else {item["metadata"]["name"]: item for item in sorted(listed, key=is_running)},
     )
     signs = replace(signs, config_maps=_config_maps(client, detection.config_maps(signs)))
     return detection.detect(signs)
@@ -208,7 +208,7 @@ def _images(
             for pod in pods
             if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", ()))
         ]
-        for container in plugin.containers(manifest):
+        for container in containers(manifest):
             name, image = container["name"], container.get("image", "")
             texts = dict.fromkeys(_running(own, name, image)) or [with_digest(image, _listed(nodes, image))]
             found[f"{_name(manifest)} {name}"] = " and ".join(texts)
