@@ -11,42 +11,31 @@ from pydantic import model_validator
 from k8sdds.system.shapes import Count, Integer, Number, Shape, Text
 
 
-class Middleware(Shape):
-    """`middleware` of a summary."""
-
+class _Middleware(Shape):
     version: Text = None
 
 
-class Transport(Shape):
-    """`transport` of a summary."""
-
+class _Transport(Shape):
     max_message_bytes: Count = None
     fragment_bytes: Count = None
     dscp: list[Count] | None = None
 
 
-class Qos(Shape):
-    """`qos` of a summary."""
-
+class _Qos(Shape):
     batch_bytes: Count = None
 
 
-class Instances(Shape):
-    """`instances` of a summary."""
-
+class _Instances(Shape):
     received: Count = None
 
 
-class Interval(Shape):
-    """`common_interval` of a summary."""
-
+class _Interval(Shape):
     first_ns: Integer
     last_ns: Integer
 
 
-class Episodes(Shape):
-    """Number of episodes of values above each percentile."""
-
+class _Episodes(Shape):
+    # Their number above each percentile.
     p50: Integer
     p90: Integer
     p99: Integer
@@ -54,9 +43,8 @@ class Episodes(Shape):
     p9999: Integer
 
 
-class RoundTrips(Shape):
-    """Mean and percentiles of round trips in ns, without a count if RTI PerfTest measured them."""
-
+class _RoundTrips(Shape):
+    # In ns. RTI PerfTest does not count them.
     count: Count = None
     mean: Number = None
     min: Number = None
@@ -66,33 +54,27 @@ class RoundTrips(Shape):
     p999: Number = None
     p9999: Number = None
     max: Number = None
-    episodes: Episodes | None = None
+    episodes: _Episodes | None = None
 
 
-class Delays(RoundTrips):
-    """Count, mean and percentiles of one-way delays in ns."""
-
+class _Delays(_RoundTrips):
     count: Integer
 
 
-class Schedule(Shape):
-    """`schedule` of a summary."""
-
+class _Schedule(Shape):
     samples: Integer
     not_sent: Integer
     late: Integer
 
 
-class Arrivals(Shape):
-    """`arrivals` of a summary."""
-
+class _Arrivals(Shape):
     clock: str
     jitter_ns: Number
     missed: Count
     clock_step_ns: Number = None
 
     @model_validator(mode="after")
-    def _other_clocks_have_steps(self) -> Arrivals:
+    def _other_clocks_have_steps(self) -> _Arrivals:
         if self.clock != "shared" and self.clock_step_ns is None:
             raise ValueError("clock_step_ns is missing")
         return self
@@ -101,17 +83,17 @@ class Arrivals(Shape):
 class Summary(Shape):
     """The `k8sdds` object that a participant prints (docs/reference/perftest.md)."""
 
-    middleware: Middleware | None = None
-    transport: Transport | None = None
-    qos: Qos | None = None
-    instances: Instances | None = None
-    common_interval: Interval | None = None
-    latency_ns: RoundTrips | None = None
-    loaded_latency_ns: RoundTrips | None = None
-    one_way_ns: Delays | None = None
-    one_way_realtime_ns: Delays | None = None
-    schedule: Schedule | None = None
-    arrivals: Arrivals | None = None
+    middleware: _Middleware | None = None
+    transport: _Transport | None = None
+    qos: _Qos | None = None
+    instances: _Instances | None = None
+    common_interval: _Interval | None = None
+    latency_ns: _RoundTrips | None = None
+    loaded_latency_ns: _RoundTrips | None = None
+    one_way_ns: _Delays | None = None
+    one_way_realtime_ns: _Delays | None = None
+    schedule: _Schedule | None = None
+    arrivals: _Arrivals | None = None
     handshake_s: Number = None
     matched_at_ns: Count = None
     discovery_s: Number = None
@@ -132,16 +114,12 @@ class Summary(Shape):
     pacer_spin_s: Number = None
 
 
-class MeteredInterval(Shape):
-    """`interval` of the readings of a supervisor."""
-
+class _MeteredInterval(Shape):
     start_monotonic_ns: Count = None
     duration_s: Number = None
 
 
-class Execution(Shape):
-    """`execution` of the readings of a supervisor."""
-
+class _Execution(Shape):
     threads: dict[str, Count] | None = None
     locked_bytes: Count = None
 
@@ -149,8 +127,8 @@ class Execution(Shape):
 class Meters(Shape):
     """The content of meters.json (docs/reference/supervisor.md)."""
 
-    interval: MeteredInterval | None = None
-    execution: Execution | None = None
+    interval: _MeteredInterval | None = None
+    execution: _Execution | None = None
     started_at_ns: Count = None
     ended_by: Text = None
     stderr_dropped_bytes: Count = None

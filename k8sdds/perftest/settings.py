@@ -135,9 +135,10 @@ class Settings:
     @property
     def role(self) -> Role | None:
         """The participant's role."""
-        for key, role in (("Publisher ID", PUBLISHER), ("Subscriber ID", SUBSCRIBER)):
-            if key in self.lines:
-                return role
+        if "Publisher ID" in self.lines:
+            return PUBLISHER
+        if "Subscriber ID" in self.lines:
+            return SUBSCRIBER
         if self.discovers:
             return PUBLISHER if self.discovers[1] == "subscribers" else SUBSCRIBER
         return PUBLISHER if self.mode else None

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from pathlib import Path
+from typing import IO, Any
 
 from k8sdds.system.errors import PartFailed
 
@@ -26,6 +27,13 @@ def start_time(pid: int) -> int | None:
     # The name is in parentheses and may contain any character, parentheses included.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] == "Z" else int(fields[19])
+
+
+def has_output(stream: IO[Any] | int, timeout_s: float) -> bool:
+    """Wait until a pipe can be read without waiting: there is output, or its writers have closed it."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))
 
 
 def is_alive(pid: int, started: int | None) -> bool:

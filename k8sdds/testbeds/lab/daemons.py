@@ -8,7 +8,6 @@ import secrets
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
@@ -29,36 +28,24 @@ MAX_OUTPUT_CHARACTERS = 400
 """How much of the output of a tool or daemon an error message contains."""
 
 
-class Keys(Mapping[str, str]):
+class Keys(dict[str, str]):
     """The keys of one lab network, each generated when it is first used and stored only here.
 
     `psk` is a pre-shared key, by default the user's; `private_X` and `public_X` are a WireGuard key pair of
     node X.
     """
 
-    def __init__(self, psk: str | None = None) -> None:
-        self._keys: dict[str, str] = {} if psk is None else {"psk": psk}
-
-    def __getitem__(self, name: str) -> str:
-        if name not in self._keys:
-            self._keys[name] = self._generate(name)
-        return self._keys[name]
-
-    def _generate(self, name: str) -> str:
+    def __missing__(self, name: str) -> str:
         kind, _, owner = name.partition("_")
         if name == "psk":
-            return secrets.token_hex(PSK_BYTES)
-        if kind == "private" and owner:
-            return _wg("genkey")
-        if kind == "public" and owner:
-            return _wg("pubkey", self[f"private_{owner}"])
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+            key = secrets.token_hex(PSK_BYTES)
+        elif kind == "private" and owner:
+            key = _wg("genkey")
+        elif kind == "public" and owner:
+            key = _wg("pubkey", self[f"private_{owner}"])
+        else:
+            raise KeyError(name)
+        return self.setdefault(name, key)
 
 
 def _wg(command: str, stdin: str = "") -> str:
@@ -76,7 +63,7 @@ def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = Non
         files: The files.
         psk: The user's pre-shared key; None: one is generated.
     """
-    keys = Keys(psk)
+    keys = Keys() if psk is None else Keys(psk=psk)
     for file in files:
         path = sandbox.path(file.path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

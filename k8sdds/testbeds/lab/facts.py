@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -138,18 +139,8 @@ def _os_name() -> str | None:
 
 
 def _cpu_model() -> str | None:
-    for line in _read_lines("/proc/cpuinfo"):
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model"):
-            return value.strip()
-    return None
-
-
-def _read_lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []
+    found = re.search(r"^(?:model name|Model)\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    return found[1].strip() if found else None
 
 
 def _packages() -> dict[str, str]:

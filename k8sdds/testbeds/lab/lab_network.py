@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -148,7 +147,6 @@ class LabNetwork:
     def _start_pods(self, cgroups: dict[str, list[Path]]) -> None:
         supervisor = native_program("k8sdds-supervisor")
         waiting: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
-        poll = select.poll()
         try:
             for name, attachment in self.plan.datapath.attachments.items():
                 ready, notify = os.pipe()
@@ -159,43 +157,28 @@ class LabNetwork:
                 ]  # fmt: skip
                 for folder in cgroups.get(name, []):
                     argv += ["--join-cgroup", str(folder)]
+                null = subprocess.DEVNULL
                 process = subprocess.Popen(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=(notify,),
-                    start_new_session=True,
+                    argv, stdin=null, stdout=null, stderr=null, pass_fds=(notify,), start_new_session=True
                 )
                 os.close(notify)
                 waiting[ready] = (name, process)
-                poll.register(ready, select.POLLIN)
             deadline = time.monotonic() + START_TIMEOUT_S
-            pending = set(waiting)
-            while pending:
-                events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-                if not events:
+            for ready, (name, process) in waiting.items():
+                pod = f"pod {name} of {self.name}"
+                if not processes.has_output(ready, deadline - time.monotonic()):
                     raise PrerequisiteError(
-                        f"the pods of {self.name} did not start within {START_TIMEOUT_S} s",
-                        "run: k8sdds doctor",
+                        f"{pod} did not start within {START_TIMEOUT_S} s", "run: k8sdds doctor"
                     )
-                for fd, _ in events:
-                    name, process = waiting[fd]
-                    # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
-                    first = processes.descendant(process.pid, 2) if os.read(fd, 1) else None
-                    if first is None:
-                        processes.require_not_stopped(
-                            process.wait(START_TIMEOUT_S), f"pod {name} of {self.name}"
-                        )
-                        raise PrerequisiteError(
-                            f"pod {name} of {self.name} did not start", "run: k8sdds doctor"
-                        )
-                    self.pods[name] = first
-                    pending.discard(fd)
-                    poll.unregister(fd)
+                # nsenter forks into the PID namespace of the sandbox, and unshare into that of the pod.
+                first = processes.descendant(process.pid, 2) if os.read(ready, 1) else None
+                if first is None:
+                    processes.require_not_stopped(process.wait(START_TIMEOUT_S), pod)
+                    raise PrerequisiteError(f"{pod} did not start", "run: k8sdds doctor")
+                self.pods[name] = first
         finally:
-            for fd in waiting:
-                os.close(fd)
+            for ready in waiting:
+                os.close(ready)
 
     # -- use ----------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,9 +158,7 @@ class _Runner:
     def reply(self, timeout_s: float) -> bytes:
         """Return the next line. Raises PrerequisiteError if there is none, and PartFailed if it was killed."""
         assert self._process.stdout is not None and self._process.stderr is not None
-        poll = select.poll()
-        poll.register(self._process.stdout.fileno(), select.POLLIN)
-        if not poll.poll(timeout_s * 1000):
+        if not processes.has_output(self._process.stdout, timeout_s):
             raise PrerequisiteError(
                 f"{self._name} did not answer within {timeout_s:g} s", "run: k8sdds doctor"
             )

@@ -168,27 +168,15 @@ def _await_ready(supervisors: list[Supervisor]) -> str:
     Raises:
         PartFailed: A supervisor was killed.
     """
-    poll = select.poll()
-    waiting = {}
+    deadline = time.monotonic() + READY_TIMEOUT_S
     for supervisor in supervisors:
         assert supervisor.process.stdout is not None
-        waiting[supervisor.process.stdout.fileno()] = supervisor
-        poll.register(supervisor.process.stdout.fileno(), select.POLLIN)
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while waiting:
-        events = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-        if not events:
-            names = ", ".join(supervisor.name for supervisor in waiting.values())
-            return f"not ready after {READY_TIMEOUT_S} s: {names}"
-        for fd, _ in events:
-            supervisor = waiting.pop(fd)
-            poll.unregister(fd)
-            if not os.read(fd, 64).startswith(b"ready"):
-                message = _message(supervisor)
-                processes.require_not_killed(
-                    supervisor.process.wait(), f"the supervisor of {supervisor.name}"
-                )
-                return f"{supervisor.name} did not start: {message}"
+        if not processes.has_output(supervisor.process.stdout, deadline - time.monotonic()):
+            return f"not ready after {READY_TIMEOUT_S} s: {supervisor.name}"
+        if not os.read(supervisor.process.stdout.fileno(), 64).startswith(b"ready"):
+            message = _message(supervisor)
+            processes.require_not_killed(supervisor.process.wait(), f"the supervisor of {supervisor.name}")
+            return f"{supervisor.name} did not start: {message}"
     return ""
 
 
