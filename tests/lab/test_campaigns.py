@@ -60,7 +60,10 @@ def valid_trials(folder: Path) -> set[str]:
     return {record["trial_id"] for record in attempts(folder) if record["valid"]}
 
 
-@pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "ordinary user"])
+@pytest.mark.parametrize(
+    "user",
+    [pytest.param(None, marks=pytest.mark.long, id="root"), pytest.param(NOBODY, id="ordinary user")],
+)
 def test_a_campaign_ends_with_a_report(
     k8sdds: Command, small: Path, tmp_path: Path, user: int | None
 ) -> None:

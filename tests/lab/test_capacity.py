@@ -74,6 +74,7 @@ def test_a_search_ends_near_the_rate_of_the_link(k8sdds: Command, tmp_path: Path
     assert "Capacity in samples/s" in (run.path / "report" / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_search_for_subscribers_ends_near_the_number_that_a_link_carries(
     k8sdds: Command, tmp_path: Path
 ) -> None:

@@ -102,24 +102,3 @@ def test_a_server_that_exits_early_is_reported(lab: Lab, tmp_path: Path) -> None
     trial = Trial(cell=server_cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
     outcomes = LabSession(lab).run(trial, launches, 10).outcomes
     assert (outcomes["pub0"].exit_code, outcomes[DISCOVERY_SERVER.name].exit_code) == (0, 7)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["discovery=server"], "cyclonedds has no discovery server"),
-        (["discovery=server", "middleware=fastdds", "security=SignRTPS"], "has no credentials"),
-        (
-            ["discovery=multicast", "networks=kube-router", "baseline=kube-router"],
-            "kube-router carries no multicast between nodes, so multicast discovery cannot work",
-        ),
-        (["discovery=multicast", "middleware=raw", "reliability=best-effort"], "raw has no discovery"),
-        (["discovery=servers"], "discovery"),
-    ],
-)
-def test_impossible_settings_are_rejected_before_anything_starts(
-    k8sdds: Command, args: list[str], message: str
-) -> None:
-    done = k8sdds("run", "quickstart", *(word for setting in args for word in ("--set", setting)))
-    assert done.returncode == 2
-    assert message in done.stderr

@@ -20,7 +20,6 @@ from k8sdds.testbeds.lab import encryption
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.testbed import Lab
-from tests.conftest import Command
 from tests.lab.building import build
 from tests.lab.conftest import cell, enter, output_of, skip_if_unavailable
 
@@ -145,28 +144,6 @@ def test_the_users_pre_shared_key_is_used(tmp_path: Path) -> None:
         assert sum(f'secret = "{own}"' in text for text in files) == 2
         lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
         assert not any(own.encode() in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("text", "mode", "message"),
-    [
-        ("a" * 96, 0o644, "other users can read"),
-        ("a" * 95, 0o600, "95 characters, fewer than 96"),
-        ('"' * 96, 0o600, "contains quotation marks"),
-        ("", 0o600, "does not contain exactly one line of text"),
-        (None, 0o600, "cannot read"),
-    ],
-)
-def test_an_invalid_key_file_is_rejected(
-    k8sdds: Command, tmp_path: Path, text: str | None, mode: int, message: str
-) -> None:
-    file = tmp_path / "key"
-    if text is not None:
-        file.write_text(text)
-        file.chmod(mode)
-    done = k8sdds("run", "security-1sub", "--dry-run", "--psk-file", str(file))
-    assert done.returncode == 2
-    assert message in done.stderr
 
 
 def test_the_encryption_proof_rejects_plain_packets(lab_networks: dict[str, LabNetwork]) -> None:

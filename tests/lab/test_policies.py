@@ -50,16 +50,3 @@ def test_a_campaign_sweeps_the_number_of_policies(k8sdds: Command, tmp_path: Pat
     rules = {count: trial["fingerprint"]["rules"] for count, trial in trials.items()}
     assert rules[100] - rules[0] >= 299
     assert "100 policies" in k8sdds("report", "run").stdout
-
-
-def test_networks_without_policies_are_refused_by_name(k8sdds: Command, tmp_path: Path) -> None:
-    sweep = {"networks": ["host", "flannel-vxlan"], "policies": 1}
-    (tmp_path / "p.yaml").write_text(json.dumps({"name": "p", "sweeps": [sweep]}))
-    done = k8sdds("run", str(tmp_path / "p.yaml"), "-o", "run")
-    assert done.returncode == 2
-    assert "flannel-vxlan does not enforce NetworkPolicies" in done.stderr
-    sweep["networks"] = ["calico-bgp"]
-    (tmp_path / "p.yaml").write_text(json.dumps({"name": "p", "baseline": "calico-bgp", "sweeps": [sweep]}))
-    done = k8sdds("run", str(tmp_path / "p.yaml"), "-o", "run")
-    assert done.returncode in (2, 3)
-    assert "calico-bgp: the lab does not have the rules of this network for policies" in done.stderr
