@@ -67,7 +67,7 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
         Launch(FIRST_PUBLISHER, ("touch", str(tmp_path / "started")), tmp_path / "pub0"),
         Launch(
             DISCOVERY_SERVER,
-            ("sh", "-c", "echo no licence >&2; exit 1"),
+            ("sh", "-c", "echo no license >&2; exit 1"),
             tmp_path / "ds",
             listens=Listener("udp", 11811),
         ),
@@ -77,7 +77,7 @@ def test_participants_do_not_start_without_their_server(lab: Lab, tmp_path: Path
     trial = Trial(cell=server_cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
     outcomes = LabSession(lab).run(trial, launches, 10).outcomes
     assert outcomes["pub0"].exit_code == 125
-    assert outcomes["pub0"].message == "discovery does not listen on UDP port 11811: no licence"
+    assert outcomes["pub0"].message == "discovery does not listen on UDP port 11811: no license"
     assert not (tmp_path / "started").exists()
 
 

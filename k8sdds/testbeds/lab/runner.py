@@ -88,34 +88,7 @@ def run(
         for launch in launches:
             folders = cgroups.get(launch.participant.name, [])
             supervisors.append(_start(lab_network, launch, layout, folders, deadline_s))
-        services = [supervisor for supervisor in supervisors if supervisor.launch.listens]
-        participants = [supervisor for supervisor in supervisors if not supervisor.launch.listens]
-        failure = _await_ready(supervisors) or next(
-            filter(None, (_start_service(lab_network, service) for service in services)), ""
-        )
-        if not failure:
-            at_start()
-            # A service that has started measures from now on.
-            for supervisor in supervisors:
-                supervisor.open_barrier()
-            _await_end(participants, deadline_s + GRACE_S + 5)
-        # The peers of a killed participant would wait for it until their timeouts.
-        ended_as = PEER_LOST if any(map(_was_killed, participants)) else DEADLINE
-        ended_here = [participant.name for participant in participants if participant.process.poll() is None]
-        # Services must run until all participants have ended.
-        _end(participants)
-        served = {service.name for service in services if service.process.poll() is None}
-        _end(services)
-        outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
-        if not failure:
-            # This function has ended them, so that their exit codes do not show why.
-            outcomes |= {name: replace(outcomes[name], exit_code=ended_as) for name in ended_here}
-            for service in services:
-                if service.name in served:
-                    outcomes[service.name] = replace(outcomes[service.name], exit_code=0)
-                elif processes.was_stopped(service.process.returncode):
-                    outcomes[service.name] = replace(outcomes[service.name], lost="it was stopped")
-        return outcomes
+        return _attend(lab_network, supervisors, deadline_s, at_start)
     finally:
         _end(supervisors)
         for supervisor in supervisors:
@@ -125,6 +98,43 @@ def run(
                     # A supervisor that was killed before the barrier opened has not read what closing writes again.
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
+
+
+def _attend(
+    lab_network: LabNetwork,
+    supervisors: Sequence[Supervisor],
+    deadline_s: float,
+    at_start: Callable[[], None],
+) -> dict[str, Outcome]:
+    """Start services, then all participants at once; return the outcomes when they have ended. Raises like `run`."""
+    services = [supervisor for supervisor in supervisors if supervisor.launch.listens]
+    participants = [supervisor for supervisor in supervisors if not supervisor.launch.listens]
+    failure = _await_ready(supervisors) or next(
+        filter(None, (_start_service(lab_network, service) for service in services)), ""
+    )
+    if not failure:
+        at_start()
+        # A service that has started measures from now on.
+        for supervisor in supervisors:
+            supervisor.open_barrier()
+        _await_end(participants, deadline_s + GRACE_S + 5)
+    # The peers of a killed participant would wait for it until their timeouts.
+    ended_as = PEER_LOST if any(map(_was_killed, participants)) else DEADLINE
+    ended_here = [participant.name for participant in participants if participant.process.poll() is None]
+    # Services must run until all participants have ended.
+    _end(participants)
+    served = {service.name for service in services if service.process.poll() is None}
+    _end(services)
+    outcomes = {supervisor.name: _outcome(supervisor, failure) for supervisor in supervisors}
+    if failure:
+        return outcomes
+    # Where this function has ended a process, its exit code does not show why.
+    outcomes |= {name: replace(outcomes[name], exit_code=ended_as) for name in ended_here}
+    outcomes |= {name: replace(outcomes[name], exit_code=0) for name in served}
+    for service in services:
+        if service.name not in served and processes.was_stopped(service.process.returncode):
+            outcomes[service.name] = replace(outcomes[service.name], lost="it was stopped")
+    return outcomes
 
 
 def _start(
@@ -162,7 +172,7 @@ def _cpu_list(cpus: tuple[int, ...]) -> str:
     return ",".join(map(str, cpus))
 
 
-def _await_ready(supervisors: list[Supervisor]) -> str:
+def _await_ready(supervisors: Sequence[Supervisor]) -> str:
     """Wait until every supervisor reports `ready`; return an error message, or an empty string.
 
     Raises:
@@ -215,7 +225,7 @@ def _end_of_log(path: Path) -> str:
     return "it did not start"
 
 
-def _await_end(supervisors: list[Supervisor], timeout_s: float) -> None:
+def _await_end(supervisors: Sequence[Supervisor], timeout_s: float) -> None:
     """Wait until all supervisors have ended or one was killed, in a blocking poll, which uses no CPU."""
     poll = select.poll()
     running: dict[int, Supervisor] = {}
@@ -256,7 +266,7 @@ def _outcome(supervisor: Supervisor, failure: str) -> Outcome:
     )
 
 
-def _end(supervisors: list[Supervisor]) -> None:
+def _end(supervisors: Sequence[Supervisor]) -> None:
     """End supervisors that still run: with SIGTERM, so that they write their meters, then with SIGKILL."""
     signalled = [_terminate(supervisor) for supervisor in supervisors if supervisor.process.poll() is None]
     deadline = time.monotonic() + GRACE_S + 1

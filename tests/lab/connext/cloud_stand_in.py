@@ -14,7 +14,7 @@ from tests.lab.connext.stand_in import license_problem
 
 def main() -> int:
     if "RTI_LICENSE_FILE" not in os.environ or (why := license_problem()):
-        print(f"[Error] {why if 'RTI_LICENSE_FILE' in os.environ else 'no licence'}", file=sys.stderr)
+        print(f"[Error] {why if 'RTI_LICENSE_FILE' in os.environ else 'no license'}", file=sys.stderr)
         return 1
     known: dict[str, dict[str, None]] = {}
     """Domain to the addresses that registered."""

@@ -68,7 +68,7 @@ def license_problem() -> str:
         with open(path, "rb") as file:
             return "" if file.read() else f"{path} is empty"
     except OSError as error:
-        return f"no licence: {error}"
+        return f"no license: {error}"
 
 
 def _servers() -> list[tuple[str, int]]:

@@ -86,7 +86,7 @@ def test_no_text_of_a_figure_is_cut_or_overlaps(browser, reports, kind):
     assert browser.execute_script(TEXTS) == []
 
 
-COLOURS = """
+COLORS = """
 const background = getComputedStyle(document.body).backgroundColor;
 return [background, ...[...document.querySelectorAll('svg text, p, td')].map(t =>
   t.closest('svg') ? getComputedStyle(t).fill : getComputedStyle(t).color)];
@@ -97,10 +97,10 @@ return [background, ...[...document.querySelectorAll('svg text, p, td')].map(t =
 @pytest.mark.parametrize("kind", ["paper", "scaling", "troubled"])
 def test_text_has_contrast_in_both_color_schemes(browser, reports, kind, scheme):
     open_at(browser, reports(kind), 1000, scheme)
-    background, *colours = browser.execute_script(COLOURS)
+    background, *colors = browser.execute_script(COLORS)
     assert (luminance(background) < 0.05) == (scheme == "dark")
     # 3 : 1 is the limit of WCAG for graphics and large text; the labels of networks are closest to it.
-    weak = {colour for colour in set(colours) if contrast(colour, background) < 3}
+    weak = {color for color in set(colors) if contrast(color, background) < 3}
     assert weak == set()
 
 
@@ -361,14 +361,14 @@ def test_a_live_report_shows_new_results(browser, tmp_path):
     browser.get_log("browser")
 
 
-def channels(colour):
-    numbers = colour[colour.index("(") + 1 : -1].split(",")
+def channels(color):
+    numbers = color[color.index("(") + 1 : -1].split(",")
     return [float(number) / 255 for number in numbers[:3]]
 
 
-def luminance(colour):
+def luminance(color):
     """Return the relative luminance of WCAG 2.2."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels(colour)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels(color)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
