@@ -116,9 +116,10 @@ def test_a_rate_profile_needs_a_paced_test(perftest) -> None:
 def test_a_paced_test_sends_what_is_due(perftest, profile: str, samples: int) -> None:
     options = ("-pacedTest", "-pubRate", "500:sleep", "-rateProfile", profile)
     publisher, subscriber = perftest.pair(pub=options, time=0.6)
-    assert publisher.k8sdds["schedule"]["samples"] == samples
-    assert publisher.k8sdds["sent"] == subscriber.k8sdds["received"] == samples
-    assert publisher.k8sdds["options"]["rateProfile"] == profile
+    p = publisher.k8sdds
+    assert p["schedule"]["samples"] == p["sent"] + p["schedule"]["not_sent"] == samples
+    assert p["sent"] == subscriber.k8sdds["received"] > 0
+    assert p["options"]["rateProfile"] == profile
 
 
 def test_the_deadline_of_a_burst_is_the_next_burst(perftest) -> None:
