@@ -52,15 +52,19 @@ _LATENCY_INTERVAL = ("length", "latency_us", "mean_us", "std_us", "min_us", "max
 _THROUGHPUT_INTERVAL = ("length", "samples", "now_samples_per_s", "samples_per_s", "now_mbps",
                         "throughput_mbps", "lost", "lost_percent")  # fmt: skip
 _SERIALIZATION = ("serialize_us", "deserialize_us", "total_us")
+_CPU_COLUMN = ("host_cpu_percent",)
+_LATENCY_TAILS = ((), _CPU_COLUMN, _SERIALIZATION, _SERIALIZATION + _CPU_COLUMN)
 _FORMS = {
-    form: (kind, summary)
-    for form, kind, summary in (
-        (_LATENCY_SUMMARY, LATENCY, True),
-        (_THROUGHPUT_SUMMARY, THROUGHPUT, True),
-        (_LATENCY_INTERVAL, LATENCY, False),
-        (_THROUGHPUT_INTERVAL, THROUGHPUT, False),
+    form + tail: (kind, summary)
+    for form, kind, summary, tails in (
+        (_LATENCY_SUMMARY, LATENCY, True, _LATENCY_TAILS),
+        (_THROUGHPUT_SUMMARY, THROUGHPUT, True, ((), _CPU_COLUMN)),
+        (_LATENCY_INTERVAL, LATENCY, False, _LATENCY_TAILS),
+        (_THROUGHPUT_INTERVAL, THROUGHPUT, False, ((), _CPU_COLUMN)),
     )
+    for tail in tails
 }
+"""The columns of a table, with those that options of PerfTest add: (kind, whether its rows are summaries)."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def header(line: str) -> Header | None:
         columns.append(name)
         if unit and unit[1] == "ns":
             nanoseconds.add(name)
-    form = _form(tuple(columns))
+    form = _FORMS.get(tuple(columns))
     return Header(*form, tuple(columns), frozenset(nanoseconds)) if form else None
 
 
@@ -104,29 +108,15 @@ def headless(line: str, role: str | None) -> Row | None:
     if not all(_NUMBER.fullmatch(field) for field in fields):
         return None
     kind = {PUBLISHER: LATENCY, SUBSCRIBER: THROUGHPUT}.get(role or "")
-    fitting = []
-    for form, (form_kind, summary) in _FORMS.items():
-        for tail in _tails(form_kind):
-            if len(fields) == len(form) + len(tail) and kind in (form_kind, None):
-                fitting.append((form_kind, summary, form + tail))
     # A row with seven fields is either a latency with CPU or a throughput; the role distinguishes them.
+    fitting = [
+        columns
+        for columns, (form_kind, _) in _FORMS.items()
+        if len(columns) == len(fields) and kind in (form_kind, None)
+    ]
     if len(fitting) != 1:
         return None
-    form_kind, summary, columns = fitting[0]
-    return _row(form_kind, summary, dict(zip(columns, fields, strict=True)), frozenset())
-
-
-def _tails(kind: str) -> tuple[tuple[str, ...], ...]:
-    """Return the optional columns that may follow the fixed columns of a table."""
-    cpu = ("host_cpu_percent",)
-    return ((), cpu) if kind == THROUGHPUT else ((), cpu, _SERIALIZATION, _SERIALIZATION + cpu)
-
-
-def _form(columns: tuple[str, ...]) -> tuple[str, bool] | None:
-    for form, (kind, summary) in _FORMS.items():
-        if columns[: len(form)] == form and columns[len(form) :] in _tails(kind):
-            return kind, summary
-    return None
+    return _row(*_FORMS[fitting[0]], dict(zip(fitting[0], fields, strict=True)), frozenset())
 
 
 def _row(kind: str, summary: bool, fields: dict[str, str], nanoseconds: frozenset[str]) -> Row | None:
