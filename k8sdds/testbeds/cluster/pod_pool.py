@@ -300,7 +300,11 @@ class PodPlace(Place):
 
             def stop() -> bytes:
                 stream.write(b"\n")
-                return self._output(stream.wait(time.monotonic() + END_TIMEOUT_S))
+                try:
+                    result = stream.wait(time.monotonic() + END_TIMEOUT_S)
+                except TimeoutError:
+                    raise self._late("end") from None
+                return self._output(result)
 
             yield stop
 
@@ -312,7 +316,10 @@ class PodPlace(Place):
                 raise
             self._output(CommandResult(stream.exit_code, b"", stream.stderr))
         except TimeoutError:
-            raise PrerequisiteError(f"{self._slot.participant}: a command did not start in time") from None
+            raise self._late("start") from None
+
+    def _late(self, what: str) -> PrerequisiteError:
+        return PrerequisiteError(f"{self._slot.participant}: a command did not {what} in time")
 
     def _output(self, result: CommandResult) -> bytes:
         if result.code:
