@@ -6,7 +6,10 @@ import pytest
 
 from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
+from k8sdds.kubernetes.metrics import node_meter
+from k8sdds.middleware.connext import SERVICE as CONNEXT
 from k8sdds.middleware.connext import settings
+from k8sdds.middleware.fastdds import SERVER as FASTDDS
 from k8sdds.testbeds.cluster import pods
 from k8sdds.testbeds.cluster.pods import Slot
 from k8sdds.versions import PERFTEST_IMAGE
@@ -14,7 +17,7 @@ from k8sdds.versions import PERFTEST_IMAGE
 MEMORY = (64 * 2**20, 512 * 2**20)
 
 
-def test_pods_pass_strict_validation_and_pod_security(
+def test_objects_pass_strict_validation_and_pod_security(
     admin: KubernetesClient, namespace: tuple[str, bool]
 ) -> None:
     name, privileged = namespace
@@ -43,6 +46,26 @@ def test_pods_pass_strict_validation_and_pod_security(
         else:
             with pytest.raises(ApiError, match=field):
                 admin.create(path, body, dryRun="All")
+    manifests = [
+        *FASTDDS.objects(name),
+        *CONNEXT.objects(name, image="registry.example/cds:1"),
+        *node_meter.objects(name, filters=privileged),
+    ]
+    for manifest in manifests:
+        admin.create(objects.collection_path(admin, manifest), manifest, dryRun="All")
+        if "template" in manifest.get("spec", {}):
+            # Pod Security checks pods, not the objects that create them.
+            template = manifest["spec"]["template"]
+            pod = {"apiVersion": "v1", "kind": "Pod", **template}
+            pod["metadata"] = {**template["metadata"], "name": "test"}
+            pod["spec"] = {**template["spec"], "serviceAccountName": "default"}
+            admin.create(path, pod, dryRun="All")
+    if not privileged:
+        allowed = node_meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test"}}
+        with pytest.raises(ApiError, match="NET_ADMIN"):
+            spec = {**allowed, "serviceAccountName": "default"}
+            admin.create(path, {**pod, "spec": spec}, dryRun="All")
 
 
 def test_strict_validation_rejects_an_unknown_field(admin: KubernetesClient) -> None:

@@ -1,4 +1,4 @@
-"""Test discovery servers and node meters on a real cluster: their manifests, and the loss of servers during a campaign."""
+"""Test discovery servers and node meters on a real cluster: the loss of servers during a campaign."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.kubernetes import objects
-from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
-from k8sdds.kubernetes.metrics import node_meter
-from k8sdds.middleware.connext import SERVICE as CONNEXT
-from k8sdds.middleware.fastdds import SERVER as FASTDDS
+from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
 from tests.cluster.conftest import running
 from tests.clusters import Deployed
@@ -26,32 +22,6 @@ sweeps:
     middleware: fastdds
     discovery: server
 """
-
-
-def test_manifests_pass_strict_validation_and_pod_security(
-    admin: KubernetesClient, namespace: tuple[str, bool]
-) -> None:
-    name, privileged = namespace
-    manifests = [
-        *FASTDDS.objects(name),
-        *CONNEXT.objects(name, image="registry.example/cds:1"),
-        *node_meter.objects(name, filters=privileged),
-    ]
-    for manifest in manifests:
-        admin.create(objects.collection_path(admin, manifest), manifest, dryRun="All")
-        if "template" in manifest.get("spec", {}):
-            # Pod Security checks pods, not the objects that create them.
-            template = manifest["spec"]["template"]
-            pod = {"apiVersion": "v1", "kind": "Pod", **template}
-            pod["metadata"] = {**template["metadata"], "name": "test"}
-            pod["spec"] = {**template["spec"], "serviceAccountName": "default"}
-            admin.create(f"{CORE}/namespaces/{name}/pods", pod, dryRun="All")
-    if not privileged:
-        allowed = node_meter.objects(name, filters=True)[-1]["spec"]["template"]["spec"]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "test"}}
-        with pytest.raises(ApiError, match="NET_ADMIN"):
-            spec = {**allowed, "serviceAccountName": "default"}
-            admin.create(f"{CORE}/namespaces/{name}/pods", {**pod, "spec": spec}, dryRun="All")
 
 
 @pytest.mark.long
