@@ -29,7 +29,9 @@ def read(target: Target) -> SSHConfig:
         SSHException: A line cannot be parsed.
     """
     user_folder = USER_FOLDER.expanduser()
-    lines = _lines_of_target(target)
+    lines = [f"{option} {value}" for option, value in target.settings().items()]
+    if any("\n" in line for line in lines):
+        raise ValueError("a value contains a line break")
     if target.ssh_config is not None:
         lines += _lines(target.ssh_config, user_folder)
     else:
@@ -53,25 +55,6 @@ def flag(options: SSHConfigDict, name: str) -> bool:
     return str(options.get(name, "no")).lower() in ("yes", "true")
 
 
-def _lines_of_target(target: Target) -> list[str]:
-    lines = []
-    if target.user is not None:
-        lines.append(f"User {target.user}")
-    if target.port is not None:
-        lines.append(f"Port {target.port}")
-    if target.key is not None:
-        lines += [f"IdentityFile {target.key}", "IdentitiesOnly yes"]
-    if target.known_hosts is not None:
-        lines.append(f"UserKnownHostsFile {shlex.quote(str(target.known_hosts))}")
-    if target.proxy_command:
-        lines.append(f"ProxyCommand {shlex.join(target.proxy_command)}")
-    if target.proxy_jump:
-        lines.append(f"ProxyJump {target.proxy_jump}")
-    if any("\n" in line for line in lines):
-        raise ValueError("a value contains a line break")
-    return lines
-
-
 def _paths(value: str) -> list[Path]:
     home = str(Path.home())
     words = (word.replace("%d", home) for word in shlex.split(value) if word.lower() != "none")
@@ -80,13 +63,9 @@ def _paths(value: str) -> list[Path]:
 
 
 def _lines(file: Path, folder: Path, depth: int = 0, outer: str = "") -> Iterator[str]:
-    """Yield the lines of a file and of the files that it includes.
+    """Yield the lines of a file and of the files that it includes, whose relative paths start at `folder`.
 
-    Args:
-        file: The file.
-        folder: Where relative paths of included files start.
-        depth: Number of files that include this one.
-        outer: Criteria of the block that includes this file. All blocks of this file must meet them too.
+    `outer`: criteria of the block that includes this file. All blocks of this file must meet them too.
     """
     if depth > MAX_INCLUDE_DEPTH:
         raise ValueError(f"{file}: files include each other")

@@ -50,12 +50,7 @@ class Connection:
     """An authenticated connection to a machine."""
 
     def __init__(self, target: Target, accept_new_keys: bool, jump_host: Callable[[str], Connection]) -> None:
-        """Connect and log in.
-
-        Args:
-            target: The machine.
-            accept_new_keys: Whether to accept and record an unknown host key.
-            jump_host: Returns the open connection to the last of the jump hosts that ssh_config names.
+        """Connect and log in. `jump_host` returns the connection to the last of the jump hosts in ssh_config.
 
         Raises:
             HostError: The machine cannot be reached, its host key is not trusted, or it refuses the login.

@@ -49,11 +49,8 @@ class Host:
     ) -> None:
         """Describe a machine. The connection is opened when it is needed.
 
-        Args:
-            target: How SSH reaches the machine.
-            accept_new_keys: Whether to accept and record an unknown host key.
-            jump_host: Returns the last of the jump hosts that ssh_config names for a machine.
-            needed_by: The jump hosts that are reached through this one, and this one.
+        `jump_host` returns the last of the jump hosts that ssh_config names for a machine. `needed_by`: the jump
+        hosts that are reached through this one, and this one.
         """
         self.target = target
         self.needed_by = needed_by
@@ -73,12 +70,9 @@ class Host:
         return self.target.name
 
     def run(self, script: str, *, root: bool = True, timeout_s: float = 60) -> ScriptResult:
-        """Run a shell script and return its result, whatever its exit code.
+        """Run a shell script, which may contain secrets, and return its result, whatever its exit code.
 
-        Args:
-            script: The script, which may contain secrets.
-            root: Whether it runs as root, through `sudo -n` if the login user is not root.
-            timeout_s: Limit of its duration.
+        With `root`, it runs through `sudo -n` if the login user is not root.
 
         Raises:
             HostError: The machine cannot be reached, sudo refuses, or the script exceeds its timeout.
@@ -117,11 +111,7 @@ class Host:
 
     @contextlib.contextmanager
     def forward(self, address: str, port: int) -> Iterator[int]:
-        """Yield a local port that leads to a port of this machine, until the end of the `with` block.
-
-        Args:
-            address: The destination as the machine sees it.
-            port: Its port.
+        """Yield a local port that leads to an address as this machine sees it, until the end of the block.
 
         Raises:
             HostError: The machine cannot be reached.
@@ -164,13 +154,12 @@ class Host:
                     raise self._failure
                 connection = self._connection = self._connect()
                 # Checked after the assignment, because `end` sets the flag before it reads the connection.
-                if self.ended:
-                    self._close()
-                    self._require_not_ended()
+                self._require_not_ended()
             return connection
 
     def _require_not_ended(self) -> None:
         if self.ended:
+            self._close()
             raise HostError(self.name, "the command was interrupted", "run it again")
 
     def _connect(self) -> Connection:

@@ -82,11 +82,7 @@ class Target:
 
     @classmethod
     def of_jump_hosts(cls, jump_hosts: str, ssh_config: Path | None) -> Target:
-        """Return how SSH reaches the last of several jump hosts, through the others.
-
-        Args:
-            jump_hosts: As in `ProxyJump` of ssh_config: [USER@]HOST[:PORT], separated by commas.
-            ssh_config: The file in which the hosts are described.
+        """Return how SSH reaches the last of several jump hosts, written as for `ProxyJump`, through the others.
 
         Raises:
             ValueError: The last jump host is not `[USER@]HOST[:PORT]`.
@@ -100,19 +96,22 @@ class Target:
         """The name under which ssh_config is searched, as in `ssh ALIAS`."""
         return self.address or self.name
 
+    def settings(self) -> dict[str, str]:
+        """Return what is not left to ssh_config, in its words."""
+        settings = {
+            "User": self.user,
+            "Port": self.port,
+            "IdentityFile": self.key,
+            "IdentitiesOnly": "yes" if self.key is not None else None,
+            "UserKnownHostsFile": self.known_hosts and shlex.quote(str(self.known_hosts)),
+            "ProxyCommand": shlex.join(self.proxy_command) or None,
+            "ProxyJump": self.proxy_jump or None,
+        }
+        return {option: str(value) for option, value in settings.items() if value is not None}
+
     def options(self) -> list[str]:
         """Return the options with which the user's ssh program reaches the machine."""
-        options = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
-        if self.user is not None:
-            options += ["-l", self.user]
-        if self.port is not None:
-            options += ["-p", str(self.port)]
-        if self.key is not None:
-            options += ["-o", f"IdentityFile={self.key}", "-o", "IdentitiesOnly=yes"]
-        if self.known_hosts is not None:
-            options += ["-o", f"UserKnownHostsFile={self.known_hosts}"]
-        if self.proxy_command:
-            options += ["-o", f"ProxyCommand={shlex.join(self.proxy_command)}"]
-        if self.proxy_jump:
-            options += ["-J", self.proxy_jump]
-        return options
+        file = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
+        return file + [
+            word for option, value in self.settings().items() for word in ("-o", f"{option}={value}")
+        ]
