@@ -50,12 +50,7 @@ def digest(value: Any) -> str:
 
 
 def stamped(objects: Iterable[Object], network: str = "") -> list[Object]:
-    """Return copies of objects with the labels of k8sdds and the hash of their content.
-
-    Args:
-        objects: The objects as written in a manifest.
-        network: The network that they belong to, which becomes a label.
-    """
+    """Return copies of objects with the labels of k8sdds, that of their network, and the hash of their content."""
     copies = []
     for manifest in objects:
         sha256 = digest(manifest)
@@ -100,11 +95,9 @@ def apply_script(objects: Sequence[Object]) -> str:
 
 
 def wait_script(workloads: Sequence[str], timeout_s: int = 180) -> str:
-    """Return a shell script that waits until workloads are ready on all their nodes.
+    """Return a shell script that waits until workloads (`daemonset/NAMESPACE/NAME`) are ready on all their nodes.
 
-    Args:
-        workloads: Names as `daemonset/NAMESPACE/NAME`.
-        timeout_s: Timeout of each workload; after it the script prints pods and events, and fails.
+    After the timeout of one of them, the script prints pods and events, and fails.
     """
     script = ""
     for workload in workloads:

@@ -83,13 +83,7 @@ def name(campaign: str) -> str:
 
 
 def manifest(campaign: str, title: str, now: datetime) -> dict[str, Any]:
-    """Return the Lease of a campaign of this process.
-
-    Args:
-        campaign: The campaign's identifier.
-        title: The campaign's full name.
-        now: The current time.
-    """
+    """Return the Lease of a campaign of this process: `campaign` is its identifier, `title` its full name."""
     return {
         "apiVersion": f"{GROUP}/v1",
         "kind": "Lease",

@@ -31,10 +31,7 @@ def up(
 
     On failure, the nodes that this call created are removed.
 
-    Args:
-        cluster: Name of the cluster.
-        specs: The nodes; the result has their order.
-        report: Called with each step that takes long.
+    The result has the order of `specs`. `report` is called with each step that takes long.
 
     Raises:
         InputError: A name is invalid or used twice, or a folder cannot be shared.
@@ -86,14 +83,7 @@ def ls(cluster: str | None = None) -> list[LocalNode]:
 
 
 def down(cluster: str, names: Sequence[str] | None = None) -> list[str]:
-    """Remove a cluster, or some of its nodes, with their disks.
-
-    Args:
-        cluster: Name of the cluster.
-        names: The nodes, by default all.
-
-    Returns:
-        The names of the removed nodes.
+    """Remove a cluster, or some of its nodes, with their disks. Return the names of the removed nodes.
 
     Raises:
         PrerequisiteError: Something cannot be removed.
@@ -121,7 +111,7 @@ def clean(everything: bool, dry_run: bool = False) -> tuple[list[str], list[str]
 
     Args:
         everything: Also remove running clusters.
-        dry_run: Remove nothing, and only return the names.
+        dry_run: Remove nothing.
 
     Returns:
         The names of the removed and of the kept clusters.
@@ -198,14 +188,7 @@ def connect(cluster: str, name: str, port: int) -> list[str]:
 def forward(cluster: str, name: str, port: int, local_port: int = 0) -> int:
     """Forward a port of this machine's loopback interface to a port of a node, until the cluster stops.
 
-    Args:
-        cluster: Name of the cluster.
-        name: The node.
-        port: Its port.
-        local_port: The port that was returned before, which is used again if possible; 0: none.
-
-    Returns:
-        The local port.
+    Return the local port. The one that was returned before is used again if possible; 0: none.
     """
     return switch.forward(_known(cluster, name), name, port, local_port)
 

@@ -137,14 +137,7 @@ def proxy(record: ClusterRecord, address: str, port: int) -> list[str]:
 def forward(record: ClusterRecord, name: str, port: int, local_port: int = 0) -> int:
     """Start a process that forwards connections, unless one runs. It ends with the cluster.
 
-    Args:
-        record: The cluster.
-        name: The node.
-        port: Its port.
-        local_port: The port of this machine to use if it is free; 0: any.
-
-    Returns:
-        The port of this machine.
+    Return the port of this machine: `local_port` if it is free and not 0.
     """
     sandbox = sandbox_of(record)
     program = proxy(record, record.machines[name].address, port)

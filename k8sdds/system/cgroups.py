@@ -80,9 +80,7 @@ class PodCgroups:
     def create(self, pod: str, cpu_quota: float | None) -> list[Path]:
         """Create the cgroups of a pod and return their folders; empty if cgroups are not permitted.
 
-        Args:
-            pod: Name of the pod.
-            cpu_quota: CPU limit in cores; None: no limit.
+        `cpu_quota` is its limit in cores.
 
         Raises:
             PrerequisiteError: A quota is requested that cannot be set on this machine.

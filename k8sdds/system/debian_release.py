@@ -51,10 +51,7 @@ def codename() -> str:
 
 
 def running(purpose: str) -> Release:
-    """Return the Debian release of this machine.
-
-    Args:
-        purpose: What is built from the release, in the plural, for the error message: "images".
+    """Return the Debian release of this machine. `purpose` is what is built from it, in the plural: "images".
 
     Raises:
         PrerequisiteError: This machine does not run a Debian release that k8sdds supports.

@@ -22,11 +22,11 @@ LEFTOVER_S = 24 * 3600
 def write_atomically(
     path: Path, data: str | bytes, mode: int = 0o666, durable: bool = False, exclusive: bool = False
 ) -> None:
-    """Write a file through a temporary file in the same folder that is then renamed.
+    """Write a file, text as UTF-8, through a temporary file in the same folder that is then renamed.
 
     Args:
         path: The file to create or replace.
-        data: Its content; text is encoded as UTF-8.
+        data: Its content.
         mode: Permissions of the file, reduced by the umask: 0o600 for files with keys.
         durable: Whether the content must be on the disk before the file appears.
         exclusive: Whether to raise FileExistsError instead of replacing a file.

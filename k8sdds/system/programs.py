@@ -17,15 +17,7 @@ def run(
     env: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Return the exit code and the output of a program.
-
-    Args:
-        argv: The program and its arguments.
-        what: What it does, for messages: `push the image`.
-        timeout_s: Timeout.
-        remedy: What to do if it is not installed, or times out.
-        env: Its environment, by default that of k8sdds.
-        folder: Its working directory.
+    """Return the exit code and the output of a program. `what` it does is for messages: `push the image`.
 
     Raises:
         PrerequisiteError: It is not installed, or times out.

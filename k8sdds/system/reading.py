@@ -126,11 +126,7 @@ def text(path: Path | str, max_bytes: int = MAX_BYTES, remedy: str = "") -> str:
 def json_value(document: str | bytes, source: str, remedy: str = "", max_bytes: int = MAX_BYTES) -> Any:
     """Return the value of a JSON document, in which all text is printable and all numbers are finite.
 
-    Args:
-        document: The document.
-        source: Name of the file, or of what sent the document, for messages.
-        remedy: The fix that an error suggests.
-        max_bytes: Largest document.
+    `source` is the name of the file, or of what sent the document, for messages.
 
     Raises:
         UnreadableError: The document is not valid JSON, or exceeds a limit.

@@ -86,12 +86,8 @@ def opened(path: Path) -> Iterator[Tar]:
 def unpack(path: Path, folder: Path, skip_links: bool = False) -> None:
     """Unpack a tar file that contains only files and folders into a new folder.
 
-    Owners, times and modes other than `executable` are not restored.
-
-    Args:
-        path: The tar file.
-        folder: The folder to create.
-        skip_links: Leave out links instead of rejecting the file.
+    Owners, times and modes other than `executable` are not restored. With `skip_links`, links are left out instead
+    of rejected.
 
     Raises:
         DamagedTar: It is damaged, has an entry of another kind, or has entries outside of the folder or twice.

@@ -39,13 +39,7 @@ Model = TypeVar("Model", bound=Strict)
 
 
 def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | None = None) -> Model:
-    """Parse YAML text into an instance of `model`.
-
-    Args:
-        text: The text.
-        model: The model that the text must match.
-        source: Name of the file, for messages.
-        context: Passed to the validators of the model.
+    """Parse YAML text into an instance of `model`, whose validators receive the context.
 
     Raises:
         InputError: The text is invalid; names every mistake with its line.
@@ -219,13 +213,7 @@ class Mistake:
 
 
 def mistakes(error: ValidationError, data: Any, model: type[BaseModel]) -> list[Mistake]:
-    """Return what is wrong with data, and suggest keys in place of unknown ones.
-
-    Args:
-        error: The error of the validation.
-        data: The data, from `load` if lines are of interest.
-        model: The model that the data must match.
-    """
+    """Return what is wrong with data, which comes from `load` if lines are of interest. Suggests similar keys."""
     found: dict[Mistake, None] = {}
     for item in error.errors():
         message = item["msg"].removeprefix("Value error, ")

@@ -31,6 +31,7 @@ LOGIN_S = 30
 CLOSE_S = 2
 """Time in which the ProxyCommand of a closed connection ends."""
 ALIVE_INTERVAL_S = 5
+ALIVE_CHECK_S = 0.5
 ALIVE_LIMIT_S = 20
 """A machine that does not answer for this time, although it is asked to, is lost."""
 LOST_S = 0.5
@@ -229,7 +230,6 @@ class _Runner(fabric.runners.Remote):  # type: ignore[misc]
     """Runs one command. Unlike fabric's runner, it streams bytes to stdin, and notices that the machine is lost."""
 
     read_chunk_size = CHUNK_BYTES
-    input_sleep = 0.005
 
     def __init__(self, connection: Connection, **options: Any) -> None:
         super().__init__(**options)
@@ -253,12 +253,12 @@ class _Runner(fabric.runners.Remote):  # type: ignore[misc]
         if self._bytes[id(buffer_)] > MAX_OUTPUT_BYTES:
             self.kill()
 
-    @property
-    def process_is_finished(self) -> bool:
-        """Whether the command has ended."""
-        if time.monotonic() - self._connection.heard_s > ALIVE_LIMIT_S:
-            self._connection.close()
-        return bool(super().process_is_finished)
+    @override
+    def wait(self) -> None:
+        # fabric's method looks every 10 ms whether the command has ended.
+        while not self.channel.status_event.wait(ALIVE_CHECK_S):
+            if time.monotonic() - self._connection.heard_s > ALIVE_LIMIT_S:
+                self._connection.close()
 
     @override
     def send_interrupt(self, interrupt: KeyboardInterrupt) -> None:
