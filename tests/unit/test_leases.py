@@ -41,45 +41,38 @@ def test_a_lease_expires_unless_it_is_renewed() -> None:
     assert running(renewed, after_s=leases.DURATION_S)
     assert not running(renewed, after_s=leases.DURATION_S + leases.RENEW_S)
 
-
-def test_two_renewals_may_fail() -> None:
-    assert 3 * leases.RENEW_S <= leases.DURATION_S
+    assert 3 * leases.RENEW_S <= leases.DURATION_S  # two renewals may fail
 
 
-def test_a_process_that_has_ended_holds_no_lease() -> None:
-    # The process with this number started at another time.
-    host, pid, _, *machine = leases.owner().split()
-    for holder in (" ".join((host, pid, "1", *machine)), ""):
-        assert not running(lease(holderIdentity=holder))
+@pytest.mark.parametrize(
+    ("identity", "holder"),
+    [
+        ("HOST PID STARTED BOOT PIDS", "process PID"),
+        # The process with this number started at another time, or there is none.
+        ("HOST PID 1 BOOT PIDS", ""),
+        ("HOST 17 4711 BOOT PIDS", ""),
+        ("", ""),
+        # A process of another machine is known only by its renewals. Machines and containers may have the same name.
+        (f"elsewhere.test 17 4711 {OTHER_BOOT} 4026531836", "process 17 on elsewhere.test"),
+        (f"HOST 17 4711 {OTHER_BOOT} PIDS", "process 17 on HOST"),
+        ("HOST 17 4711 BOOT 4026531999", "process 17 on HOST"),
+        # Identities without a machine are compared by host name.
+        ("HOST PID STARTED", "process PID"),
+        ("HOST PID 1", ""),
+        ("elsewhere.test 17 4711", "process 17 on elsewhere.test"),
+        ("not a process at all", "holder not a process at all"),
+        (f"host 17 {'9' * 30}", f"holder host 17 {'9' * 30}"),
+    ],
+)
+def test_holders_of_a_lease(identity: str, holder: str) -> None:
+    own = dict(zip(("HOST", "PID", "STARTED", "BOOT", "PIDS"), leases.owner().split(), strict=True))
 
+    def with_own(text: str) -> str:
+        return " ".join(own.get(word, word) for word in text.split(" "))
 
-def test_a_process_of_another_machine_is_known_only_by_its_renewals() -> None:
-    elsewhere = lease(holderIdentity=f"elsewhere.test 17 4711 {OTHER_BOOT} 4026531836")
-    assert running(elsewhere)[0].holder == "process 17 on elsewhere.test"
-    assert not running(elsewhere, after_s=leases.DURATION_S)
-
-
-def test_machines_and_containers_with_the_same_host_name_are_told_apart() -> None:
-    # These processes do not exist here.
-    host, _, _, boot, pids = leases.owner().split()
-    for machine in (f"{OTHER_BOOT} {pids}", f"{boot} 4026531999"):
-        same_name = lease(holderIdentity=f"{host} 17 4711 {machine}")
-        assert running(same_name)[0].holder == f"process 17 on {host}"
-    assert not running(lease(holderIdentity=f"{host} 17 4711 {boot} {pids}"))
-
-
-def test_identities_without_a_machine_are_compared_by_host_name() -> None:
-    host, pid, started, *_ = leases.owner().split()
-    assert leases.process_in_use(f"{host} {pid} {started}") == f"process {pid}"
-    assert leases.process_in_use(f"{host} {pid} 1") == ""
-    assert leases.process_in_use("elsewhere.test 17 4711") == "process 17 on elsewhere.test"
-
-
-def test_an_unknown_identity_is_in_use_until_its_lease_expires() -> None:
-    unknown = lease(holderIdentity="not a process at all")
-    assert running(unknown)[0].holder == "holder not a process at all"
-    assert not running(unknown, after_s=leases.DURATION_S)
-    assert running(lease(holderIdentity=f"host 17 {'9' * 5000}"))
+    held = lease(holderIdentity=with_own(identity))
+    assert [campaign.holder for campaign in running(held)] == ([with_own(holder)] if holder else [])
+    assert not running(held, after_s=leases.DURATION_S)
 
 
 def test_what_others_wrote_into_a_lease_is_one_short_printable_line() -> None:
