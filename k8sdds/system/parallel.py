@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import multiprocessing
 import os
@@ -36,13 +35,13 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
         return [task() for task in tasks]
     context = multiprocessing.get_context("fork")
     children: list[tuple[ForkProcess, Connection]] = []
-    # All processes share this file and the position in it.
-    queue = os.memfd_create("tasks")
+    # All processes read the numbers of tasks from this pipe, which holds 16,384 of them.
+    queue, numbers = os.pipe()
     # Garbage collections then leave the memory shared by all processes alone, so that it is not copied.
     gc.freeze()
     try:
-        os.write(queue, b"".join(_NUMBER.pack(number) for number in range(len(tasks))))
-        os.lseek(queue, 0, os.SEEK_SET)
+        os.write(numbers, b"".join(_NUMBER.pack(number) for number in range(len(tasks))))
+        os.close(numbers)
         for _ in range(count - 1):
             receiver, sender = context.Pipe(duplex=False)
             receivers = [receiver, *(other for _, other in children)]
@@ -67,21 +66,10 @@ def run(tasks: Sequence[Callable[[], T]]) -> list[T]:
 def _run_next(queue: int, tasks: Sequence[Callable[[], T]]) -> dict[int, T]:
     """Run tasks until the queue is empty; return their results by number."""
     results = {}
-    while (number := _take(queue)) is not None:
+    while item := os.read(queue, _NUMBER.size):
+        (number,) = _NUMBER.unpack(item)
         results[number] = tasks[number]()
     return results
-
-
-def _take(queue: int) -> int | None:
-    """Remove the next number from the queue and return it; None: the queue is empty."""
-    # The kernel does not lock the position of a memfd, so that two processes could read the same number. It releases
-    # the lock of a process that is killed.
-    fcntl.lockf(queue, fcntl.LOCK_EX)
-    try:
-        item = os.read(queue, _NUMBER.size)
-    finally:
-        fcntl.lockf(queue, fcntl.LOCK_UN)
-    return _NUMBER.unpack(item)[0] if item else None
 
 
 def _run_child(
