@@ -29,7 +29,7 @@ from k8sdds.system.ssh.target import CONNECT_S, HostError, HostLost, Target
 LOGIN_S = 30
 """Timeout of each attempt to log in, which may include a slow name lookup by the server."""
 CLOSE_S = 2
-"""Time in which the ProxyCommand of a closed connection ends."""
+"""Time in which the thread and the ProxyCommand of a closed connection end."""
 ALIVE_INTERVAL_S = 5
 ALIVE_CHECK_S = 0.5
 ALIVE_LIMIT_S = 20
@@ -145,6 +145,8 @@ class Connection:
             self.fabric.client.close()
             # Ends the timer of a handshake that failed, which would delay the end of the program.
             transport.packetizer.complete_handshake()
+            if transport.ident is not None:
+                transport.join(CLOSE_S)
             transport.sock.close()
         if self._proxy is not None:
             self._proxy.close()
