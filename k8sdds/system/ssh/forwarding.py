@@ -13,6 +13,8 @@ import paramiko
 from k8sdds.system.errors import K8sddsError
 
 CHUNK_BYTES = 1 << 18
+END_S = 2
+"""Time in which open connections end."""
 Stream: TypeAlias = socket.socket | paramiko.Channel
 REFUSED = (K8sddsError, paramiko.SSHException, OSError, EOFError)
 
@@ -25,25 +27,30 @@ def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
         connect: Connects to the destination.
     """
     streams: set[Stream] = set()
+    threads: list[threading.Thread] = []
+
+    def accept() -> None:
+        # The end of the forwarding ends the wait for a connection.
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                streams.add(client)
+                threads[:] = [thread for thread in threads if thread.is_alive()]
+                threads.append(threading.Thread(target=_serve, args=(client, connect, streams), daemon=True))
+                threads[-1].start()
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=_accept, args=(listener, connect, streams), daemon=True)
-        thread.start()
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
         try:
             yield listener.getsockname()[1]
         finally:
             _end(listener)
-            thread.join()
+            accepting.join()
             for stream in list(streams):
                 _end(stream)
-
-
-def _accept(listener: socket.socket, connect: Callable[[], paramiko.Channel], streams: set[Stream]) -> None:
-    # The end of the forwarding ends the wait for a connection.
-    with contextlib.suppress(OSError):
-        while True:
-            client, _ = listener.accept()
-            streams.add(client)
-            threading.Thread(target=_serve, args=(client, connect, streams), daemon=True).start()
+            for thread in threads:
+                thread.join(END_S)
 
 
 def _serve(client: socket.socket, connect: Callable[[], paramiko.Channel], streams: set[Stream]) -> None:
@@ -56,7 +63,8 @@ def _serve(client: socket.socket, connect: Callable[[], paramiko.Channel], strea
             back.start()
             _copy(client, channel)
             back.join()
-            streams -= {client, channel}
+            streams.remove(channel)
+    streams.remove(client)
 
 
 def _copy(source: Stream, sink: Stream) -> None:
