@@ -26,8 +26,10 @@ def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
     Args:
         connect: Connects to the destination.
     """
+    # Everything that must be woken up at the end, and the threads that then end.
     streams: set[Stream] = set()
     threads: list[threading.Thread] = []
+    ended = threading.Event()
 
     def accept() -> None:
         # The end of the forwarding ends the wait for a connection.
@@ -36,8 +38,22 @@ def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
                 client, _ = listener.accept()
                 streams.add(client)
                 threads[:] = [thread for thread in threads if thread.is_alive()]
-                threads.append(threading.Thread(target=_serve, args=(client, connect, streams), daemon=True))
+                threads.append(threading.Thread(target=serve, args=(client,), daemon=True))
                 threads[-1].start()
+
+    def serve(client: socket.socket) -> None:
+        # A destination that refuses connections ends this connection only.
+        with client, contextlib.suppress(*REFUSED):
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.closing(connect()) as channel:
+                streams.add(channel)
+                if not ended.is_set():
+                    back = threading.Thread(target=_copy, args=(channel, client), daemon=True)
+                    back.start()
+                    _copy(client, channel)
+                    back.join()
+                streams.remove(channel)
+        streams.remove(client)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         accepting = threading.Thread(target=accept, daemon=True)
@@ -47,24 +63,11 @@ def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
         finally:
             _end(listener)
             accepting.join()
+            ended.set()
             for stream in list(streams):
                 _end(stream)
             for thread in threads:
                 thread.join(END_S)
-
-
-def _serve(client: socket.socket, connect: Callable[[], paramiko.Channel], streams: set[Stream]) -> None:
-    # A destination that refuses connections ends this connection only.
-    with client, contextlib.suppress(*REFUSED):
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with contextlib.closing(connect()) as channel:
-            streams.add(channel)
-            back = threading.Thread(target=_copy, args=(channel, client), daemon=True)
-            back.start()
-            _copy(client, channel)
-            back.join()
-            streams.remove(channel)
-    streams.remove(client)
 
 
 def _copy(source: Stream, sink: Stream) -> None:
