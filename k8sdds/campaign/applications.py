@@ -48,14 +48,7 @@ def changed(
     repetitions: int | None = None,
     duration_s: float | None = None,
 ) -> Application:
-    """Return the application with the changes of the command line.
-
-    Args:
-        application: The application; it is not modified.
-        networks: Names of the networks to choose from; empty: those of the application.
-        settings: `KEY=VALUE` with VALUE in YAML; a dotted key such as `choices.middleware` changes a part.
-        repetitions: Number of repetitions; None: unchanged.
-        duration_s: Length of the measured interval; None: unchanged.
+    """Return the application with the changes of the command line; the arguments are those of `experiments.changed`.
 
     Raises:
         InputError: A change is not valid.

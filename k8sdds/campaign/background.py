@@ -76,11 +76,7 @@ def launches(
 ) -> list[Launch]:
     """Return what runs next to the participants, receivers first; empty without background.
 
-    Args:
-        trial: The trial.
-        folder: The folder of the attempt.
-        endpoints: The endpoint of each pod of the background, by name.
-        files: Maps a pod's folder on this machine to the path that the pod sees.
+    `files` maps a pod's folder on this machine to the path that the pod sees.
     """
     load = trial.cell.background
     ports = [FIRST_PORT + index for index in range(math.ceil(load.flows / FLOWS_PER_PROCESS))]

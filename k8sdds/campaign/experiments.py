@@ -82,19 +82,10 @@ def changed(
     precision_percent: float | None = None,
     max_time_min: float | None = None,
 ) -> Experiment:
-    """Return the experiment with the changes of the command line.
+    """Return the experiment with the changes of the command line; None or empty: unchanged.
 
-    Args:
-        experiment: The experiment to change; it is not modified.
-        networks: Labels of the networks to keep in addition to the baseline; empty: all.
-        settings: `KEY=VALUE` with VALUE in YAML. A key of sweeps changes every sweep; a dotted key such as
-            `link.rate_mbit` changes a part.
-        repetitions: Number of repetitions; None: unchanged.
-        duration_s: Length of the measured interval; None: unchanged.
-        paper: Whether to measure as long as the study did.
-        profile: Whether to profile a trial of each network and test.
-        precision_percent: Precision of overheads to reach, in percentage points; None: unchanged.
-        max_time_min: Limit of the time to reach it, in minutes; None: unchanged.
+    `networks` are labels to keep in addition to the baseline. `settings` are `KEY=VALUE` with VALUE in YAML: a key of
+    sweeps changes every sweep, and a dotted key such as `link.rate_mbit` a part.
 
     Raises:
         InputError: A change is not valid.
@@ -124,12 +115,10 @@ def changed(
 
 
 def validated(model: type[M], data: Mapping[str, Any], options: Mapping[str, str]) -> M:
-    """Return the model of changed data. Raises InputError, which names the option of each mistake.
+    """Return the model of changed data.
 
-    Args:
-        model: An experiment or an application.
-        data: Its content.
-        options: The option that changed each key, such as `link.rate_mbit`.
+    `options` has the option that changed each key, such as `link.rate_mbit`. Raises InputError, which names the option
+    of each mistake.
     """
     try:
         return model.model_validate(data, context=KNOWN)

@@ -75,13 +75,7 @@ def _softirqs(outputs: TrialOutputs, machine: str, meters: dict[str, Any], outsi
 
     Kernels without CONFIG_IRQ_TIME_ACCOUNTING also charge a softirq to the process that it interrupted. What is left of
     the machine's busy time without all processes is then an upper bound of the others. Busy time is what is not idle:
-    the kernel measures idle time, but samples the rest at its ticks.
-
-    Args:
-        outputs: The outputs of the attempt.
-        machine: The machine.
-        meters: The readings of the supervisor of one of its participants.
-        outside: CPU time of processes and threads that are not in pods of the trial.
+    the kernel measures idle time, but samples the rest at its ticks. `outside` is the CPU time outside of the pods.
     """
     times = meters.get("machine") or {}
     softirqs = machine_percent(meters, "softirq_s") or 0.0

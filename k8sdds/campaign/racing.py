@@ -37,12 +37,8 @@ MAX_SEARCH_TRIALS = 1000
 def searched(application: Application, max_trials: int | None = None) -> ApplicationExperiment:
     """Return the experiment that searches among the configurations of an application.
 
-    Args:
-        application: The application.
-        max_trials: Most trials; None: a fifth of those that measure all configurations.
-
-    Raises:
-        InputError: There are fewer trials than two configurations have.
+    `max_trials`: None is a fifth of those that measure all configurations. Raises InputError if they do not suffice for
+    two configurations.
     """
     least = 2 * len(application.flows)
     if max_trials is not None and max_trials < least:

@@ -302,16 +302,16 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
         "sent": measurement.sent_bytes,
         "received": of_receivers(measurement.received_bytes),
         "delivered_samples": samples,
-        **({"delivered_bytes": payload} if payload else {}),
-        **(
-            {}
-            if measurement.decrypted_bytes is None
-            else {"decrypted": of_receivers(measurement.decrypted_bytes)}
-        ),
-        **({} if measurement.carried_bytes is None else {"carried": measurement.carried_bytes}),
-        **({} if measurement.uplink_bytes is None else {"uplink": measurement.uplink_bytes}),
-        **({} if measurement.member_bytes is None else {"members": measurement.member_bytes}),
     }
+    decrypted = measurement.decrypted_bytes
+    further = {
+        "delivered_bytes": payload or None,
+        "decrypted": None if decrypted is None else of_receivers(decrypted),
+        "carried": measurement.carried_bytes,
+        "uplink": measurement.uplink_bytes,
+        "members": measurement.member_bytes,
+    }
+    record.link_bytes |= {key: value for key, value in further.items() if value is not None}
     record.drops = {
         key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())
         for key, counter in DROPS.items()

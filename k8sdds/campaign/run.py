@@ -94,15 +94,9 @@ def resume(
     retry_failed: bool = False,
     dry_run: bool = False,
 ) -> InvalidTrials | None:
-    """Measure the trials of a run folder that have no valid attempt. Returns the same as `run`.
+    """Measure the trials of a run folder that have no valid attempt, or print them. Returns the same as `run`.
 
-    Args:
-        folder: The run folder.
-        experiment: Its experiment.
-        testbed: Where to measure.
-        display: Where to print the steps.
-        retry_failed: Whether to measure trials again that have used up their attempts.
-        dry_run: Whether to print the trials instead.
+    With `retry_failed`, also trials that have used up their attempts are measured again.
     """
     expansion = expand(experiment)
     baseline = folder.campaign.get("baseline", experiment.baseline)

@@ -70,12 +70,7 @@ def resume(
 ) -> Campaign:
     """Return the campaign of a run folder, which measures exactly the trials without a valid attempt. Writes nothing.
 
-    Args:
-        run: The run folder.
-        expansion: Its experiment.
-        testbed: Where to measure.
-        observer: Receives the progress.
-        retry_failed: Whether to measure trials again that have used up their attempts.
+    With `retry_failed`, also trials that have used up their attempts are measured again.
 
     Raises:
         InputError: campaign.json is incomplete, names another testbed, or has an older schema, or the folder contains

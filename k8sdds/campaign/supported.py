@@ -25,11 +25,7 @@ def subset(
 ) -> tuple[Expansion, list[str]]:
     """Return what a testbed can measure of an experiment, and the names of what it does not have.
 
-    Args:
-        expansion: The experiment, reduced to networks that the testbed has.
-        networks: Labels of the networks that were removed.
-        testbed: Where to measure.
-        required: Networks that are never left out, so that the check reports them.
+    `networks` are labels that were already removed; `required` networks are kept, so that the check reports them.
     """
     experiment, known = expansion.experiment, expansion.candidates
     if known is None or not isinstance(experiment, ApplicationExperiment):

@@ -158,10 +158,10 @@ def measure(
         dry_run: Stop after the preflight checks.
         selected: The testbed.
         psk_file: File with the pre-shared key of the lab's IPsec networks.
-        required: Networks that the testbed must have; others are left out if the testbed does not have them.
+        required: Networks that the testbed must have, see `campaign.run.Request`.
         command: The command that continues it after an interruption; empty: `k8sdds run --resume FOLDER`.
-        longer: Asks whether to measure longer trials, if those of an application cannot decide all requirements.
-        start: Asks whether to start a long search; raises if not.
+        longer: See `campaign.run.Request`.
+        start: `confirm` there.
 
     Raises:
         InvalidTrials: Trials without a valid attempt remain; raised after the report is written.

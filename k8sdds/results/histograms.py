@@ -29,13 +29,9 @@ PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9, "p9999": 99.99}
 
 
 def read(folder: Path, tags: Sequence[str]) -> Histogram | None:
-    """Return the latencies of an attempt in ns, merged over its participants, or None if there are none.
+    """Return the latencies of an attempt with these tags in ns, merged over its participants; None if there are none.
 
-    Logs that cannot be decoded, for example after a crash, count as missing.
-
-    Args:
-        folder: The raw files of the attempt, with one folder for each participant.
-        tags: The tags of the wanted latencies, which are merged.
+    `folder` has one folder for each participant. Logs that cannot be decoded, such as after a crash, count as missing.
     """
     return merged(histogram for _, histogram in _decoded(folder, tags))
 
@@ -55,11 +51,6 @@ def episodes(folder: Path, tags: Sequence[str], thresholds_us: Mapping[str, floa
 
     A stall of the publisher delays samples of all subscribers, so the numbers of several participants are not added:
     the largest one is a lower bound.
-
-    Args:
-        folder: The raw files of the attempt.
-        tags: The tags of the latencies.
-        thresholds_us: The thresholds by name, such as the percentiles of the merged latencies.
     """
     logged = [histogram for _, histogram in _decoded(folder, [tag + EPISODES for tag in tags])]
     if not logged:

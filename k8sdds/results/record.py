@@ -218,12 +218,8 @@ def impossible_value(attempt: Mapping[str, Any]) -> str | None:
 def checked(attempt: Mapping[str, Any], source: str, damage: str | None = None) -> dict[str, Any]:
     """Return a record that was read from a file; if it is damaged, the attempt is invalid and has no values.
 
-    An attempt that is invalid for another reason keeps it, because some reasons do not count as an attempt.
-
-    Args:
-        attempt: The record.
-        source: The file and line, for the reason.
-        damage: Why it is known to be damaged; None: its values are checked.
+    An attempt that is invalid for another reason keeps it, because some reasons do not count as an attempt. `source` is
+    the file and line, `damage` why the record is known to be damaged.
     """
     record = dict(attempt)
     if isinstance(label := record.get("network_label"), str):

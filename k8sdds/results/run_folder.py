@@ -69,13 +69,7 @@ class RunFolder:
     def create(
         cls, path: Path, campaign: dict[str, Any], experiment_yaml: str, files: dict[str, bytes] | None = None
     ) -> RunFolder:
-        """Create a run folder.
-
-        Args:
-            path: The folder, which must be empty or not exist.
-            campaign: Content of campaign.json.
-            experiment_yaml: The resolved experiment.
-            files: The user's files that the trials use, by their path in the run folder.
+        """Create a run folder, which must be empty or not exist, with the user's files by their path in it.
 
         Raises:
             InputError: The folder is not empty or cannot be written.

@@ -29,9 +29,6 @@ def received(folder: Path) -> list[Step]:
     """Return the payload that a subscriber received over time, as the mean over subscribers.
 
     Empty if no subscriber has a readable file. Steps that a subscriber does not have are omitted.
-
-    Args:
-        folder: The raw files of the attempt, with one folder for each participant.
     """
     timelines = [steps for path in sorted(folder.glob(f"sub*/{FILE}")) if (steps := list(_steps(path)))]
     if not timelines:
