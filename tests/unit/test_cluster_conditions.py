@@ -1,9 +1,10 @@
-"""Policies and tuning sets of a cluster's trials: what is created, verified and removed, also after errors."""
+"""Policies, tuning sets and steering of a cluster's trials: what is created, verified and removed, also after errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,13 +14,15 @@ from k8sdds.deploy import experiment_tuning
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds import core_layout, probing
 from k8sdds.testbeds.cluster import network_policies, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, identifier
 from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
-from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning
+from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Steering
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
+from tests.unit.test_cluster import nodes
 
 CAMPAIGN = identifier("one")
 
@@ -77,7 +80,7 @@ def slots() -> dict[str, Slot]:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
-    monkeypatch.setattr(network_policies.probing, "answered", cluster.answered)
+    monkeypatch.setattr(probing, "answered", cluster.answered)
     monkeypatch.setattr(network_policies, "TIMEOUT_S", 0)
     monkeypatch.setattr(network_policies, "TIMEOUT_PER_POLICY_S", 0)
     monkeypatch.setattr(network_policies, "POLL_S", 0)
@@ -166,3 +169,27 @@ def test_a_failed_tuning_is_applied_again(monkeypatch: pytest.MonkeyPatch) -> No
         "apply ['tcp-buffers']",
         "restore ['tcp-buffers'] {'n1': ()}",
     ]
+
+
+STEERED = {"pub0": "n1", "sub0": "n2"}
+
+
+def test_split_steers_received_packets_to_the_cores_of_the_participants_and_other_layouts_do_not() -> None:
+    masks = {}
+    for name in ("split", "same", "free"):
+        layout = core_layout.assign(name, 1, 1, (0, 1))
+        masks[name] = core_layout.steering(name, layout, STEERED)
+    off = dict.fromkeys(STEERED.values(), core_layout.NOT_STEERED)
+    assert masks == {"split": {"n1": "00000001", "n2": "00000002"}, "same": off, "free": off}
+    assert core_layout.mask(()) == core_layout.NOT_STEERED
+
+
+def test_nodes_of_one_kernel_that_cannot_be_steered_are_reported() -> None:
+    throughput = Cell(network="host", test="throughput", payload_bytes=64)
+    layout = core_layout.assign("split", 1, 1, (0, 1))
+    one = nodes()
+    assert "share one kernel" in Steering("", one).apply(throughput, layout, STEERED)
+    latency = throughput.model_copy(update={"layout": "same"})
+    assert not Steering("", one).apply(latency, core_layout.assign("same", 1, 1, (0, 1)), STEERED)
+    machines = [replace(node, boot_id=node.name) for node in one]
+    assert not Steering("", machines).apply(throughput, layout, STEERED)

@@ -6,7 +6,8 @@ import copy
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -224,3 +225,25 @@ def test_the_plugins_of_all_nodes_are_listed_once() -> None:
         "CNI plugin host-local": "CNI host-local plugin v1.9.1 (sha256:77)",
     }
     assert cni_plugins.parse(["", ""]) == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [
+        ("kind: KubeProxyConfiguration\nmode: nftables\n", "nftables"),
+        ('mode: ""\n', "iptables"),
+        ("mode: userspace\n", None),
+        ("metricsBindAddress: ''\n", "iptables"),
+        ("[", None),
+        (None, None),
+    ],
+)
+def test_the_mode_of_kube_proxy_is_detected(config: str | None, mode: str | None) -> None:
+    def get(path: str) -> dict[str, Any]:
+        assert path == "/api/v1/namespaces/kube-system/configmaps/kube-proxy"
+        if config is None:
+            raise ApiError(404, "not found")
+        return {"data": {"config.conf": config}}
+
+    client = SimpleNamespace(get=get)
+    assert installed.proxy_mode(cast(KubernetesClient, client)) == mode
