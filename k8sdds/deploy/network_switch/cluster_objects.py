@@ -21,7 +21,6 @@ OTHERS = (
 )  # fmt: skip
 """Kinds of objects that networks install in addition to the DaemonSets of their agents."""
 NODES = f"{CORE}/nodes"
-PODS = f"{CORE}/pods"
 OF_NETWORKS = f"{CORE}/namespaces/{versions.NETWORK_NAMESPACE}"
 """Path of the namespace of all networks."""
 

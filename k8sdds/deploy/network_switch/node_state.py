@@ -114,8 +114,10 @@ def parse(text: str) -> NodeState:
         routes=objects("routes"),
         policy_rules=objects("policy_rules"),
         policy_rules_ipv6=objects("policy_rules_ipv6"),
-        xfrm_states=tuple(_xfrm_state(line) for line in values.get("xfrm_state", [])),
-        xfrm_policies=tuple(_xfrm_policy(line) for line in values.get("xfrm_policy", [])),
+        xfrm_states=tuple(_xfrm(line, ("proto", "spi")) for line in values.get("xfrm_state", [])),
+        xfrm_policies=tuple(
+            _xfrm(line, ("proto", "sport", "dport", "dir")) for line in values.get("xfrm_policy", [])
+        ),
         iptables=iptables,
         nft_tables=tuple(values.get("nft_table", [])),
         ip_sets=tuple(values.get("set", [])),
@@ -157,36 +159,16 @@ def _iptables(lines: list[str]) -> dict[str, IptablesTable]:
     return {name: IptablesTable(tuple(chains), tuple(rules)) for name, (chains, rules) in tables.items()}
 
 
-def _xfrm_state(line: str) -> Xfrm:
-    values = _values(line.replace("\\", " ").split(), ("src", "dst", "proto", "spi", "mark"))
-    selector = ["src", values["src"], "dst", values["dst"], "proto", values["proto"], "spi", values["spi"]]
-    return Xfrm(values["src"], values["dst"], tuple(selector + _mark(values)))
-
-
-def _xfrm_policy(line: str) -> Xfrm:
-    # The template after `tmpl` describes states and has keys of the same names.
+def _xfrm(line: str, keys: Sequence[str]) -> Xfrm:
+    """Parse a state or policy, which these keys identify in addition to its addresses and mark."""
     tokens = line.replace("\\", " ").split()
+    # The template after `tmpl` describes states and has keys of the same names.
     tokens = tokens[: tokens.index("tmpl")] if "tmpl" in tokens else tokens
-    values = _values(tokens, ("src", "dst", "proto", "sport", "dport", "dir", "mark"))
-    selector = ["src", values["src"], "dst", values["dst"]]
-    for key in ("proto", "sport", "dport", "dir"):
-        if key in values:
-            selector += [key, values[key]]
-    port = values.get("dport") or values.get("sport")
-    return Xfrm(values["src"], values["dst"], tuple(selector + _mark(values)), int(port) if port else None)
-
-
-def _values(tokens: list[str], keys: Sequence[str]) -> dict[str, str]:
-    """Return for each key the token that follows its first occurrence."""
-    values: dict[str, str] = {}
-    for key, value in pairwise(tokens):
-        if key in keys and key not in values:
-            values[key] = value
-    return values
-
-
-def _mark(values: dict[str, str]) -> list[str]:
-    if "mark" not in values:
-        return []
-    value, _, mask = values["mark"].partition("/")
-    return ["mark", value, *(["mask", mask] if mask else [])]
+    # The first occurrence of each key counts.
+    values = dict(reversed(list(pairwise(tokens))))
+    selector = [word for key in ("src", "dst", *keys) if key in values for word in (key, values[key])]
+    if "mark" in values:
+        value, _, mask = values["mark"].partition("/")
+        selector += ["mark", value, *(["mask", mask] if mask else [])]
+    port = (values.get("dport") or values.get("sport")) if "dport" in keys else None
+    return Xfrm(values["src"], values["dst"], tuple(selector), int(port) if port else None)
