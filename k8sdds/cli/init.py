@@ -63,57 +63,59 @@ def _complete_like(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+_KindArgument = Annotated[
+    Kind, typer.Argument(metavar="KIND", help="experiment, application, profile, qos or rights.")
+]
+_NameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the new file and of what it describes."
+        " Default: my-experiment, my-application, my-lab, my-qos or rights.",
+    ),
+]
+_Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like",
+        metavar="NAME",
+        help="Copy this installed file, with its comments. Default: a template with every key; for qos"
+        " strict-reliable; for rights cluster (or namespace: rights in one namespace alone).",
+        autocompletion=_complete_like,
+    ),
+]
+_Node = Annotated[
+    list[str] | None,
+    machines_option("--node", metavar="[USER@]ADDRESS[:PORT]", help="A machine of the profile (repeatable)."),
+]
+_Look = Annotated[
+    bool, machines_option("--look/--no-look", help="Read the machines over SSH and fill in what they are.")
+]
+_Key = Annotated[Path | None, machines_option("--key", metavar="FILE", help="Private key file for SSH.")]
+_SshConfig = Annotated[
+    Path | None, machines_option("--ssh-config", metavar="FILE", help="ssh_config file. Default: your own.")
+]
+_Output = Annotated[
+    str | None,
+    output_option(
+        "--output", "-o", metavar="FILE", help="File to write; -: stdout. Default: NAME.yaml, or NAME.xml."
+    ),
+]
+_Force = Annotated[bool, output_option("--force", help="Overwrite the file if it exists.")]
+
+
 def init(
-    kind: Annotated[
-        Kind, typer.Argument(metavar="KIND", help="experiment, application, profile, qos or rights.")
-    ],
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Name of the new file and of what it describes."
-            " Default: my-experiment, my-application, my-lab, my-qos or rights.",
-        ),
-    ] = None,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="NAME",
-            help="Copy this installed file, with its comments. Default: a template with every key; for qos"
-            " strict-reliable; for rights cluster (or namespace: rights in one namespace alone).",
-            autocompletion=_complete_like,
-        ),
-    ] = None,
-    node: Annotated[
-        list[str] | None,
-        machines_option(
-            "--node", metavar="[USER@]ADDRESS[:PORT]", help="A machine of the profile (repeatable)."
-        ),
-    ] = None,
-    look: Annotated[
-        bool,
-        machines_option("--look/--no-look", help="Read the machines over SSH and fill in what they are."),
-    ] = True,
-    key: Annotated[
-        Path | None, machines_option("--key", metavar="FILE", help="Private key file for SSH.")
-    ] = None,
-    ssh_config: Annotated[
-        Path | None,
-        machines_option("--ssh-config", metavar="FILE", help="ssh_config file. Default: your own."),
-    ] = None,
+    kind: _KindArgument,
+    name: _NameArgument = None,
+    like: _Like = None,
+    node: _Node = None,
+    look: _Look = True,
+    key: _Key = None,
+    ssh_config: _SshConfig = None,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
-    output: Annotated[
-        str | None,
-        output_option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write; -: stdout. Default: NAME.yaml, or NAME.xml.",
-        ),
-    ] = None,
-    force: Annotated[bool, output_option("--force", help="Overwrite the file if it exists.")] = False,
+    output: _Output = None,
+    force: _Force = False,
 ) -> None:
     """Write a commented experiment, application, profile of machines, QoS profile or manifest of rights.
 
@@ -169,9 +171,9 @@ def _described(
     for file, option in ((key, "--key"), (ssh_config, "--ssh-config")):
         if file is not None and not file.expanduser().is_file():
             raise InputError(f"{option}: the file {file} does not exist", "correct the path")
-    paths = [file.expanduser().absolute() if file else None for file in (key, ssh_config)]
-    found = new_profile.gather(machines, *paths, accept_new_host_keys, concurrency) if look else {}
-    return new_profile.text(name, machines, found, *paths)
+    key, ssh_config = (file.expanduser().absolute() if file else None for file in (key, ssh_config))
+    found = new_profile.gather(machines, key, ssh_config, accept_new_host_keys, concurrency) if look else {}
+    return new_profile.text(name, machines, found, key, ssh_config)
 
 
 def _target(name: str, output: str | None, force: bool, suffixes: Sequence[str]) -> Path | None:

@@ -23,7 +23,7 @@ def list_(
     form: RowsFormat = "table",
 ) -> None:
     """List the installed experiments (the shortest first), the applications, the networks or the studies."""
-    form = choose(form, as_json)
+    chosen = choose(form, as_json)
     find, commands = {
         "experiments": (
             _experiments,
@@ -34,8 +34,8 @@ def list_(
         "studies": (_studies, "reproduce NAME"),
     }["networks" if networks else kind]
     rows = find()
-    print_result(form, rows, lambda: print_table(rows))
-    if form == TABLE:
+    print_result(chosen, rows, lambda: print_table(rows))
+    if chosen == TABLE:
         print_step(f"\nTry: k8sdds {commands}")
 
 

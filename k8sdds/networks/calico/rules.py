@@ -138,23 +138,14 @@ def _nat(pods: str) -> Chains:
 
 
 def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
-    nodes = NODE_SUBNETS[family]
-    between_nodes: dict[str, tuple[str, ...]] = {"in": (), "out": ()}
-    if tunnel.packets:
-        between_nodes = {
-            "in": (
-                f"{tunnel.packets} -s {nodes} -m addrtype --dst-type LOCAL -j ACCEPT",
-                f"{tunnel.packets} -m addrtype --dst-type LOCAL -j DROP",
-            ),
-            "out": (f"{tunnel.packets} -d {nodes} -m addrtype --src-type LOCAL -j ACCEPT",),
-        }
+    from_nodes, to_nodes = _between_nodes(tunnel, family)
     return _commented(
         {
             "INPUT": ("-j cali-INPUT",),
             "FORWARD": ("-j cali-FORWARD",),
             "OUTPUT": ("-j cali-OUTPUT",),
             "cali-INPUT": (
-                *between_nodes["in"],
+                *from_nodes,
                 "-i cali+ -g cali-wl-to-host",
                 f"-m mark --mark {_ACCEPTED} -j ACCEPT",
                 f"-j MARK --set-xmark {_ALL_MARKS}",
@@ -172,7 +163,7 @@ def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
             "cali-OUTPUT": (
                 f"-m mark --mark {_ACCEPTED} -j ACCEPT",
                 "-o cali+ -j RETURN",
-                *between_nodes["out"],
+                *to_nodes,
                 f"-j MARK --set-xmark {_ALL_MARKS}",
                 "-m conntrack ! --ctstate DNAT -j cali-to-host-endpoint",
                 f"-m mark --mark {_ACCEPTED} -j ACCEPT",
@@ -191,6 +182,20 @@ def _filter(devices: Sequence[str], tunnel: Tunnel, family: IpFamily) -> Chains:
             **_profiles(),
         }
     )  # fmt: skip
+
+
+def _between_nodes(tunnel: Tunnel, family: IpFamily) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the rules for encapsulated packets from other nodes, and to them."""
+    if not tunnel.packets:
+        return (), ()
+    nodes = NODE_SUBNETS[family]
+    return (
+        (
+            f"{tunnel.packets} -s {nodes} -m addrtype --dst-type LOCAL -j ACCEPT",
+            f"{tunnel.packets} -m addrtype --dst-type LOCAL -j DROP",
+        ),
+        (f"{tunnel.packets} -d {nodes} -m addrtype --src-type LOCAL -j ACCEPT",),
+    )
 
 
 def _pod_chains(devices: Sequence[str], family: IpFamily) -> Chains:

@@ -84,15 +84,14 @@ def _cluster_install(
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:
         net = {**_ranges(options), "EnableNFTables": False, "Backend": backend(options)}
         mtu_bytes = options.mtu_bytes or (ipv6_mtu if "ipv6" in options.pods_by_family else None)
-        cni = json.dumps(lab.cni_config(mtu_bytes), indent=1)
-        find(manifests, "ConfigMap", "flannel-cni")["data"][CNI_FILE] = cni
-        find(manifests, "Secret", "flannel-net")["stringData"]["net-conf.json"] = json.dumps(net, indent=1)
-        daemonset = find(manifests, "DaemonSet", "flannel")
+        cni = find(manifests, "ConfigMap", "flannel-cni")
+        cni["data"][CNI_FILE] = json.dumps(lab.cni_config(mtu_bytes), indent=1)
+        secret, daemonset = find(manifests, "Secret", "flannel-net"), find(manifests, "DaemonSet", "flannel")
+        secret["stringData"]["net-conf.json"] = json.dumps(net, indent=1)
         agent = container(daemonset, "flanneld")
         if options.interface:
             agent["args"].append(f"--iface={options.interface}")
-        if ipsec:
-            # charon listens on UDP ports 500 and 4500.
+        if ipsec:  # charon listens on UDP ports 500 and 4500
             agent["securityContext"]["capabilities"]["add"].append("NET_BIND_SERVICE")
         if options.cni_plugins_installed:
             remove_from_pods(daemonset, "initContainers", "install-plugin")

@@ -151,14 +151,7 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) ->
             *end,
         ),
         "KUBE-ROUTER-OUTPUT": (*(rule for c in chains for rule in (into[c], out[c])), *end),
-        "KUBE-NWPLCY-COMMON": (
-            f"{comment('drop invalid state')} -m conntrack --ctstate INVALID -j DROP",
-            f"{comment('stateful firewall')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-            *(
-                f"{_ICMP[family].format(comment=comment(f'allow {kind}'), kind=kind)} -j ACCEPT"
-                for kind in ("echo-request", "destination-unreachable", "time-exceeded")
-            ),
-        ),
+        "KUBE-NWPLCY-COMMON": _common_rules(family),
         "KUBE-NWPLCY-DEFAULT": (
             f"{comment('mark traffic matching a network policy')} -j MARK --set-xmark {_CHECKED}",
         ),
@@ -169,6 +162,17 @@ def _policy_chains(pods: dict[str, Attachment], family: IpFamily, count: int) ->
             for chain, address in chains.items()
         },
     }
+
+
+def _common_rules(family: IpFamily) -> Rules:
+    """Return the rules that packets of every pod pass first."""
+    kinds = ("echo-request", "destination-unreachable", "time-exceeded")
+    icmp = (_ICMP[family].format(comment=comment(f"allow {kind}"), kind=kind) for kind in kinds)
+    return (
+        f"{comment('drop invalid state')} -m conntrack --ctstate INVALID -j DROP",
+        f"{comment('stateful firewall')} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+        *(f"{match} -j ACCEPT" for match in icmp),
+    )
 
 
 def _pod_chain(chain: str, address: str, ingress: Rules) -> Rules:

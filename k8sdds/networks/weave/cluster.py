@@ -56,6 +56,16 @@ _FOOTPRINT = Footprint(
 )  # fmt: skip
 
 
+def _connections(engine: str, encrypted: bool) -> AgentConnections:
+    """Return the connections to all peers, which must use this engine in both directions."""
+    return AgentConnections(
+        "weave",
+        ("/home/weave/weave", "--local", "status", "connections"),
+        expected=f"established.*encrypted.*{engine}" if encrypted else f"established.*{engine}",
+        ignored="cannot connect to ourself",
+    )
+
+
 def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FASTDP) -> ClusterInstall:
     """Return the cluster install of WeaveNet.
 
@@ -82,18 +92,14 @@ def cluster_install(default_mtu: int, encrypted: bool = False, engine: str = FAS
         agent["env"] = [variable for variable in agent["env"] if variable["name"] != "WEAVE_PASSWORD"]
         return [manifest for manifest in manifests if manifest is not secret]
 
-    # Connections to all peers, in both directions, must use this engine.
-    connections = AgentConnections(
-        "weave",
-        ("/home/weave/weave", "--local", "status", "connections"),
-        expected=f"established.*encrypted.*{engine}" if encrypted else f"established.*{engine}",
-        ignored="cannot connect to ourself",
-    )
     return ClusterInstall(
         manifest_folder="weave",
         render=render,
         footprint=_FOOTPRINT,
-        ready=ReadyCondition(links=("weave", SLEEVE_LINK if sleeve else "datapath"), connections=connections),
+        ready=ReadyCondition(
+            links=("weave", SLEEVE_LINK if sleeve else "datapath"),
+            connections=_connections(engine, encrypted),
+        ),
         daemonset="weave",
         # In userspace, weaver captures and injects all packets for other nodes at this link.
         path=PathEvidence(
