@@ -10,7 +10,7 @@ import pytest
 
 from k8sdds.networks import packets
 from k8sdds.results.run_folder import RunFolder
-from k8sdds.testbeds.lab import capture
+from k8sdds.testbeds.lab import evidence
 from tests.conftest import Command
 
 SAMPLE = 16384
@@ -51,11 +51,11 @@ def test_other_mtus_and_sizes_give_other_counts(k8sdds: Command, tmp_path: Path)
         if r["valid"]
     }
     assert counted == {"host": needed(1500), "flannel-hostgw": needed(1000)}
-    (pcap, _) = sorted((tmp_path / "out" / "raw").rglob(capture.FILE))
+    (pcap, _) = sorted((tmp_path / "out" / "raw").rglob(evidence.CAPTURE))
     whole = pcap.read_bytes()
     for end in (0, 10, 24, 30, len(whole) // 2, len(whole) - 1):
         (tmp_path / "torn").write_bytes(whole[:end])
-        assert set(capture.fragments_per_sample(tmp_path / "torn", SAMPLE)) <= set(counted.values())
+        assert set(evidence.fragments_per_sample(tmp_path / "torn", SAMPLE)) <= set(counted.values())
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
@@ -79,5 +79,5 @@ def test_only_complete_datagrams_count(tmp_path: Path, order: list[int]) -> None
     path = tmp_path / "x.pcap"
     header = packets.PCAP_HEADER.pack(packets.PCAP_MAGIC, 2, 4, 0, 0, 64, packets.ETHERNET)
     path.write_bytes(header + b"".join([*(parts[i] for i in order), lone]))
-    assert capture.fragments_per_sample(path, 2000) == [3]
-    assert capture.fragments_per_sample(path, 4000) == []
+    assert evidence.fragments_per_sample(path, 2000) == [3]
+    assert evidence.fragments_per_sample(path, 4000) == []

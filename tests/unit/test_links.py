@@ -15,9 +15,9 @@ from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.system import kernel_features, yaml_text
 from k8sdds.testbeds.cluster import preflight
-from k8sdds.testbeds.lab import card_offloads
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.preflight import needed_features
+from k8sdds.testbeds.lab.testbed import with_card_offloads
 
 
 def cell(network: str, **link: Any) -> Cell:
@@ -158,7 +158,7 @@ def resolved(link: dict[str, Any]) -> Experiment:
     """Return an experiment with a DDS and a TCP test in one sweep, as the lab resolves it."""
     sweep = {"networks": ["host"], "test": ["throughput", "tcp-stream"]}
     data = {"name": "x", "link": link, "sweeps": [sweep]}
-    return card_offloads.resolved(Experiment.model_validate(data, context=experiments.KNOWN))
+    return with_card_offloads(Experiment.model_validate(data, context=experiments.KNOWN))
 
 
 def test_links_with_a_rate_have_the_offloads_of_a_card_in_tcp_tests_of_the_lab() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,14 +15,19 @@ from k8sdds import workloads
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
+from k8sdds.networks import packets
 from k8sdds.testbeds import interface_bytes
 from k8sdds.testbeds.evidence import ProfileReading, Reading
-from k8sdds.testbeds.lab import capture, facts, services
+from k8sdds.testbeds.lab import facts, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.places import LabPlace
 from k8sdds.testbeds.lab.topology import ports
 from k8sdds.testbeds.machine_cpu import Usage, between
 
+CAPTURE = "capture.pcap"
+CAPTURE_OPTIONS = ("--interface", "eth0", "--count", "3000", "--snap", "64", "--deadline", str(24 * 3600))
+"""Options of a capture. It need not cover the trial: so many packets are enough for hundreds of samples."""
+_UDP = 17
 MACHINE = "lab"
 """Name of this machine among those of the participants."""
 
@@ -49,7 +55,7 @@ def readings(
     if wanted := lab_network.plan.key.services:
         found.append(_service_connections(lab_network, senders, wanted))
     if cell.capture:
-        found.append(Fragments(lab_network, folder / capture.FILE, cell.payload_bytes))
+        found.append(Fragments(lab_network, folder / CAPTURE, cell.payload_bytes))
     if cell.profile:
         found.append(ProfileReading(trial, folder, lab_network.owner_of, deadline_s))
     return [*found, MachineUsage(lab_network)]
@@ -159,13 +165,13 @@ class Fragments(Reading):
     def recording(self) -> Iterator[None]:
         node = self._lab_network.node_of(FIRST_PUBLISHER.name)
         place = LabPlace(node, self._lab_network.sandbox.enter(node))
-        with place.running([place.supervisor, "capture", *capture.OPTIONS]) as stop:
+        with place.running([place.supervisor, "capture", *CAPTURE_OPTIONS]) as stop:
             yield
             self._pcap.write_bytes(stop())
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
-        return {"ip_fragments": tuple(capture.fragments_per_sample(self._pcap, self._payload_bytes))}
+        return {"ip_fragments": tuple(fragments_per_sample(self._pcap, self._payload_bytes))}
 
 
 class MachineUsage(Reading):
@@ -190,3 +196,39 @@ class MachineUsage(Reading):
             "cpu_mhz": facts.cpu_mhz(),
             "warnings": facts.throttling(),
         }
+
+
+def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:
+    """Return the distinct fragment counts of UDP datagrams of at least `payload_bytes` in a pcap file.
+
+    Incomplete datagrams are left out, and an incomplete last record ends the file.
+    """
+    parts: dict[bytes, dict[int, tuple[int, bool]]] = defaultdict(dict)
+    counts = set()
+    try:
+        captured = list(packets.read_pcap(path.read_bytes()))
+    except ValueError:
+        return []
+    for packet in captured:
+        fragment = packets.fragment_of(packet)
+        if fragment.protocol != _UDP:
+            continue
+        key = fragment.datagram
+        parts[key][fragment.offset_bytes] = (fragment.size_bytes, fragment.more_follow)
+        size = _complete_bytes(parts[key])
+        if size:
+            fragments = parts.pop(key)
+            if size - 8 >= payload_bytes:
+                counts.add(len(fragments))
+    return sorted(counts)
+
+
+def _complete_bytes(parts: dict[int, tuple[int, bool]]) -> int:
+    """Return the size of a datagram from its fragments, offset to (length, more follow); 0: incomplete."""
+    end = 0
+    while end in parts:
+        length, more = parts[end]
+        end += length
+        if not more:
+            return end
+    return 0

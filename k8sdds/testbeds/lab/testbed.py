@@ -13,13 +13,11 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from k8sdds import networks
-from k8sdds.model.experiment import Experiment
-from k8sdds.model.trial import (
-    Cell,
-    NetworkMode,
-    Trial,
-)
+from k8sdds import networks, workloads
+from k8sdds.model.application import ApplicationExperiment
+from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.model.link import CARD
+from k8sdds.model.trial import Cell, NetworkMode, Trial
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now
 from k8sdds.system import kernel_features, processes
@@ -28,13 +26,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
-from k8sdds.testbeds.lab import (
-    card_offloads,
-    facts,
-    places,
-    preflight,
-    records,
-)
+from k8sdds.testbeds.lab import facts, places, preflight, records
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.session import LabSession
@@ -87,7 +79,7 @@ class Lab:
         """Choose an engine for each network that this machine supports, and offloads; no network is removed."""
         experiment = networks.with_engines(experiment, kernel_features.available)
         if kernel_features.available(kernel_features.OFFLOADS):
-            experiment = card_offloads.resolved(experiment)
+            experiment = with_card_offloads(experiment)
         return experiment, []
 
     def interference(self) -> list[str]:
@@ -250,3 +242,33 @@ class Lab:
                     f"cannot remove cgroups: {', '.join(left)}", "retry later: k8sdds clean"
                 )
             self._pod_cgroups = None
+
+
+def with_card_offloads(experiment: Experiment) -> Experiment:
+    """Return the experiment with the offloads of an Ethernet card in sweeps of TCP tests over links with a rate.
+
+    A veth pair passes on TCP in packets of up to 64 KiB, which no link between two machines carries. Headers, rules and
+    encapsulation are then paid once for about 45 packets of a real link. Without TSO, the kernel splits packets right
+    before the link, as it does for cards without TSO; with TSO, the card does this work. In both cases, the receiver
+    gets packets of the link's MTU and joins them with GRO, which is on by default for cards and off for veth pairs.
+
+    A link without a rate stays as it is: nothing spaces its packets, so small ones overflow the queues of the receiving
+    core, and what TCP repeats decides the ranking (docs/explanation/lab-and-cluster.md). Offloads that the experiment
+    sets stay, too. A sweep of TCP and other tests becomes two. The flows of an application are DDS.
+    """
+    if isinstance(experiment, ApplicationExperiment):
+        return experiment
+    sweeps = [part for sweep in experiment.sweeps for part in _by_protocol(experiment, sweep)]
+    return experiment.model_copy(update={"sweeps": sweeps})
+
+
+def _by_protocol(experiment: Experiment, sweep: Sweep) -> Iterator[Sweep]:
+    link = sweep.link or experiment.link
+    over_tcp = [choice for choice in sweep.test if workloads.find(choice.name).tcp]
+    if not over_tcp or link.rate_mbit is None or "offloads" in link.model_fields_set:
+        yield sweep
+        return
+    others = [choice for choice in sweep.test if choice not in over_tcp]
+    if others:
+        yield sweep.model_copy(update={"test": others})
+    yield sweep.model_copy(update={"test": over_tcp, "link": link.model_copy(update={"offloads": [CARD]})})
