@@ -18,6 +18,8 @@ TESTS := $(PYTHON) scripts/test.py
 
 # What must be installed before `k8sdds setup` can install everything else.
 BOOTSTRAP := python3 python3-venv
+# Waits while another program changes packages.
+APT := -q=2 -o DPkg::Lock::Timeout=600
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: run test test-all unit lab cluster lint docs vega deb wheel test-data setup setup-tests bootstrap clean
@@ -75,8 +77,8 @@ bootstrap:
 	installed=$$(dpkg-query --show --showformat '$${db:Status-Status}\n' $(BOOTSTRAP) 2>/dev/null | grep -cx installed); \
 	[ "$$installed" -eq $(words $(BOOTSTRAP)) ] || { \
 	    echo "Installing packages: $(BOOTSTRAP)"; \
-	    $(AS_ROOT) apt-get update -q=2; \
-	    $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get install -q=2 -y --no-install-recommends \
+	    $(AS_ROOT) apt-get $(APT) update; \
+	    $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get $(APT) install -y --no-install-recommends \
 	        $(BOOTSTRAP) >/dev/null; }
 
 # The system's Python where there is one: the lab's packages belong to it.
