@@ -77,17 +77,23 @@ def record(
     _set_resources(record, outputs)
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
+    _set_special(record, outputs)
+    if record.valid and (why := impossible_value(record.values())):
+        record.invalidate(Reason(DAMAGED, why))
+    return record
+
+
+def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
+    """Set what only trials with certain settings have."""
+    cell = outputs.trial.cell
     if cell.realtime_priority or cell.lock_memory or cell.dscp:
         record.execution = validity.execution(outputs)
     if cell.background:
         record.background_load = background.observed(outputs)
     if cell.capture:
-        _set_fragments(record, measurement)
+        _set_fragments(record, outputs.measurement)
     if cell.profile:
         _set_profile(record, outputs)
-    if record.valid and (why := impossible_value(record.values())):
-        record.invalidate(Reason(DAMAGED, why))
-    return record
 
 
 def _outputs(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:

@@ -81,6 +81,12 @@ Force = Annotated[
         " otherwise its results are disturbed.",
     ),
 ]
+RetryFailed = Annotated[
+    bool,
+    typer.Option(
+        "--retry-failed", help="With --resume: also measure trials again that have used up their attempts."
+    ),
+]
 DryRun = Annotated[bool, output_option("--dry-run", help="Print what would be done, and change nothing.")]
 
 # Experiments

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.help import output_option
-from k8sdds.cli.options import ClaimsFile, DryRun, Duration, Repeat, Seed, TestbedName, completing
+from k8sdds.cli.options import (
+    ClaimsFile,
+    DryRun,
+    Duration,
+    Repeat,
+    RetryFailed,
+    Seed,
+    TestbedName,
+    completing,
+)
 from k8sdds.cli.output import print_paths
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
@@ -47,13 +56,7 @@ def reproduce(
         Path | None,
         typer.Option("--resume", metavar="FOLDER", help="Measure what is missing in this folder of a study."),
     ] = None,
-    retry_failed: Annotated[
-        bool,
-        typer.Option(
-            "--retry-failed",
-            help="With --resume: also measure trials again that have used up their attempts.",
-        ),
-    ] = False,
+    retry_failed: RetryFailed = False,
     on: TestbedName = None,
     output: Annotated[
         Path | None,

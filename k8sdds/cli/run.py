@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,6 +33,7 @@ from k8sdds.cli.options import (
     Profile,
     PskFile,
     Repeat,
+    RetryFailed,
     Seed,
     Settings,
     TestbedName,
@@ -52,6 +53,20 @@ if TYPE_CHECKING:
 
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="FOLDER",
+        help="Measure the missing trials of this run folder. @last: the newest one in runs/.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    output_option(
+        "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-EXPERIMENT."
+    ),
+]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -66,21 +81,8 @@ def run(
     paper: Paper = False,
     profile: Profile = False,
     seed: Seed = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            "--resume",
-            metavar="FOLDER",
-            help="Measure the missing trials of this run folder. @last: the newest one in runs/.",
-        ),
-    ] = None,
-    retry_failed: Annotated[
-        bool,
-        typer.Option(
-            "--retry-failed",
-            help="With --resume: also measure trials again that have used up their attempts.",
-        ),
-    ] = False,
+    resume: Resume = None,
+    retry_failed: RetryFailed = False,
     on: TestbedName = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -89,12 +91,7 @@ def run(
     image: Image = None,
     meter: Meter = None,
     psk_file: PskFile = None,
-    output: Annotated[
-        Path | None,
-        output_option(
-            "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-EXPERIMENT."
-        ),
-    ] = None,
+    output: Output = None,
     dry_run: DryRun = False,
 ) -> None:
     """Measure an experiment on the current testbed and write its report.
@@ -105,15 +102,16 @@ def run(
     """
     testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
     if resume is not None:
-        changes = (experiment, network, repeat, precision, max_time, duration, settings, seed, output)
-        if paper or profile or any(change is not None for change in changes):
+        changes = (
+            experiment, network, repeat, precision, max_time, duration, settings, seed, output, paper or None,
+            profile or None,
+        )  # fmt: skip
+        if any(change is not None for change in changes):
             raise InputError(
                 "--resume continues a campaign unchanged",
                 "give no experiment and no changes; testbed options and --dry-run are allowed",
             )
-        # A campaign continues on its first testbed unless options select another one.
-        original = RunFolder.open(resume).reached if all(o is None for o in testbed_options) else None
-        selected = selection.parse(original) if original else select(*testbed_options)
+        selected = _original_testbed(resume, testbed_options)
         resume_measuring(resume, selected, psk_file, retry_failed, dry_run=dry_run)
         return
     if retry_failed:
@@ -128,13 +126,18 @@ def run(
         experiment, network or (), settings or (), repeat, duration,
         paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time,
     )  # fmt: skip
-    if isinstance(changed, ApplicationExperiment):
-        print_step(
-            f"Measures all configurations; fewer trials find the best one: k8sdds recommend {experiment}"
-        )
-    elif network and changed.baseline not in network:
+    if network and not isinstance(changed, ApplicationExperiment) and changed.baseline not in network:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
+    if isinstance(changed, ApplicationExperiment):
+        command = f"k8sdds recommend {experiment}"
+        print_step(f"Measures all configurations; fewer trials find the best one: {command}")
     measure(changed, seed, output, dry_run, selected, psk_file, network or ())
+
+
+def _original_testbed(resume: Path, options: Sequence[Any]) -> SelectedTestbed:
+    """Return the testbed on which a campaign continues: its first one, unless options select another one."""
+    original = RunFolder.open(resume).reached if all(option is None for option in options) else None
+    return selection.parse(original) if original else select(*options)
 
 
 def measure(
