@@ -14,7 +14,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 12;    // increase with every change of this header
+constexpr unsigned backend_interface = 13;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -176,6 +176,10 @@ class Backend {
 public:
     virtual ~Backend() = default;
     virtual std::string version() const = 0;
+
+    virtual bool has_raw_modes() const { return false; }            // whether it has the modes of RawMode
+    // Whether permissions must name the subject with its parts in the order of RFC 2253.
+    virtual bool requires_subject_order() const { return false; }
 
     // Returns why these settings are not supported, with the option or file and the fix; empty if they are.
     virtual std::string unsupported(const Settings&) const = 0;

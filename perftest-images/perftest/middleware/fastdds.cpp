@@ -52,6 +52,7 @@ T* created(T* entity, const char* what) {
 class FastDds final : public Backend, DataWriterListener, DataReaderListener {
 public:
     std::string version() const override { return FASTDDS_VERSION; }
+    bool requires_subject_order() const override { return true; }
     std::string unsupported(const Settings& settings) const override { return fastdds_unsupported(settings); }
 
     void open(const Settings& settings, Events& events) override;

@@ -38,6 +38,7 @@ size_t longest_datagram(const Settings& s) {
 class Raw final : public Backend {
 public:
     std::string version() const override { return K8SDDS_VERSION; }
+    bool has_raw_modes() const override { return true; }
     std::string unsupported(const Settings&) const override;
     void open(const Settings&, Events&) override;
     void close() override;

@@ -178,7 +178,7 @@ void check_permissions(const File& file, const std::string& xml, const std::stri
             continue;
         }
         if (require_order && !ordered)
-            file.fail("names '" + name + "', but Fast DDS requires RFC 2253 order: '" + subject + "'" + create_new);
+            file.fail("names '" + name + "', but the middleware requires RFC 2253 order: '" + subject + "'" + create_new);
         const auto* validity = grant->FirstChildElement("validity");
         const std::string from = text_of(validity, "not_before"), until = text_of(validity, "not_after");
         if (!from.empty() && now_utc() < from.substr(0, 19))
@@ -192,7 +192,7 @@ void check_permissions(const File& file, const std::string& xml, const std::stri
 
 }  // namespace
 
-void check_security(const Options& options) {
+void check_security(const Options& options, bool require_order) {
     const File governance{"-secureGovernanceFile", options.secure_governance};
     const File permissions{"-securePermissionsFile", options.secure_permissions};
     const File identity_ca{"-secureCertAuthority", options.secure_authority};
@@ -220,7 +220,7 @@ void check_security(const Options& options) {
     check_key(key, own.get(), own_certificate.path);
     document_of(governance, permissions_ca);
     check_permissions(permissions, document_of(permissions, permissions_ca), subject_of(own.get()),
-                      options.middleware == "fastdds");
+                      require_order);
 }
 
 }  // namespace k8sdds

@@ -7,7 +7,7 @@
 namespace k8sdds {
 
 // Throws UsageError if files are missing, unreadable, expired or inconsistent, or if other users may read the
-// private key.
-void check_security(const Options&);
+// private key. With require_order, the permissions must name the subject with its parts in the order of RFC 2253.
+void check_security(const Options&, bool require_order);
 
 }  // namespace k8sdds

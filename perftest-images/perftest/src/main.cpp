@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 
+#include "credentials.h"
 #include "histogram_log.h"
 #include "housekeeping.h"
 #include "loader.h"
@@ -183,9 +184,12 @@ Outcome measure(Options& options, Output& output, Files& files) {
     return outcome;
 }
 
-// Throws UsageError if the middleware does not support the options with one of the lengths.
+// Throws UsageError if the middleware does not support the options, with one of the lengths.
 void check_lengths(Options options) {
     const auto backend = load_backend(options.middleware);
+    if (!options.raw_mode.empty() && !backend->has_raw_modes())
+        throw UsageError("-rawMode: is an option of -middleware raw only; remove it");
+    check_security(options, backend->requires_subject_order());
     for (const int64_t length : options.lengths) {
         options.data_length = length;
         const std::string problem = backend->unsupported(make_settings(options));

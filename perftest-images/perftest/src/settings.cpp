@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "credentials.h"
 #include "qos_file.h"
 #include "rate_profile.h"
 #include "sockets.h"
@@ -117,7 +116,6 @@ RawMode raw_mode_of(const Options& options) {
 
 void check_raw_mode(const Options& options) {
     if (options.raw_mode.empty()) return;
-    if (options.middleware != "raw") throw UsageError("-rawMode: is an option of -middleware raw only; remove it");
     const bool collects = raw_mode_of(options) >= RawMode::mmsg;
     if (collects && (options.latency_test || options.paced_test || options.rate > 0))
         throw UsageError("-rawMode: " + options.raw_mode +
@@ -179,7 +177,6 @@ MessageLimits message_limits(const Options& options) {
 void check_combinations(Options& options) {
     parse_rate(options);
     parse_flow_controller(options);
-    check_security(options);
     check_discovery(options);
     check_raw_mode(options);
     parse_scan(options);
