@@ -22,8 +22,13 @@ import common
 import numpy as np
 import precision
 
-from k8sdds.analysis.statistics import CONFIDENCE, STOPPED_CONFIDENCE
-from k8sdds.analysis.tests import Contrast, independent_logs, one_sample
+from k8sdds.analysis.statistics import (
+    CONFIDENCE,
+    STOPPED_CONFIDENCE,
+    Contrast,
+    independent_logs,
+    one_sample,
+)
 from k8sdds.claims import load
 from k8sdds.claims.evidence import Source
 from k8sdds.claims.judge import CONTRADICTED, SUPPORTED, ClaimResult, Verdict, judge_claim

@@ -184,7 +184,7 @@ class Values:
         interval = signed_rank_interval(ratios)
         if not interval:
             student = paired_ratio([first[i] for i in both], [second[i] for i in both])
-            interval = student.low, student.high
+            interval = student.bounds
         return Paired(statistics.median(ratios), *interval, len(both))
 
 

@@ -47,7 +47,7 @@ def coverage(
     """Return the share of campaigns whose interval contains the truth, and the mean number of repetitions."""
     covered, repetitions = [], []
     for logs in ended(random, ratio, confidence, campaigns):
-        _, low, high, _ = t_interval(logs, 0, confidence)
+        _, low, high, _ = t_interval(logs, confidence)
         covered.append(low is not None and high is not None and low <= 0 <= high)
         repetitions.append(len(logs))
     return float(np.mean(covered)), float(np.mean(repetitions))

@@ -16,12 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds.analysis import capacities, missing, overhead, tests
+from k8sdds.analysis import capacities, missing, overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
 from k8sdds.analysis.network_software import network_software
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.statistics import CONFIDENCE
-from k8sdds.analysis.tests import Contrast
+from k8sdds.analysis.statistics import CONFIDENCE, Contrast
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
 from k8sdds.workloads import HEADLINES
@@ -302,11 +301,14 @@ def _change(
         if not shared:
             return None
         differences = [logs_b[repetition] - logs_a[repetition] for repetition in shared]
-        contrast = tests.one_sample(differences, math.hypot(rounding_a, rounding_b), confidence)
+        contrast = statistics.one_sample(differences, math.hypot(rounding_a, rounding_b), confidence)
     else:
         values_b, values_a = list(logs_b.values()), list(logs_a.values())
-        contrast = tests.independent_logs(values_b, values_a, (rounding_b, rounding_a), confidence)
-    level_a, level_b = tests.one_sample(list(logs_a.values())), tests.one_sample(list(logs_b.values()))
+        contrast = statistics.independent_logs(values_b, values_a, (rounding_b, rounding_a), confidence)
+    level_a, level_b = (
+        statistics.one_sample(list(logs_a.values())),
+        statistics.one_sample(list(logs_b.values())),
+    )
     return _Change(contrast, level_a, level_b, len(logs_a), len(logs_b))
 
 
@@ -352,13 +354,13 @@ def _row(cell: Row, key: Key, metric: str, change: _Change, with_network: bool) 
 def _adjust(rows: list[Row], level: float) -> None:
     """Add the columns that depend on Holm's correction over all rows with a test."""
     tested = [row for row in rows if row["p"] is not None]
-    adjusted = dict(zip(map(id, tested), tests.holm([row["p"] for row in tested]), strict=True))
+    adjusted = dict(zip(map(id, tested), statistics.holm([row["p"] for row in tested]), strict=True))
     for row in rows:
         contrast: Contrast = row.pop("contrast")
         p = adjusted.get(id(row))
         different = p is not None and p <= level
         better = (contrast.ratio > 1) == METRICS[row["quantity"]].gain
-        detectable = tests.detectable(contrast, len(tested), level)
+        detectable = statistics.detectable(contrast, len(tested), level)
         # The error of two groups of different sizes does not show what equal ones would have.
         equal = row["n_a"] == row["n_b"]
         row |= {
@@ -366,7 +368,7 @@ def _adjust(rows: list[Row], level: float) -> None:
             "worse": different and not better,
             "detectable_percent": None if detectable is None else 100 * (detectable - 1),
             "how": _how(contrast),
-            "repetitions": tests.repetitions(contrast, len(tested), level) if equal else None,
+            "repetitions": statistics.repetitions(contrast, len(tested), level) if equal else None,
         }  # fmt: skip
 
 

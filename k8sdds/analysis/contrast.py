@@ -41,13 +41,13 @@ def contrasts(trials: list[Row], quantity: str) -> list[Row]:
             ratio, _ = paired(rows, base, METRICS[quantity])
             if ratio is None:
                 continue
-            change = [None if r is None else 100 * (r - 1) for r in (ratio.value, ratio.low, ratio.high)]
+            change = ratio.overhead(gain=False)
             changes.append(
                 {"column": column, "value": key[position], "reference": reference, "quantity": quantity}
                 | dict(zip((UNIT, *axes, *columns), key, strict=True))
                 | dict(zip(("change_percent", "ci_low_percent", "ci_high_percent"), change, strict=True))
-                | {"ratio": ratio.value, "n": ratio.n, "seen": ratio.differs}
-                | {"detectable_percent": statistics.detectable_percent(ratio.spread, ratio.n)}
+                | {"ratio": ratio.ratio, "n": ratio.n, "seen": ratio.differs}
+                | {"detectable_percent": statistics.detectable_percent(ratio)}
             )
     return changes
 

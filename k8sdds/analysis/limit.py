@@ -74,7 +74,8 @@ def _share(trials: list[Row], limit: list[Row] | None, quantity: str) -> list[Ro
     if not limit or ratio is None:
         return []
     of = {"limit_network": limit[0][UNIT], "limit_middleware": limit[0]["middleware"]}
-    return [of | {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high, "n": ratio.n}]
+    low, high = ratio.bounds
+    return [of | {"ratio": ratio.ratio, "ratio_low": low, "ratio_high": high, "n": ratio.n}]
 
 
 def _limit_of(trials: list[Row], limits: Cells, baseline: str | None) -> list[Row] | None:

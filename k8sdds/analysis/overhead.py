@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import statistics
 from k8sdds.analysis.conditions import CONDITION, UNIT
-from k8sdds.analysis.statistics import Ratio
+from k8sdds.analysis.statistics import Contrast
 from k8sdds.results.columns import Metric
 from k8sdds.results.metrics import METRICS
 
@@ -93,7 +93,7 @@ def overheads(
                 continue
             single = [100 * (1 - x / b if metric.gain else x / b - 1) for x, b in pairs]
             rows.append((
-                label, *condition, metric.name, ratio.value, ratio.low, ratio.high,
+                label, *condition, metric.name, ratio.ratio, *ratio.bounds,
                 *columns_of(metric, ratio).values(), baseline, _any([*trials, *base], "includes_scheduling"), single,
             ))  # fmt: skip
     return pd.DataFrame(rows, columns=list(OVERHEAD_COLUMNS))
@@ -121,17 +121,16 @@ def overheads_by_repetition(best: list[Row], baseline: str | None) -> pd.DataFra
     return pd.concat(parts, ignore_index=True)
 
 
-def columns_of(metric: Metric, ratio: Ratio) -> Row:
+def columns_of(metric: Metric, ratio: Contrast) -> Row:
     """Return the columns of a row about the overhead for a ratio x/b, in the order of OVERHEAD_COLUMNS."""
-    cost = statistics.overhead(ratio, metric.gain)
-    detectable = statistics.detectable_percent(ratio.spread, ratio.n, metric.gain)
+    percent, low, high = ratio.overhead(metric.gain)
     return {
-        "overhead_percent": cost.percent, "ci_low_percent": cost.low, "ci_high_percent": cost.high, "n": ratio.n,
-        "seen": ratio.differs, "detectable_percent": detectable,
+        "overhead_percent": percent, "ci_low_percent": low, "ci_high_percent": high, "n": ratio.n,
+        "seen": ratio.differs, "detectable_percent": statistics.detectable_percent(ratio, metric.gain),
     }  # fmt: skip
 
 
-def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Ratio]:
+def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Contrast]:
     """Return the paired ratios to the network `baseline`, which may be any network, by network label.
 
     `trials` are the rows from `plain_rows` for one condition.
@@ -154,7 +153,7 @@ def by_cell(trials: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 def paired(
     trials: list[Row], base: list[Row], metric: Metric, confidence: float = statistics.CONFIDENCE
-) -> tuple[Ratio | None, list[tuple[float, float]]]:
+) -> tuple[Contrast | None, list[tuple[float, float]]]:
     """Return the paired ratio of two cells, and the pairs. The ratio is None if no repetition has both cells."""
     if not metric.log:
         return None, []

@@ -16,7 +16,7 @@ from k8sdds.analysis import node_budget
 from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import rows_of
-from k8sdds.analysis.tests import Contrast
+from k8sdds.analysis.statistics import Contrast
 from k8sdds.model.application import Application, Flow, Optimize, Requirement
 
 OWN_SPREAD = 1.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from k8sdds import workloads
-from k8sdds.analysis import overhead, statistics
+from k8sdds.analysis import overhead
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.campaign.expansion import Expansion
@@ -93,13 +93,9 @@ class Precision(Planner):
             if self._is_baseline(cell) or base is None or not metric.log:
                 continue
             ratio, _ = overhead.paired(rows[cell.cell_id], rows[base.cell_id], metric, STOPPED_CONFIDENCE)
-            known = statistics.overhead(ratio, metric.gain) if ratio is not None else None
-            half = (
-                (known.high - known.low) / 2
-                if known is not None and known.low is not None and known.high is not None
-                else None
-            )
-            yield Interval(cell, half, ratio.n if ratio is not None else 0)
+            low, high = ratio.bounds if ratio else (None, None)
+            half = None if low is None or high is None else 100 * (high - low) / 2
+            yield Interval(cell, half, ratio.n if ratio else 0)
 
     def _wide(self, attempts: Sequence[TrialRecord]) -> list[Interval]:
         return [

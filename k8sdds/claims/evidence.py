@@ -17,8 +17,7 @@ from k8sdds import workloads
 from k8sdds.analysis import conditions, overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.statistics import CONFIDENCE, confidence_of
-from k8sdds.analysis.tests import Contrast, one_sample
+from k8sdds.analysis.statistics import CONFIDENCE, Contrast, confidence_of, one_sample
 from k8sdds.claims.model import DEFAULTS, Part, Selector
 from k8sdds.model.trial import Cell
 from k8sdds.results import tidy

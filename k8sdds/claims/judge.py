@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds.analysis import missing
-from k8sdds.analysis.tests import Contrast, holm, p_inside, p_outside
+from k8sdds.analysis.statistics import Contrast, holm, p_inside, p_outside
 from k8sdds.claims import evidence
 from k8sdds.claims.evidence import PointData, Source, TestedPoint
 from k8sdds.claims.model import Claim, Claims, Part

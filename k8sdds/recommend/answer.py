@@ -20,7 +20,7 @@ from k8sdds.analysis.requirements import (
     overall,
 )
 from k8sdds.analysis.selection import Fit
-from k8sdds.analysis.tests import Contrast
+from k8sdds.analysis.statistics import Contrast
 from k8sdds.model.application import Application, Optimize, Requirement
 from k8sdds.recommend.evidence import Evidence, Option, describe_choice, of_own_run, own_application
 from k8sdds.results.run_folder import RunFolder

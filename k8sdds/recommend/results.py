@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES
-from k8sdds.analysis.tests import Contrast
+from k8sdds.analysis.statistics import Contrast
 from k8sdds.model.application import Optimize
 from k8sdds.recommend import files
 from k8sdds.recommend.answer import Answer, Ranked

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from k8sdds.analysis.selection import Fit
-from k8sdds.analysis.tests import one_sample
+from k8sdds.analysis.statistics import one_sample
 from k8sdds.campaign import applications, experiments, start, trial_length
 from k8sdds.campaign import run as campaign
 from k8sdds.campaign.expansion import candidates, expand

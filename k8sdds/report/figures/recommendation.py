@@ -9,7 +9,7 @@ from typing import Literal
 
 from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, Judgement, Verdict
 from k8sdds.analysis.selection import TITLES, share_of_limit
-from k8sdds.analysis.tests import Contrast
+from k8sdds.analysis.statistics import Contrast
 from k8sdds.model.application import Optimize
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats

@@ -113,8 +113,8 @@ def test_ratios_to_any_network(tmp_path):
     )
     trials = overhead.plain_rows(tidy.best(tidy.frame(run)))
     ratios = overhead.ratios(trials, "kube-router", "latency_p90_us")
-    assert ratios["flannel-hostgw"].value == pytest.approx(1.165 / 1.135)
-    assert ratios["host"].value == pytest.approx(1 / 1.135)
+    assert ratios["flannel-hostgw"].ratio == pytest.approx(1.165 / 1.135)
+    assert ratios["host"].ratio == pytest.approx(1 / 1.135)
 
 
 def condition(**values):
@@ -187,9 +187,10 @@ def test_intervals_of_published_numbers_include_their_rounding():
     quantity = METRICS["throughput_mbps"]
     # Both runs print the same numbers, which stand for 93.55 to 93.65 and 92.95 to 93.05.
     ratio, _ = overhead.paired(trials(93.6, 93.6), trials(93.0, 93.0), quantity)
-    assert ratio.low < 93.55 / 93.05 and ratio.high > 93.65 / 92.95
+    low, high = ratio.bounds
+    assert low < 93.55 / 93.05 and high > 93.65 / 92.95
     ours, _ = overhead.paired(trials(93.6, 93.6, testbed="lab"), trials(93.0, 93.0, testbed="lab"), quantity)
-    assert ours.low == pytest.approx(ours.high)
+    assert ours.bounds[0] == pytest.approx(ours.bounds[1])
     # A second decimal shows that the values are not rounded to one decimal.
     assert overhead.rounding(trials(93.6, 93.61), "throughput_mbps") == 0
     assert overhead.rounding(trials(93.6, 93.7), "samples_per_s") == 0
@@ -206,7 +207,7 @@ def test_delays_by_different_methods_are_not_compared():
     shared, halves = "shared clock", "round trip / 2"
     base = trials(shared, shared, shared, delay_us=100.0)
     ratio, pairs = overhead.paired(trials(shared, halves, shared, delay_us=200.0), base, metric)
-    assert len(pairs) == 2 and ratio.value == pytest.approx(2)
+    assert len(pairs) == 2 and ratio.ratio == pytest.approx(2)
     assert overhead.paired(trials(halves, halves, halves, delay_us=200.0), base, metric) == (None, [])
     other = [{**trial, "latency_p90_us": 1.0} for trial in trials(halves, halves, halves, delay_us=200.0)]
     assert len(overhead.alike(METRICS["latency_p90_us"], other, base)[0]) == 3, "a method of delays only"
