@@ -41,7 +41,8 @@ def refuse(host: Host, force: bool, note: Note, must_read: bool = False) -> None
         with api_access.administrator(host) as client:
             listed = client.get(f"{leases.LEASES}/leases", labelSelector=leases.SELECTOR)["items"]
     except K8sddsError as error:
-        what = f"{UNREADABLE}: {error.message}"
+        # The API server has another address on this machine, which no user knows.
+        what = f"{UNREADABLE}: {host.name}: {error.message.removeprefix(f'{host.name}: ')}"
         if must_read and not force:
             remedy = (
                 f"repair the API server, or change the cluster with --force: a running campaign {CONSEQUENCE}"

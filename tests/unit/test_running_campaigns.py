@@ -168,7 +168,7 @@ def test_a_campaign_prevents_changes_unless_they_are_forced(host: ControlPlane) 
     ("host", "why"),
     [
         (ControlPlane(errors={"leases": REFUSES_CONNECTIONS}), REFUSES_CONNECTIONS),
-        (ControlPlane(reachable=False), "master: cannot be reached: timed out"),
+        (ControlPlane(reachable=False), ": master: cannot be reached: timed out"),
     ],
 )
 def test_unreadable_campaigns_are_reported_and_prevent_what_must_read_them(
@@ -176,7 +176,7 @@ def test_unreadable_campaigns_are_reported_and_prevent_what_must_read_them(
 ) -> None:
     for notes in (refuse(host), refuse(host, force=True), refuse(host, force=True, must_read=True)):
         (note,) = notes
-        assert note.startswith("cannot read which campaigns run on this cluster: ") and why in note
+        assert note.startswith("cannot read which campaigns run on this cluster: master: ") and why in note
     with pytest.raises(PrerequisiteError, match="cannot read which campaigns") as refused:
         refuse(host, must_read=True)
     assert "--force" in refused.value.remedy
