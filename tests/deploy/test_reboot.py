@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from k8sdds import nodes
 from k8sdds.deploy import deploy as flow
-from k8sdds.deploy import fixes, profiles
+from k8sdds.deploy import profiles
 from k8sdds.system.ssh import Connections
 
 CLUSTER = "pis"
@@ -64,12 +63,10 @@ def test_command_line_is_changed_and_the_machine_reboots(pi: nodes.LocalNode, tm
         assert flow.machines_to_reboot(profile, before) == ["pi1"]
         power.start()
         try:
-            started_s = time.monotonic()
             flow.enable_memory_cgroup(["pi1"], before, connections, notes.append)
         finally:
             stop.set()
             power.join()
-        assert time.monotonic() - started_s < fixes.REBOOT_TIMEOUT_S
         after = flow.survey(profile, connections)
     assert notes == ["pi1: enabling the memory cgroup and rebooting"]
     assert not after.failures and not after.problems
