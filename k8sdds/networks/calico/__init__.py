@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from k8sdds.networks.calico import cluster, lab
-from k8sdds.networks.common import overhead
+from k8sdds.networks.common import encapsulation
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs
@@ -61,12 +61,12 @@ VXLAN = replace(
     encapsulation="VXLAN",
     layer="L2 overlay",
     differences=BGP.differences.replace("learned by BGP", "added by Felix"),
-    default_mtu=LINK_MTU - overhead.VXLAN,
-    max_mtu=LINK_MTU - overhead.VXLAN,
+    default_mtu=LINK_MTU - encapsulation.VXLAN,
+    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *_REQUIRES),
     lab=lab.vxlan,
     cluster=cluster.VXLAN,
-    ipv6_overhead=overhead.OUTER_IPV6,
+    ipv6_overhead=encapsulation.OUTER_IPV6,
     color=NetworkColor("#8c5a00", "#e0a85a", "h"),
 )
 
@@ -75,8 +75,8 @@ IPIP = replace(
     name="calico-ipip",
     title="Calico, IP in IP",
     encapsulation="IP in IP",
-    default_mtu=LINK_MTU - overhead.IPIP,
-    max_mtu=LINK_MTU - overhead.IPIP,
+    default_mtu=LINK_MTU - encapsulation.IPIP,
+    max_mtu=LINK_MTU - encapsulation.IPIP,
     requires=(IPIP_FEATURE, *_REQUIRES),
     lab=lab.ipip,
     cluster=cluster.IPIP,

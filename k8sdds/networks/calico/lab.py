@@ -12,8 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.networks.calico import rules
-from k8sdds.networks.common import iptables
-from k8sdds.networks.common import vxlan as common_vxlan
+from k8sdds.networks.common import encapsulation, iptables
 from k8sdds.networks.common.bridge_cni import FORWARDING, NodePlan, pod_datapath
 from k8sdds.networks.datapath import Batch, Datapath, LabNode, LabPod, Topology
 from k8sdds.networks.network import Engine
@@ -117,7 +116,7 @@ def _bgp_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
     name = "vxlan-v6.calico" if node.ipv6 else "vxlan.calico"
     block = Batch(node.name, "ip", (f"route add blackhole {node.pod_subnet} proto {FELIX}",))
-    connected = common_vxlan.device(
+    connected = encapsulation.vxlan_device(
         topology, node, name, mtu, VNI, rules.VXLAN_PORT, _vtep_mac, f"proto {FELIX}"
     )
     return [block, *connected]

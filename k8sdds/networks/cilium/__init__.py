@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from k8sdds.networks.cilium import cluster, lab
-from k8sdds.networks.common import overhead
+from k8sdds.networks.common import encapsulation
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import Network, NetworkColor
 from k8sdds.networks.plugin import Plugin, Signs
@@ -63,8 +63,8 @@ VXLAN = replace(
     title="Cilium, VXLAN, BPF host routing",
     layer="L2 overlay",
     encapsulation="VXLAN",
-    default_mtu=LINK_MTU - overhead.VXLAN,
-    max_mtu=LINK_MTU - overhead.VXLAN,
+    default_mtu=LINK_MTU - encapsulation.VXLAN,
+    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *NATIVE.requires),
     lab=lab.vxlan,
     cluster=cluster.VXLAN,

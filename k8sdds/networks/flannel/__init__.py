@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from k8sdds.networks.common import overhead
+from k8sdds.networks.common import encapsulation
 from k8sdds.networks.common.kernel_differences import BRIDGED_WITH_KUBE_PROXY
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.flannel import cluster, encryption, lab
@@ -72,11 +72,11 @@ VXLAN = replace(
     title="Flannel, VXLAN backend",
     layer="L2 overlay",
     encapsulation="VXLAN",
-    default_mtu=LINK_MTU - overhead.VXLAN,
-    max_mtu=LINK_MTU - overhead.VXLAN,
+    default_mtu=LINK_MTU - encapsulation.VXLAN,
+    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(VXLAN_FEATURE, *HOSTGW.requires),
     lab=lab.vxlan,
-    ipv6_overhead=overhead.OUTER_IPV6,
+    ipv6_overhead=encapsulation.OUTER_IPV6,
     color=NetworkColor("#0072b2", "#4ba6e8", "s"),
     cluster=cluster.VXLAN,
     aliases=("vxlan",),
@@ -109,7 +109,7 @@ IPSEC = replace(
     " and encrypts in charon's threads, which costs several times as much CPU as the kernel's ESP; "
     + _KUBE_PROXY,
     default_mtu=encryption.PAPER_MTU,
-    max_mtu=LINK_MTU - overhead.ESP_TUNNEL,
+    max_mtu=LINK_MTU - encapsulation.ESP_TUNNEL,
     lab=encryption.ipsec,
     ipv4_only="Flannel's IPsec backend has no IPv6",
     color=NetworkColor("#332288", "#a698ff", "P"),

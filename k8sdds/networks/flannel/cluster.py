@@ -27,7 +27,7 @@ from k8sdds.networks.cluster_install import (
     find,
     remove_from_pods,
 )
-from k8sdds.networks.common import overhead, strongswan
+from k8sdds.networks.common import encapsulation, strongswan
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.flannel import encryption, lab
 
@@ -119,7 +119,7 @@ VXLAN = _cluster_install(
     # For IPv4 and for IPv6.
     links=("flannel.*", "flannel-v6.*"),
     # flanneld gives pods 1450 also with IPv6 (seen with 0.28.4), which is too large for its IPv6 device of 1430.
-    ipv6_mtu=LINK_MTU - overhead.VXLAN - overhead.OUTER_IPV6,
+    ipv6_mtu=LINK_MTU - encapsulation.VXLAN - encapsulation.OUTER_IPV6,
 )
 
 HOSTGW = _cluster_install(lambda options: {"Type": "host-gw"}, ReadyCondition(routes_to_peers=True))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from k8sdds.networks.common import overhead, strongswan
+from k8sdds.networks.common import encapsulation, strongswan
 from k8sdds.networks.common.strongswan import FOLDER, KERNEL, USERSPACE
 from k8sdds.networks.datapath import (
     LINK_MTU,
@@ -35,7 +35,7 @@ PAPER_MTU = 1423
 IPSEC_ENGINES = (
     Engine(
         name=strongswan.KERNEL, title="kernel ESP", mode="tunnel",
-        default_mtu=PAPER_MTU, max_mtu=LINK_MTU - overhead.ESP_TUNNEL, requires=strongswan.KERNEL_REQUIRES,
+        default_mtu=PAPER_MTU, max_mtu=LINK_MTU - encapsulation.ESP_TUNNEL, requires=strongswan.KERNEL_REQUIRES,
         loss_exemption=strongswan.KERNEL_LOSS_EXEMPTION,
     ),
     Engine(
@@ -56,9 +56,9 @@ def ipsec(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 
 UDP_PORT = 51820
-WIREGUARD_MTU = LINK_MTU - overhead.WIREGUARD_IPV6
+WIREGUARD_MTU = LINK_MTU - encapsulation.WIREGUARD_IPV6
 """What flannel sets: enough for IPv6 between nodes, too."""
-WIREGUARD_MAX_MTU = LINK_MTU - overhead.WIREGUARD
+WIREGUARD_MAX_MTU = LINK_MTU - encapsulation.WIREGUARD
 
 WIREGUARD_ENGINES = (
     Engine(

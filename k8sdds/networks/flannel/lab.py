@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from k8sdds.networks.common import iptables
-from k8sdds.networks.common import vxlan as common_vxlan
+from k8sdds.networks.common import encapsulation, iptables
 from k8sdds.networks.common.bridge_cni import (
     BRIDGE,
     HOST_LOCAL,
@@ -94,7 +93,7 @@ def hostgw(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
 
 
 def _vxlan_device(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
-    return common_vxlan.device(topology, node, _device(node), mtu, VNI, VXLAN_PORT, _vtep_mac)
+    return encapsulation.vxlan_device(topology, node, _device(node), mtu, VNI, VXLAN_PORT, _vtep_mac)
 
 
 def _host_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from k8sdds.networks.cluster_install import containers
-from k8sdds.networks.common import overhead
+from k8sdds.networks.common import encapsulation
 from k8sdds.networks.common.kernel_differences import DEFAULT_ROUTE
 from k8sdds.networks.datapath import LINK_MTU
 from k8sdds.networks.network import ClusterEngine, Difference, Network, NetworkColor
@@ -84,7 +84,7 @@ WEAVENET = Network(
     differences="Open vSwitch's datapath is replaced by the kernel's bridge and VXLAN device; ranges of"
     " addresses replace the ipsets of the network policy chains; kube-proxy's rules for Services are empty",
     default_mtu=lab.PAPER_MTU,
-    max_mtu=LINK_MTU - overhead.VXLAN,
+    max_mtu=LINK_MTU - encapsulation.VXLAN,
     requires=(BRIDGE, VXLAN, NFTABLES, IPTABLES, BR_NETFILTER),
     lab=lab.fast_datapath,
     no_cni_plugins="its plugin calls the router of the node",

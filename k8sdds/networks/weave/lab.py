@@ -17,7 +17,7 @@ from functools import partial
 from ipaddress import IPv4Interface
 
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.networks.common import iptables, overhead, strongswan
+from k8sdds.networks.common import encapsulation, iptables, strongswan
 from k8sdds.networks.common.bridge_cni import FORWARDING, Bridge, NodePlan, bridge_pods, pod_datapath
 from k8sdds.networks.common.iptables import comment
 from k8sdds.networks.datapath import LINK_MTU, Batch, Datapath, LabNode, Topology
@@ -166,7 +166,7 @@ PAPER_MTU_ENCRYPTED = 1414
 """MTU of the pods in the K8sDDS paper."""
 _USERSPACE_MTU = 1330
 """20 bytes below the maximum, which is the MTU of the TUN device minus the VXLAN headers."""
-MAX_MTU_ENCRYPTED = LINK_MTU - overhead.VXLAN - overhead.ESP_TRANSPORT
+MAX_MTU_ENCRYPTED = LINK_MTU - encapsulation.VXLAN - encapsulation.ESP_TRANSPORT
 
 ENGINES = (
     Engine(
@@ -176,7 +176,7 @@ ENGINES = (
     ),
     Engine(
         name=strongswan.USERSPACE, title="userspace ESP", mode="tunnel",
-        default_mtu=_USERSPACE_MTU, max_mtu=strongswan.TUN_MTU - overhead.VXLAN,
+        default_mtu=_USERSPACE_MTU, max_mtu=strongswan.TUN_MTU - encapsulation.VXLAN,
         requires=strongswan.USERSPACE_REQUIRES, fixed_mtu=True,
     ),
 )  # fmt: skip
