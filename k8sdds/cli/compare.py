@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,8 +44,6 @@ def compare(
     """
     from k8sdds.analysis import comparison, fail_condition
     from k8sdds.report import comparison as comparison_report
-    from k8sdds.report import winner
-    from k8sdds.report.text import paragraph
 
     form = choose(form, as_json)
     check_quantities(quantity)
@@ -57,18 +54,13 @@ def compare(
     sides = [_side(name) for name in names]
     if overheads and any(side.label for side in sides):
         raise InputError("--overheads compares run folders, not networks", "leave out @LABEL")
-    pairs = comparison.compare_all(sides, quantity or (), overheads)
-    data = comparison_report.data_all(sides, pairs, overheads)
-
-    def show() -> None:
-        for (a, b), pair in zip(itertools.combinations(sides, 2), pairs, strict=True):
-            comparison_report.show(a, b, pair, overheads, console())
-        for sentence in [] if overheads else winner.of_comparison(sides, pairs):
-            paragraph(console(), sentence, style="bold green")
-
-    print_result(form, data, show, rows=data["rows"])
+    compared = comparison_report.Compared(
+        sides, comparison.compare_all(sides, quantity or (), overheads), overheads
+    )
+    data = compared.data()
+    print_result(form, data, lambda: compared.show(console()), rows=data["rows"])
     if output is not None:
-        print_paths(comparison_report.write(sides, pairs, overheads, output), form)
+        print_paths(compared.write(output), form)
     if fail_if is not None:
         fail_condition.fail_if(data["rows"], fail_if)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,10 @@ from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
 from k8sdds.system.numbers import format_duration
+
+if TYPE_CHECKING:
+    from k8sdds.campaign.expansion import Expansion
+    from k8sdds.model.trial import Cell
 
 _COLUMNS = (
     "network", "test", "payload_bytes", "publishers", "subscribers", "transport", "reliability", "layout", "nodes",
@@ -41,55 +45,48 @@ def show(
     changed = applications.load_experiment(
         experiment, network or (), settings or (), repeat, duration, paper=paper
     )
-    changed = with_engines(changed, available)
-    expansion = expand(changed)
+    expansion = expand(with_engines(changed, available))
     cells = [
-        {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, index)}
-        for index, cell in enumerate(expansion.cells)
+        {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, cell)}
+        for cell in expansion.cells
     ]
     problems = [str(problem) for problem in preflight.contradictions(expansion)]
+    estimate_s = preflight.estimate_s(expansion)
     data = {
-        "experiment": changed.model_dump(mode="json"),
-        "estimate_s": preflight.estimate_s(expansion),
-        "cells": cells,
+        "experiment": expansion.experiment.model_dump(mode="json"), "estimate_s": estimate_s, "cells": cells,
         "problems": problems,
-    }
-    print_result(form, data, lambda: _print(expansion, cells, problems, commands), rows=cells)
+    }  # fmt: skip
+    print_result(form, data, lambda: _print(expansion, cells, problems, estimate_s, commands), rows=cells)
 
 
-def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], commands: bool) -> None:
+def _print(
+    expansion: Expansion, cells: list[dict[str, Any]], problems: list[str], estimate_s: float, commands: bool
+) -> None:
     from rich.text import Text
 
-    from k8sdds.campaign import preflight
     from k8sdds.model.axis import payload
     from k8sdds.report.text import TextTable
 
-    out = console()
-    experiment = expansion.experiment
+    out, experiment = console(), expansion.experiment
     out.print(Text.assemble((experiment.name, "bold"), f": {experiment.title}"))
     if experiment.description:
         out.print(experiment.description)
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
-        f" (warm-up {experiment.warmup_s:g} s): about {format_duration(preflight.estimate_s(expansion))};"
+        f" (warm-up {experiment.warmup_s:g} s): about {format_duration(estimate_s)};"
         f" baseline {experiment.baseline}\n",
     )
-    columns = {
-        "cell": lambda cell: cell.cell_id,
-        "network": lambda cell: cell.network_label,
-        "test": lambda cell: cell.test_label,
-        "payload": lambda cell: payload(cell.payload_bytes),
-        "pub→sub": lambda cell: f"{cell.publishers}→{cell.subscribers}",
-        "transport": lambda cell: cell.transport,
-        "reliability": lambda cell: cell.reliability,
-        "layout": lambda cell: cell.layout,
-        "nodes": lambda cell: str(cell.node_count),
-        "other settings": lambda cell: ", ".join(cell.settings(_COLUMNS)),
-    }
-    if not any(cell.settings(_COLUMNS) for cell in expansion.cells):
-        del columns["other settings"]
-    rows = [[value(cell) for value in columns.values()] for cell in expansion.cells]
-    TextTable([*columns], rows).print(out)
+    rows = [
+        {
+            "cell": cell.cell_id, "network": cell.network_label, "test": cell.test_label,
+            "payload": payload(cell.payload_bytes), "pub→sub": f"{cell.publishers}→{cell.subscribers}",
+            "transport": cell.transport, "reliability": cell.reliability, "layout": cell.layout,
+            "nodes": str(cell.node_count), "other settings": ", ".join(cell.settings(_COLUMNS)),
+        }
+        for cell in expansion.cells
+    ]  # fmt: skip
+    heads = [name for name in rows[0] if name != "other settings" or any(row[name] for row in rows)]
+    TextTable(heads, [[row[name] for name in heads] for row in rows]).print(out)
     if commands:
         for row in cells:
             out.print(Text(f"\n{row['cell_id']}", style="bold"))
@@ -103,7 +100,7 @@ def _print(expansion: Any, cells: list[dict[str, Any]], problems: list[str], com
         raise InputError("this experiment cannot run", "fix the problems above")
 
 
-def _commands(expansion: Any, index: int) -> dict[str, str]:
+def _commands(expansion: Expansion, cell: Cell) -> dict[str, str]:
     """Map each participant to its command line, with the addresses that it has in the lab."""
     import shlex
     from pathlib import Path
@@ -116,7 +113,6 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
     from k8sdds.system.errors import K8sddsError
     from k8sdds.testbeds.lab.plan import make_plan
 
-    cell = expansion.cells[index]
     experiment = expansion.experiment
     trial = Trial(
         cell=cell, testbed="lab", repetition=0, duration_s=experiment.duration_s, warmup_s=experiment.warmup_s
@@ -128,15 +124,14 @@ def _commands(expansion: Any, index: int) -> dict[str, str]:
             name: Endpoint(pod.address, pod.interface, None, path.mtu)
             for name, pod in path.attachments.items()
         }
-        program = middleware.program_of(cell)
-        commands = {}
+        program, commands = middleware.program_of(cell), {}
         for participant in cell.participants:
             paths = ParticipantPaths("k8sdds-perftest", Path("RAW") / participant.name, None)
             surroundings = Surroundings(endpoints, 1, paths, protection)
             commands[participant.name] = program.command(trial, participant, surroundings).argv
-        implementation = middleware.of(cell)
-        for service in cell.services if implementation else ():
-            commands[service.name] = implementation.service_command(endpoints[service.name].address)
+        if implementation := middleware.of(cell):
+            for service in cell.services:
+                commands[service.name] = implementation.service_command(endpoints[service.name].address)
         return {name: shlex.join(argv) for name, argv in commands.items()}
     except K8sddsError:
         return {}  # the list of problems explains what is wrong with the cell

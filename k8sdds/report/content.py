@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -70,13 +71,11 @@ class Content:
     @cached_property
     def title(self) -> str:
         """The question of the experiment, or its name if experiment.yaml has no title."""
-        try:
-            text = (self.run.path / EXPERIMENT).read_text(encoding="utf-8")
-            recorded = yaml_text.load(text, EXPERIMENT)
-        except (OSError, ValueError, InputError):
-            recorded = None
-        title = recorded.get("title") if isinstance(recorded, dict) else None
-        return title if isinstance(title, str) and title else self.name
+        with suppress(OSError, ValueError, InputError):
+            recorded = yaml_text.load((self.run.path / EXPERIMENT).read_text(encoding="utf-8"), EXPERIMENT)
+            if isinstance(recorded, dict) and isinstance(title := recorded.get("title"), str) and title:
+                return title
+        return self.name
 
     @cached_property
     def invalid(self) -> list[Row]:
@@ -94,10 +93,18 @@ class Content:
         valid = {row["trial_id"] for row in (*self.best, *self.probes)}
         return list({row["trial_id"]: row for row in self.invalid if row["trial_id"] not in valid}.values())
 
+    @property
+    def valid(self) -> int:
+        """Number of trials with a valid attempt, without profiles."""
+        return len(self.best) + len(self.probes)
+
     @cached_property
     def planned(self) -> int:
-        """Number of planned trials; the number of attempted trials if the plan is unknown."""
-        planned = sum(not _is_profile(trial) for trial in self.run.planned.values())
+        """Number of planned trials without profiles; the number of attempted trials if the plan is unknown."""
+        cells = (
+            trial.get("cell") if isinstance(trial, dict) else None for trial in self.run.planned.values()
+        )
+        planned = sum(not (isinstance(cell, dict) and cell.get("profile") is True) for cell in cells)
         return max(planned, self._attempted)
 
     @property
@@ -117,12 +124,10 @@ class Content:
         """
         profiled = self.table[self.table["valid"] & tidy.profiled(self.table)]
         rows = [*(row["warnings"] for row in (*self.best, *self.probes)), *profiled["warnings"]]
-        texts = [text for warnings in rows for text in dict.fromkeys(warnings)]
-        kinds = Counter(_NUMBER.sub("0", text) for text in texts)
-        return [
-            (_ranges([text for text in texts if _NUMBER.sub("0", text) == kind]), n)
-            for kind, n in kinds.most_common()
-        ]
+        kinds: dict[str, list[str]] = {}
+        for text in (text for warnings in rows for text in dict.fromkeys(warnings)):
+            kinds.setdefault(_NUMBER.sub("0", text), []).append(text)
+        return sorted(((_ranges(texts), len(texts)) for texts in kinds.values()), key=lambda kind: -kind[1])
 
     @property
     def notable_events(self) -> list[Row]:
@@ -155,9 +160,8 @@ class Content:
     def by_condition(self) -> dict[tuple[Any, ...], list[Row]]:
         """The valid trials of all networks by their condition."""
         trials: dict[tuple[Any, ...], list[Row]] = {}
-        for setting in self.settings:
-            for row in setting.trials:
-                trials.setdefault(tuple(row[key] for key in conditions.CONDITION), []).append(row)
+        for row in (row for setting in self.settings for row in setting.trials):
+            trials.setdefault(tuple(row[key] for key in conditions.CONDITION), []).append(row)
         return trials
 
     @cached_property
@@ -179,11 +183,6 @@ class Content:
     def limits(self) -> list[Row]:
         """The cells relative to plain UDP on the same network, and plain UDP relative to the baseline."""
         return limit.shares(self.best, self.baseline)
-
-    @property
-    def valid(self) -> int:
-        """Number of trials with a valid attempt, without profiles."""
-        return len(self.best) + len(self.probes)
 
     @cached_property
     def searches(self) -> list[capacities.Found]:
@@ -217,39 +216,37 @@ class Content:
     @property
     def testbed(self) -> str:
         """The description of the testbed, which the head of a report states."""
-        testbed = self.campaign.get("testbed")
-        facts = testbed if isinstance(testbed, dict) else {"name": testbed}
+        facts = self._testbed
         stated = facts.get("name")
         name = stated if isinstance(stated, str) else next(iter(self.table["testbed"].dropna()), None)
-        if name == "lab":
-            text = "lab: network namespaces on one machine, one kernel"
-        elif name == "cluster" and machine.all_share_a_kernel(facts.get("facts")):
+        known = {
+            "lab": "lab: network namespaces on one machine, one kernel", "imported": "imported: published data",
+            None: "testbed not recorded",
+        }  # fmt: skip
+        text = known.get(name) or str(name)
+        if name == "cluster" and machine.all_share_a_kernel(facts.get("facts")):
             text = "cluster whose nodes share one kernel"
         elif name == "cluster" and (sharing := machine.sharing_a_kernel(facts.get("facts"))):
             text = f"cluster in which {sharing} share one kernel"
-        else:
-            known = {"imported": "imported: published data", None: "testbed not recorded"}
-            text = known.get(name) or str(name)
-        return f"{text} · {STAND_IN_NOTE}" if self._has_stand_in else text
+        # Another program ran in place of RTI PerfTest.
+        stand_in = any(STAND_IN in str(row["middleware_version"]) for row in self.best)
+        return f"{text} · {STAND_IN_NOTE}" if stand_in else text
+
+    @property
+    def _testbed(self) -> dict[str, Any]:
+        testbed = self.campaign.get("testbed")
+        return testbed if isinstance(testbed, dict) else {"name": testbed}
 
     @property
     def on_one_machine(self) -> bool:
         """Whether the links between nodes are veth pairs of one machine, in the lab or between local nodes."""
-        testbed = self.campaign.get("testbed")
-        facts = testbed.get("facts") if isinstance(testbed, dict) else None
-        return self.testbed.startswith("lab") or machine.all_share_a_kernel(facts)
-
-    @cached_property
-    def _has_stand_in(self) -> bool:
-        """Whether another program ran in place of RTI PerfTest."""
-        return any(STAND_IN in str(row["middleware_version"]) for row in self.best)
+        return self.testbed.startswith("lab") or machine.all_share_a_kernel(self._testbed.get("facts"))
 
     @property
     def conditions(self) -> list[tuple[str, str]]:
         """The conditions of each setting, which a report states once: (title, conditions of its tests)."""
         return [
-            (setting.title, " · ".join(part for part in (setting.details(), setting.scheduling) if part))
-            for setting in self.settings
+            (one.title, " · ".join(filter(None, (one.details(), one.scheduling)))) for one in self.settings
         ]
 
     def caption(
@@ -257,15 +254,17 @@ class Content:
     ) -> str:
         """Return the common part of all captions: n, baseline and interval; `conditions` has the rest."""
         n = setting.repetitions(test)
-        parts = [f"n = {n}"]
-        if relative:
-            parts.append(f"baseline {self.baseline}")
-        if n == "1":
-            parts.append("one repetition: no 95 % interval")
-        elif relative or interval:
-            parts.append("95 % interval")
-        parts.append("includes scheduling" if setting.scheduling else "")
-        return " · ".join(part for part in parts if part)
+        known = (
+            "one repetition: no 95 % interval"
+            if n == "1"
+            else "95 % interval"
+            if relative or interval
+            else ""
+        )
+        baseline = f"baseline {self.baseline}" if relative else ""
+        return " · ".join(
+            filter(None, (f"n = {n}", baseline, known, "includes scheduling" if setting.scheduling else ""))
+        )
 
 
 def _ranges(texts: list[str]) -> str:
@@ -279,17 +278,8 @@ _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])")
 """A number that is not part of a name."""
 
 
-def _is_profile(trial: Any) -> bool:
-    cell = trial.get("cell") if isinstance(trial, dict) else None
-    return isinstance(cell, dict) and cell.get("profile") is True
-
-
 def read(run: RunFolder, parquet: bool = False) -> Content:
-    """Read a run folder.
-
-    Args:
-        run: The run folder.
-        parquet: Whether to write the tidy table to derived/trials.parquet.
+    """Read a run folder; on request, write the tidy table to derived/trials.parquet.
 
     Raises:
         InputError: campaign.json cannot be read.

@@ -60,10 +60,7 @@ _OMITTED = {name: axis for name, axis in AXES.items() if not axis.in_captions}
 
 
 def test_of(quantity: str, measured: Collection[str]) -> str:
-    """Return which of the measured tests a report uses as the source of a quantity.
-
-    Percentiles of latency, for example, come from `latency`.
-    """
+    """Return which of the measured tests is the source of a quantity, such as `latency` for percentiles of latency."""
     return workloads.of_metric(quantity, measured)
 
 
@@ -89,11 +86,8 @@ class Setting:
     @property
     def counts(self) -> list[tuple[Metric, dict[Cell, Row]]]:
         """The exact counts that were measured, such as IP fragments, from any test."""
-        return [
-            (METRICS[name], rows)
-            for (_, name), rows in self.all_levels.items()
-            if METRICS[name].exact and rows
-        ]
+        found = ((METRICS[name], rows) for (_, name), rows in self.all_levels.items())
+        return [(metric, rows) for metric, rows in found if metric.exact and rows]
 
     def overheads(self, quantity: str) -> dict[Cell, Row]:
         """Return the overheads of a quantity by (network, point), from the quantity's own test."""
@@ -141,29 +135,21 @@ class Setting:
         headlines = {key: rows for key, rows in cells.items() if key[1] in HEADLINES}
         return formats.range_of([row["n"] for rows in (headlines or cells).values() for row in rows.values()])
 
-    def details(self, test: str | None = None) -> str:
-        """Describe the conditions that all trials of one test, or of each test, share."""
+    def details(self) -> str:
+        """Describe the conditions that all trials of each test share."""
+        known = ("test", "payload_bytes", "subscribers", "nodes", "testbed", *self.values)
         parts = []
-        for name in self.tests if test is None else [test]:
-            rows = [row for row in self.trials if row["test"] == name]
-            if not rows:
-                continue
+        for test in self.tests:
+            rows = [row for row in self.trials if row["test"] == test]
             constant = {
                 key: rows[0][key]
                 for key in (*conditions.CONDITION, *conditions.OBSERVED)
-                if key not in ("test", "payload_bytes", "subscribers", "nodes", "testbed", *self.values)
-                and len({row[key] for row in rows}) == 1
+                if key not in known and len({row[key] for row in rows}) == 1
+                if key not in _OMITTED or not _OMITTED[key].is_usual(rows[0])
             }
-            text = conditions.describe(
-                {
-                    key: value
-                    for key, value in constant.items()
-                    if key not in _OMITTED or not _OMITTED[key].is_usual(rows[0])
-                }
-            )
             duration = rows[0]["duration_s"]
-            text += f", {duration:g} s each" if duration else ""
-            parts.append(f"{name}: {text}" if test is None else text)
+            text = conditions.describe(constant) + (f", {duration:g} s each" if duration else "")
+            parts.append(f"{test}: {text}")
         return "; ".join(parts)
 
 
@@ -193,7 +179,11 @@ def group(best: list[Row], levels: pd.DataFrame, overheads: pd.DataFrame) -> lis
             setting = settings[tuple(row[column] for column in columns)]
             cells = getattr(setting, name).setdefault((row["test"], row["quantity"]), {})
             cells[row[UNIT], Point.of(row)] = row
-    _make_slugs_unique(list(settings.values()))
+    counts: Counter[str] = Counter()
+    for setting in settings.values():
+        counts[setting.slug] += 1
+        if counts[setting.slug] > 1:
+            setting.slug += f"-{counts[setting.slug]}"
     return list(settings.values())
 
 
@@ -201,7 +191,7 @@ def _rank(value: Any) -> tuple[Any, ...]:
     """Return a sort key that puts simple values first, such as unicast, reliable, small numbers or no value."""
     order = ("unicast", "reliable", "none", "multicast", "best-effort")
     if value in order:
-        return (0, order.index(value), "")
+        return 0, order.index(value), ""
     return (1, value, "") if isinstance(value, int | float) else (2, 0, str(value or ""))
 
 
@@ -209,11 +199,3 @@ def _tests_share_a_headline(tests: Collection[str]) -> bool:
     """Return whether a table for one test, such as tcp-stream, could also be one for another, such as udp-stream."""
     names = [workload.metrics[0] for name, workload in workloads.WORKLOADS.items() if name in tests]
     return len(set(names)) < len(names)
-
-
-def _make_slugs_unique(settings: list[Setting]) -> None:
-    counts: Counter[str] = Counter()
-    for setting in settings:
-        counts[setting.slug] += 1
-        if counts[setting.slug] > 1:
-            setting.slug += f"-{counts[setting.slug]}"

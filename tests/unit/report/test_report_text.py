@@ -62,7 +62,7 @@ def test_tables_of_a_comparison_are_whole_at_any_width(read):
         for label in ("host", "weavenet")
     ]
     (compared,) = compare_all(sides)
-    check(lambda console: comparison_report.show(*sides, compared, False, console))
+    check(lambda console: comparison_report.Compared(sides, [compared]).show(console))
 
 
 def test_tables_of_a_history_are_whole_at_any_width(read):
