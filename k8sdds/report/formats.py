@@ -73,8 +73,9 @@ def level(value: float | None, low: float | None, high: float | None) -> str:
 
 def share(ratio: dict[str, Any]) -> str:
     """Return `ratio`, `ratio_low` and `ratio_high` as `72 % [70, 74]`."""
-    bounds = (ratio["ratio"], ratio["ratio_low"], ratio["ratio_high"])
-    return percent(*(None if value is None else 100 * value for value in bounds), unit=True)
+    bounds = (ratio[name] for name in ("ratio", "ratio_low", "ratio_high"))
+    value, low, high = (None if bound is None else 100 * bound for bound in bounds)
+    return percent(value, low, high, unit=True)
 
 
 def detectable(value: float | None) -> str:
@@ -102,12 +103,10 @@ def capacity(row: dict[str, Any]) -> str:
             text = f"between {searched_value(searched, bounds.low)} and {high}"
     if not row["decided"] and (bounds.low or bounds.high):
         text += " (the search did not end)"
-    overhead = (row["overhead_percent"], row["bracket_low_percent"], row["bracket_high_percent"])
-    return (
-        text
-        if overhead[0] is None
-        else f"{text}, overhead {percent(*overhead)} % (all ratios of the brackets)"
-    )
+    if row["overhead_percent"] is None:
+        return text
+    overhead = percent(row["overhead_percent"], row["bracket_low_percent"], row["bracket_high_percent"])
+    return f"{text}, overhead {overhead} % (all ratios of the brackets)"
 
 
 def with_unit(searched: str, value: float | None) -> str:
@@ -170,11 +169,7 @@ def capital(text: str) -> str:
 def moment(text: object) -> str:
     """Return an ISO 8601 time in UTC as `2026-11-21 10:15 UTC`; return other text unchanged."""
     text = str(text or "")
-    return (
-        f"{text[:10]} {text[11:16]} UTC"
-        if len(text) >= 17 and text[10] == "T" and text.endswith("Z")
-        else text
-    )
+    return re.sub(r"^(.{10})T(.{5}).*Z$", r"\1 \2 UTC", text)
 
 
 def _decimals(half_width: float) -> int:

@@ -24,16 +24,13 @@ if TYPE_CHECKING:
 
 def data(runs: Sequence[Run], found: Sequence[Series]) -> dict[str, Any]:
     """Return the history as JSON-serializable data."""
-    series = [
-        {name: row[name] for name in COLUMNS}
-        | {
-            "values": [{"folder": run.folder, "value": value} for run, value in one.means(runs)],
-            "change_points": [
-                {"folder": one.means(runs)[change.index][0].folder, "p": change.p} for change in one.changes
-            ],
-        }
-        for row, one in zip(rows(runs, found), found, strict=True)
-    ]
+    series = []
+    for row, one in zip(rows(runs, found), found, strict=True):
+        means = one.means(runs)
+        series.append({name: row[name] for name in COLUMNS} | {
+            "values": [{"folder": run.folder, "value": value} for run, value in means],
+            "change_points": [{"folder": means[c.index][0].folder, "p": c.p} for c in one.changes],
+        })  # fmt: skip
     listed = [{"folder": run.folder, "started_at": run.started_at} for run in runs]
     return {"schema": 1, "false_alarms": FALSE_ALARMS, "runs": listed, "rows": series}
 
@@ -42,7 +39,7 @@ def show(runs: Sequence[Run], found: Sequence[Series], relative: bool, console: 
     """Print the table of the history, its summary and its notes."""
     every = rows(runs, found)
     _table(every, relative).print(console)
-    for sentence in [*_lead(every, runs), *_notes()]:
+    for sentence in [*_lead(every, runs), *_NOTES]:
         paragraph(console, sentence)
 
 
@@ -53,7 +50,7 @@ def write(runs: Sequence[Run], found: Sequence[Series], relative: bool, folder: 
     every = rows(runs, found)
     names = [formats.cell_name(row, every) for row in every]
     page = {
-        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": _notes(),
+        "title": "History", "heading": "History", "lead": _lead(every, runs), "notes": _NOTES,
         "sub": f"{len(runs)} runs from {runs[0].started_at} to {runs[-1].started_at}",
         "tables": [_table(every, relative)],
     }  # fmt: skip
@@ -80,13 +77,12 @@ def _lead(every: Sequence[Row], runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _notes() -> list[str]:
-    return [
-        "A change is shown if at most 1 % of random orders of the runs divide any metric of this history as clearly,"
-        " also given how much runs that follow each other are alike between the changes. A history without changes"
-        " therefore shows one with a probability of about 1 %, or more if the correlation of such runs is above 0.3.",
-        "Change: geometric mean since the change relative to the runs between the change before and this one.",
-    ]
+_NOTES = (
+    "A change is shown if at most 1 % of random orders of the runs divide any metric of this history as clearly,"
+    " also given how much runs that follow each other are alike between the changes. A history without changes"
+    " therefore shows one with a probability of about 1 %, or more if the correlation of such runs is above 0.3.",
+    "Change: geometric mean since the change relative to the runs between the change before and this one.",
+)
 
 
 def _cells(row: Row, every: Sequence[Row], relative: bool) -> list[str]:
@@ -129,13 +125,12 @@ def _openmetrics(every: Sequence[Row]) -> str:
     lines = []
     for column, (name, meaning) in _GAUGES.items():
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {meaning}"]
-        for row in every:
-            if row[column] is not None:
-                # JSON escapes the same characters as label values do.
-                labels = ",".join(
-                    f"{key}={json.dumps(str(row[key]), ensure_ascii=False)}"
-                    for key in settings
-                    if row[key] is not None
-                )
-                lines.append(f"{name}{{{labels}}} {float(row[column]):.10g}")
+        for row in (row for row in every if row[column] is not None):
+            # JSON escapes the same characters as label values do.
+            labels = (
+                f"{key}={json.dumps(str(row[key]), ensure_ascii=False)}"
+                for key in settings
+                if row[key] is not None
+            )
+            lines.append(f"{name}{{{','.join(labels)}}} {float(row[column]):.10g}")
     return "\n".join([*lines, "# EOF", ""])

@@ -58,16 +58,13 @@ def answer(content: Content) -> list[Statement]:
 
 def _capacities(content: Content) -> list[Statement]:
     """Return one statement per condition of the capacity searches, with a sentence per goal."""
-    rows = content.capacities
     # A title contains what distinguishes the searches, and always these four.
+    always = ("payload_bytes", "transport", "reliability", "rate")
     shown = [
-        name
-        for name in CONDITION
-        if name in ("payload_bytes", "transport", "reliability", "rate")
-        or len({row[name] for row in rows}) > 1
+        name for name in CONDITION if name in always or len({row[name] for row in content.capacities}) > 1
     ]
     groups: dict[str, dict[str, list[str]]] = {}
-    for row in rows:
+    for row in content.capacities:
         lead = formats.capital(f"capacity, {describe({name: row[name] for name in shown})}")
         found = groups.setdefault(lead, {}).setdefault(capacities.goal_of(row), [])
         found.append(f"{row[UNIT]} {formats.capacity(row)}")
@@ -79,26 +76,7 @@ def _capacities(content: Content) -> list[Statement]:
 
 def caveats(content: Content) -> list[str]:
     """Describe the limitations of the results: missing trials or intervals, scheduling, warnings, testbed."""
-    notes = []
-    valid = content.valid
-    if content.untried or content.failed:
-        parts = [f"{valid} of {content.planned} trials have a valid attempt"]
-        if content.failed:
-            parts.append(f"{len(content.failed)} have only invalid attempts")
-        if content.untried:
-            parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
-        notes.append("; ".join(parts) + ".")
-    if content.settings:
-        # A high percentile can be known in some repetitions only; that is no reason for a warning.
-        headlines = content.levels["quantity"].isin(HEADLINES)
-        repetitions = set(content.levels["n"][headlines])
-        if repetitions == {1}:
-            notes.append(
-                "One repetition: there is no confidence interval, so any difference can be chance. Repeat at"
-                " least 3 times."
-            )
-        elif 1 in repetitions:
-            notes.append("Cells with one valid repetition have no confidence interval (n = 1).")
+    notes = [*_incomplete(content), *_repetitions(content)]
     if content.settings and not content.baseline:
         notes.append("The campaign has no baseline network, so there are levels but no overheads.")
     if (percent := content.campaign.get("precision_percent")) is not None:
@@ -106,13 +84,12 @@ def caveats(content: Content) -> list[str]:
             f"The campaign had to reach ±{percent:g} percentage points: intervals of overheads are computed at"
             f" {STOPPED_CONFIDENCE * 100:.0f} %, so that they hold in 95 % of such campaigns."
         )
-    if content.baseline:
-        for place, labels in _places_without_baseline(content):
-            notes.append(f"{content.baseline} {place}; levels without overheads for {formats.join(labels)}.")
+    for place, labels in _places_without_baseline(content) if content.baseline else ():
+        notes.append(f"{content.baseline} {place}; levels without overheads for {formats.join(labels)}.")
     compared = [
         row for setting in content.settings for name in HEADLINES for row in setting.overheads(name).values()
     ]
-    if compared and sum(_is_undecided(row) for row in compared) > len(compared) / 2:
+    if compared and sum(map(_is_undecided, compared)) > len(compared) / 2:
         notes.append(
             "The repetitions vary so much that most comparisons are undecided. Repeat more often, measure"
             " longer, or use a machine without other work."
@@ -120,18 +97,39 @@ def caveats(content: Content) -> list[str]:
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
     notes += _missing(content) + _delay_methods(content) + _links_of_tcp(content)
-    with_warnings = sum(1 for trial in content.best if trial["warnings"])
-    if with_warnings:
+    if with_warnings := sum(1 for trial in content.best if trial["warnings"]):
         verb = "has" if with_warnings == 1 else "have"
         notes.append(
             f"{formats.count(with_warnings, 'valid trial')} {verb} warnings, which the report lists."
         )
     notes += [f"Not measured: {what}." for what in background_cost.missing_readings(content.run)]
-    if content.testbed.startswith("lab"):
-        notes.append(f"Measured in the {content.testbed}. Compare only within this campaign.")
-    else:
-        notes.append(f"Testbed: {content.testbed}. Compare only within this campaign.")
-    return notes
+    where = "Measured in the " if content.testbed.startswith("lab") else "Testbed: "
+    return [*notes, f"{where}{content.testbed}. Compare only within this campaign."]
+
+
+def _incomplete(content: Content) -> list[str]:
+    parts = []
+    if content.failed:
+        parts.append(f"{len(content.failed)} have only invalid attempts")
+    if content.untried:
+        parts.append(f"{content.untried} {'was' if content.untried == 1 else 'were'} not attempted")
+    valid = f"{content.valid} of {content.planned} trials have a valid attempt"
+    return ["; ".join([valid, *parts]) + "."] if parts else []
+
+
+def _repetitions(content: Content) -> list[str]:
+    if not content.settings:
+        return []
+    # A high percentile can be known in some repetitions only; that is no reason for a warning.
+    repetitions = set(content.levels["n"][content.levels["quantity"].isin(HEADLINES)])
+    if repetitions == {1}:
+        return [
+            "One repetition: there is no confidence interval, so any difference can be chance. Repeat at"
+            " least 3 times."
+        ]
+    return (
+        ["Cells with one valid repetition have no confidence interval (n = 1)."] if 1 in repetitions else []
+    )
 
 
 def _missing(content: Content) -> list[str]:
@@ -216,21 +214,16 @@ def _no_result(content: Content) -> str:
 
 def _summarize(content: Content, setting: Setting) -> Statement:
     """Summarize one setting at one point: a sentence per metric, or the levels if there are no overheads."""
-    statement = Statement(setting.title)
     compared = [point for point in setting.points if _overheads_at(setting, point)]
     if compared:
         point = max(compared, key=Point.rank)
-        statement.sentences += _compare_networks(
-            content, _overheads_at(setting, point), setting.point_label(point)
-        )
+        sentences = _compare_networks(content, _overheads_at(setting, point), setting.point_label(point))
     else:
-        statement.sentences += _levels_only(setting)
-    statement.sentences += [_exact_count(setting, metric, rows) for metric, rows in setting.counts]
+        sentences = _levels_only(setting)
+    sentences += [_exact_count(setting, metric, rows) for metric, rows in setting.counts]
     if len(compared) > 1:
-        statement.sentences.append(
-            f"{formats.count(len(compared) - 1, 'further combination')} in the tables."
-        )
-    return statement
+        sentences.append(f"{formats.count(len(compared) - 1, 'further combination')} in the tables.")
+    return Statement(setting.title, sentences)
 
 
 def _exact_count(setting: Setting, metric: Metric, rows: dict[Cell, Row]) -> str:
@@ -338,8 +331,7 @@ def _spans_zero(rows: Iterable[Row]) -> str:
 def _levels_only(setting: Setting) -> list[str]:
     sentences = []
     for name in HEADLINES:
-        metric = METRICS[name]
-        cells = setting.levels(name)
+        metric, cells = METRICS[name], setting.levels(name)
         if not cells:
             continue
         point = max((at for _, at in cells), key=Point.rank)
@@ -448,20 +440,15 @@ def _limits(content: Content) -> list[str]:
         group = [row for row in rows if row["raw"] is raw and row["limit"] == kind]
         if not group:
             continue
-        point = min(
-            (Point.of(row) for row in group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024))
-        )
-        shown = _one_setting(
-            [row for row in group if Point.of(row) == point], limit.SAME if raw else CONDITION
-        )
-        order = {label: position for position, label in enumerate(content.networks)}
-        texts = [
-            f"{row[UNIT]} {formats.share(row)}" for row in sorted(shown, key=lambda row: order[row[UNIT]])
-        ]
+        point = min(map(Point.of, group), key=lambda at: (at.subscribers, abs(at.payload_bytes - 1024)))
+        columns = limit.SAME if raw else CONDITION
+        shown = _one_setting([row for row in group if Point.of(row) == point], columns)
+        shown.sort(key=lambda row: content.networks.index(row[UNIT]))
         udp = "plain UDP packet by packet" if kind == limit.PACKETS else "plain UDP"
         subject, of = (
-            (udp, str(content.baseline)) if raw else (shown[0]["middleware"], f"{udp} on the same network")
+            (udp, content.baseline) if raw else (shown[0]["middleware"], f"{udp} on the same network")
         )
+        texts = [f"{row[UNIT]} {formats.share(row)}" for row in shown]
         sentences.append(
             f"{payload(point.payload_bytes)}: {METRICS[THROUGHPUT].title} of {subject} relative to {of}:"
             f" {formats.join(texts)}."
@@ -472,8 +459,7 @@ def _limits(content: Content) -> list[str]:
 def _one_setting(rows: list[Row], columns: Sequence[str]) -> list[Row]:
     """Return the rows of the setting that most networks have. The tables contain the other settings."""
     settings = Counter(tuple(row[name] for name in columns) for row in rows)
-    most = max(settings.values())
-    chosen = min((key for key, count in settings.items() if count == most), key=str)
+    chosen = min(settings, key=lambda key: (-settings[key], str(key)))
     return [row for row in rows if tuple(row[name] for name in columns) == chosen]
 
 

@@ -73,31 +73,27 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
         baseline: Label of the baseline network.
     """
     valid = {a.get("trial_id"): a for a in attempts if a.get("valid") is True}
-    labels = list(dict.fromkeys([baseline, *(_label(a) for a in attempts)]))
+    labels = list(dict.fromkeys([baseline, *map(_label, attempts)]))
     names = [name for name in HEADLINES if any(a.get(name) is not None for a in attempts)]
     heads = ["network", "valid", "invalid", *(f"{METRICS[name].title} vs {baseline}" for name in names)]
+    bases = {_pair_key(a): a for a in valid.values() if _label(a) == baseline}
     rows, styles = [], []
     for label in labels:
         trials = [a for a in valid.values() if _label(a) == label]
         bad = sum(1 for a in attempts if _label(a) == label and a.get("valid") is not True)
-        changes = [
-            "baseline" if label == baseline else _mean_change(valid, label, baseline, name) for name in names
-        ]
+        changes = ["baseline" if label == baseline else _mean_change(trials, bases, name) for name in names]
         rows.append([label, str(len(trials)), str(bad) if bad else "", *changes])
         styles.append("" if trials else "dim")
     return TextTable(heads, rows, styles, right=range(1, len(heads)))
 
 
-def _mean_change(valid: dict[Any, dict[str, Any]], label: str, baseline: str, name: str) -> str:
-    base_values = {_pair_key(a): a.get(name) for a in valid.values() if _label(a) == baseline}
+def _mean_change(trials: list[dict[str, Any]], bases: dict[str, dict[str, Any]], name: str) -> str:
     logs = []
-    for attempt in valid.values():
-        value, base = attempt.get(name), base_values.get(_pair_key(attempt))
-        if _label(attempt) == label and value and base and value > 0 and base > 0:
+    for trial in trials:
+        value, base = trial.get(name), bases.get(_pair_key(trial), {}).get(name)
+        if value and base and value > 0 and base > 0:
             logs.append(math.log(value / base))
-    if not logs:
-        return "–"
-    return f"{100 * math.expm1(math.fsum(logs) / len(logs)):+.0f} % ({len(logs)})"
+    return f"{100 * math.expm1(math.fsum(logs) / len(logs)):+.0f} % ({len(logs)})" if logs else "–"
 
 
 def _pair_key(attempt: dict[str, Any]) -> str:
@@ -109,14 +105,9 @@ def _label(attempt: dict[str, Any]) -> str:
 
 
 def _title(content: Content) -> str:
-    parts = [
-        content.name,
-        formats.moment(content.campaign.get("started_at")),
-        f"{content.valid} valid trials",
-    ]
-    if len(content.invalid):
-        parts.append(formats.count(len(content.invalid), "invalid attempt"))
-    return " · ".join(part for part in parts if part)
+    invalid = formats.count(len(content.invalid), "invalid attempt") if content.invalid else ""
+    started = formats.moment(content.campaign.get("started_at"))
+    return " · ".join(filter(None, (content.name, started, f"{content.valid} valid trials", invalid)))
 
 
 def _table(content: Content, setting: Setting) -> TextTable:
@@ -126,9 +117,8 @@ def _table(content: Content, setting: Setting) -> TextTable:
         for name in QUANTITIES
         if setting.levels(name)
     ]
-    keys = {"subs": lambda point: str(point.subscribers)} if "subscribers" not in setting.values else {}
-    keys["payload"] = lambda point: payload(point.payload_bytes)
-    heads, right = [*keys, "network"], set(range(len(keys)))
+    keys = [] if "subscribers" in setting.values else ["subs"]
+    heads, right = [*keys, "payload", "network"], {*range(len(keys) + 1)}
     for metric, _, overheads in columns:
         right.add(len(heads))
         heads.append(_column_title(metric.title, metric.unit))
@@ -138,13 +128,13 @@ def _table(content: Content, setting: Setting) -> TextTable:
         for label in content.networks:
             if not any((label, point) in levels for _, levels, _ in columns):
                 continue
-            cells = [*(text(point) for text in keys.values()), label]
+            cells = [*(str(point.subscribers) for _ in keys), payload(point.payload_bytes), label]
             for _, levels, overheads in columns:
                 level = levels.get((label, point))
                 cells.append(formats.number(level["mean"]) if level else "–")
                 cells += [_overhead(overheads.get((label, point)))] if overheads else []
             rows.append(cells)
-    return TextTable(heads, rows, right=right, keys=len(keys) + 1)
+    return TextTable(heads, rows, right=right, keys=len(keys) + 2)
 
 
 def _column_title(title: str, unit: str) -> str:
