@@ -11,8 +11,9 @@ import typer
 
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import ClaimsFile, DryRun
-from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result, to_json
+from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
 from k8sdds.cli.terminal import console, print_text
+from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.options import DryRun
-from k8sdds.cli.output import Json, to_json
+from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.report.export import to_json
 from k8sdds.system.files import require_new
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from k8sdds.cli.help import output_option
 from k8sdds.cli.terminal import console, print_text
@@ -13,6 +13,7 @@ from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError
 
 TABLE = "table"
+Form = TypeVar("Form", bound=str)
 
 Json = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
 
@@ -38,7 +39,7 @@ DataFormat = Annotated[Literal["table", "json", "yaml"], _format("json", "yaml")
 """Format of any other result."""
 
 
-def choose(form: str, as_json: bool) -> str:
+def choose(form: Form, as_json: bool) -> Form:
     """Return the format that `--format` and `--json` select.
 
     Raises:
@@ -48,7 +49,7 @@ def choose(form: str, as_json: bool) -> str:
         return form
     if form not in (TABLE, "json"):
         raise InputError(f"--json and --format {form} exclude each other", "leave out one of them")
-    return "json"
+    return cast(Form, "json")
 
 
 def print_result(

@@ -9,8 +9,9 @@ import typer
 
 from k8sdds.cli.help import examples
 from k8sdds.cli.options import DryRun
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table, to_json
+from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
 
 app = typer.Typer(help="Create, inspect and verify DDS Security credentials.", no_args_is_help=True)

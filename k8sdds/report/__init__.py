@@ -48,10 +48,10 @@ def write_report(
         before = canvas.AS_PDF.set(pdf)
         content = contents.read(run, parquet=True)
         content.verdict = tuple(verdict)
-        write_tables = partial(csv_tables.write, content, run.report / "tables")
-        _, *drawn = parallel.run([write_tables, *figure_files.tasks(content, run.report / "figures")])
+        tables = partial(csv_tables.write, content, run.report / "tables")
+        drawn: list[list[Any]] = parallel.run([tables, *figure_files.tasks(content, run.report / "figures")])
         canvas.AS_PDF.reset(before)
-        figures = [figure for part in drawn for figure in part]
+        figures = [figure for part in drawn[1:] for figure in part]
         path = html.write(content, figures, run.report / "report.html")
     if console is not None:
         terminal.show(content, console, path)
@@ -82,7 +82,7 @@ def summarize(run: RunFolder) -> dict[str, Any]:
     content = contents.read(run)
     testbed = content.campaign.get("testbed")
     first = ("quantity", UNIT, *CONDITION)  # the columns that identify a row
-    return export.finite({
+    data = {
         "schema": 1,
         "campaign": content.campaign.get("campaign"),
         "experiment": content.campaign.get("experiment"),
@@ -112,4 +112,6 @@ def summarize(run: RunFolder) -> dict[str, Any]:
         ],
         "warnings": [{"warning": text, "trials": n} for text, n in content.warnings],
         "missing": missing.by_network(content.best),
-    })  # fmt: skip
+    }  # fmt: skip
+    finite: dict[str, Any] = export.finite(data)
+    return finite

@@ -172,7 +172,8 @@ def _number(part: Part, tested: TestedPoint) -> str:
     overhead = part.published_as == "overhead"
     if overhead and METRICS[part.quantity].gain:
         value, low, high = 2 - value, high and 2 - high, low and 2 - low
-    return formats.percent(*(None if bound is None else 100 * (bound - 1) for bound in (value, low, high)))
+    change, lower, upper = (None if bound is None else 100 * (bound - 1) for bound in (value, low, high))
+    return formats.percent(change, lower, upper)
 
 
 def write(claims: Claims, judged: list[ClaimResult], folder: Path) -> list[Path]:

@@ -49,7 +49,7 @@ class Compared:
 
     def data(self) -> dict[str, Any]:
         """Return the comparisons as JSON-serializable data; one pair has the form of an item of `pairs`."""
-        pairs = [
+        pairs: list[dict[str, Any]] = [
             {
                 "schema": 1, "a": a.name, "b": b.name, "compared": self._what, "how": one.how,
                 "differing": {name: list(pair) for name, pair in one.differing.items()},

@@ -85,10 +85,11 @@ def _latex(cells: list[list[str]], right: list[bool], caption: str, number: int)
     )
     words = [*re.findall(r"[a-z0-9]+", caption.lower()), *([str(number)] if number > 1 else [])]
     # pandas escapes no captions, and no characters that pdfTeX does not have.
-    return pd.DataFrame(rows, columns=heads).to_latex(
+    text: str = pd.DataFrame(rows, columns=heads).to_latex(
         index=False, escape=False, column_format=layout, caption=_in_latex(caption), label=f"tab:{'-'.join(words)}",
         position="htbp",
-    ).rstrip()  # fmt: skip
+    )  # fmt: skip
+    return text.rstrip()
 
 
 def _in_latex(text: str) -> str:

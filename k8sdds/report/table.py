@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,8 @@ class Table:
         """
         rows = self.rows[:most]
         heads = [head if isinstance(head, str) else " ".join(head) for head in self.heads]
-        styles = [_style({cell.mark for cell in row if cell.mark}) for row in rows]
+        marks = [{cell.mark for cell in row if cell.mark} for row in rows]
+        styles = [_COLORS.get(next(iter(found)), "") if len(found) == 1 else "" for found in marks]
         TextTable(heads, [[cell.plain for cell in row] for row in rows], styles, **layout).print(console)
         if len(rows) < len(self.rows):
             console.print(f"… and {len(self.rows) - len(rows)} more")
@@ -75,7 +76,3 @@ def judged(texts: Sequence[str], row: Mapping[str, Any]) -> list[Cell]:
     """Return the cells of a row that is `better`, `worse` or neither, as its last cell states."""
     mark = "better" if row["better"] else "worse" if row["worse"] else ""
     return [*map(Cell, texts[:-1]), Cell(texts[-1], mark=mark)]
-
-
-def _style(marks: Collection[str]) -> str:
-    return _COLORS.get(*marks, "") if len(marks) == 1 else ""

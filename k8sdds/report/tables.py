@@ -159,7 +159,7 @@ def single_runs(content: Content) -> list[SingleRun]:
 
 
 def _one_decimal(row: Row | None) -> Cell:
-    value = row and row["overhead_percent"]
+    value: float | None = row["overhead_percent"] if row else None
     return Cell() if value is None else Cell(formats.fixed(value, 1))
 
 
@@ -441,7 +441,14 @@ def background(content: Content) -> list[Table]:
         for row in kubectl_top.by_node(content.run)
     ]  # fmt: skip
     titles = [(title, unit) for _, title, unit, _ in columns]
-    top_heads = ["network", "node", ("CPU", "cores"), ("memory", "MiB"), ("window", "s"), "readings"]
+    top_heads: list[str | tuple[str, str]] = [
+        "network",
+        "node",
+        ("CPU", "cores"),
+        ("memory", "MiB"),
+        ("window", "s"),
+        "readings",
+    ]
     return _filled(
         Table("Background cost of the networks", ["network", *titles], costs, _BACKGROUND),
         Table("Output of kubectl top nodes", top_heads, tops, _TOP),

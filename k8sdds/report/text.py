@@ -101,9 +101,10 @@ class TextTable:
             show_lines=self.rules,
         )  # fmt: skip
         for number, width in enumerate(widths):
-            justify = "right" if number in self.right else "left"
             head = "\n".join(wrap(self.heads[number], width))
-            table.add_column(head, justify=justify, no_wrap=True, min_width=width)
+            table.add_column(
+                head, justify="right" if number in self.right else "left", no_wrap=True, min_width=width
+            )
         before: Sequence[str] = ()
         for number, row in enumerate(self.rows):
             key = row[: self.keys - 1]
