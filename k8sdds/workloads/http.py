@@ -61,6 +61,7 @@ end
 
 NGINX = """\
 daemon off;
+user root;
 master_process off;
 worker_processes 1;
 pid {folder}/nginx.pid;
@@ -84,7 +85,8 @@ http {{
   }}
 }}
 """
-"""nginx as one process, which serves one object and writes nothing."""
+"""nginx as one process, which serves one object and writes nothing. In the lab of an ordinary user, where it has no
+other user id, it cannot make its folders those of `nobody`."""
 
 
 class Report(Shape):
