@@ -147,15 +147,12 @@ class Campaign:
                 while added := self._added():
                     for block in added:
                         self._measure_block(block)
-            except NetworkChanged as failure:
-                raise Aborted(
-                    f"{failure.message}; the results so far are kept",
-                    f"{failure.remedy}; continue: k8sdds run --resume {self.run.path}",
-                ) from failure
             except PartFailed as failure:
+                changed = isinstance(failure, NetworkChanged)
+                remedy = failure.remedy if changed else "find out what ends it (memory? see: dmesg)"
                 raise Aborted(
                     f"{failure.message}; the results so far are kept",
-                    f"find out what ends it (memory? see: dmesg), then continue: k8sdds run --resume {self.run.path}",
+                    f"{remedy}; then continue: k8sdds run --resume {self.run.path}",
                 ) from failure
         self.run.append_event("ended", valid=len(self._valid), trials=len(self._trials))
         failed = [trial for trial in self._trials if trial.trial_id not in self._valid]
