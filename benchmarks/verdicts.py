@@ -18,8 +18,7 @@ import numpy as np
 import recommend
 from numpy.typing import NDArray
 
-from k8sdds.analysis.node_budget import BLOCK
-from k8sdds.analysis.requirements import MET
+from k8sdds.analysis.requirements import BLOCK, MET
 from k8sdds.campaign import applications, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.application import Application, ApplicationExperiment, Search

@@ -8,17 +8,17 @@ not have to match.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds.analysis import capacities, missing, overhead, statistics
 from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
-from k8sdds.analysis.network_software import network_software
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE, Contrast
 from k8sdds.results.metrics import METRICS
@@ -279,6 +279,25 @@ def _software(a: Side, b: Side, match_networks: bool) -> dict[str, dict[str, tup
         if names:
             found[label] = {name: (own[0].get(name), own[1].get(name)) for name in names}
     return found
+
+
+def network_software(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the software by component. Several versions of a component are joined."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    # Most trials of a campaign have the same text.
+    for text in dict.fromkeys(row.get("network_software") for row in rows):
+        for name, version in (json.loads(text) if text else {}).items():
+            found[name][version] = None
+    return {name: ", then ".join(versions) for name, versions in found.items()}
+
+
+def installed_networks(rows: Iterable[Row]) -> dict[str, list[int]]:
+    """Return the blocks during which each pod network was installed."""
+    blocks: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        if row.get("installed_network") and row.get("block") is not None:
+            blocks[row["installed_network"]].add(int(row["block"]))
+    return {name: sorted(numbers) for name, numbers in blocks.items()}
 
 
 def _position(rows: list[Row]) -> tuple[Any, ...]:

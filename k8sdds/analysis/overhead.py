@@ -1,9 +1,10 @@
-"""Compute levels per cell, and overheads relative to the campaign's baseline network."""
+"""Compute levels per cell, and overheads relative to the baseline, or to the same network without protection."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import statistics
@@ -26,6 +27,9 @@ OVERHEAD_COLUMNS = (
 )  # fmt: skip
 
 Row = dict[str, Any]
+
+NOT_PROTECTED = (None, "none")
+_SECURITY = CONDITION.index("security")
 
 
 def plain_rows(table: pd.DataFrame) -> list[Row]:
@@ -141,6 +145,50 @@ def ratios(trials: list[Row], baseline: str, metric: str) -> dict[str, Contrast]
     base = by_label.pop(baseline, [])
     by_network = {label: paired(rows, base, METRICS[metric])[0] for label, rows in by_label.items()}
     return {label: ratio for label, ratio in by_network.items() if ratio is not None}
+
+
+def protections(best: list[Row], networks: Mapping[str, Any]) -> list[Row]:
+    """Return the overhead of every protected cell whose unprotected counterpart was also measured.
+
+    A cell is protected by DDS Security, by an encrypting network, or by both. It is compared with the same network
+    without protection, with the same pairing and intervals as in `overheads`.
+
+    `best` are the valid trials, as rows from `plain_rows`. `networks` contains the run folder's facts by
+    label. The fact `unprotected` is the name of the same network without encryption. Each row has
+    `network_label`, the condition, `against` (the label it is compared with), `quantity`, `overhead_percent`,
+    `ci_low_percent`, `ci_high_percent`, `n`, `seen` (whether the interval excludes 0) and
+    `detectable_percent`.
+    """
+    cells = by_cell(best)
+    unprotected_labels = _unprotected_labels(networks)
+    rows = []
+    for (label, *condition), trials in cells.items():
+        against = unprotected_labels.get(label, label)
+        if against == label and condition[_SECURITY] in NOT_PROTECTED:
+            continue
+        unprotected = [*condition[:_SECURITY], "none", *condition[_SECURITY + 1 :]]
+        base = cells.get((against, *unprotected), [])
+        for metric in METRICS.values():
+            ratio, _ = paired(trials, base, metric)
+            if ratio is None:
+                continue
+            rows.append(
+                {UNIT: label, "against": against}
+                | dict(zip(CONDITION, condition, strict=True))
+                | {"quantity": metric.name}
+                | columns_of(metric, ratio)
+            )
+    return rows
+
+
+def _unprotected_labels(networks: Mapping[str, Any]) -> dict[str, str]:
+    """Map the label of each encrypting network to the first label of the same network without encryption."""
+    facts = {label: fact for label, fact in networks.items() if isinstance(fact, Mapping)}
+    first: dict[Any, str] = {}
+    for label, fact in facts.items():
+        first.setdefault(fact.get("name"), label)
+    names = {label: fact.get("unprotected") for label, fact in facts.items()}
+    return {label: first[name] for label, name in names.items() if name and name in first}
 
 
 def by_cell(trials: list[Row]) -> dict[tuple[Any, ...], list[Row]]:

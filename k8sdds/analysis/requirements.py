@@ -10,12 +10,15 @@ one-sided test at a level, and the interval is two-sided at 1 - 2 · level. `cor
 
 from __future__ import annotations
 
+import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
-from k8sdds.analysis import missing, node_budget
+from k8sdds.analysis import missing
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.statistics import CONFIDENCE, t_interval, t_quantile
 from k8sdds.model.application import Requirement
@@ -28,6 +31,8 @@ UNDECIDED: Verdict = "undecided"
 
 LEVEL = 1 - CONFIDENCE
 """Level of a judgement about a single configuration."""
+BLOCK = "block_key"
+"""Key of a trial with its block: trials are compared only within one."""
 MAX_FURTHER = 1000
 """Most further repetitions that are worth naming."""
 
@@ -129,7 +134,7 @@ def judge_flows(
 
 def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:
     """Return what a requirement is judged by: the trials of its flow, or a row for each block with all flows."""
-    return trials.get(requirement.flow, ()) if requirement.flow else node_budget.rows(trials)
+    return trials.get(requirement.flow, ()) if requirement.flow else budget_rows(trials)
 
 
 def overall(judgements: Iterable[Judgement]) -> Verdict:
@@ -181,3 +186,67 @@ def zero_share_percent(level: float) -> float:
 def _exp(value: float) -> float:
     # The interval of a few very different values can exceed the range of floating-point numbers.
     return math.exp(min(value, 700))
+
+
+# -- the CPU time of nodes ------------------------------------------------------------------------------------
+
+
+def budget_rows(trials: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """Return the CPU time for each block in which all flows have it, of the busiest node and of all nodes.
+
+    The flows are measured one at a time, so a sum joins the trials of one block. In a block, the CPU time of a node is
+
+        sum over flows of (participants of the flow on the node) + what its machine did for them outside of their pods
+
+    where the latter is the sum over flows too, unless the flows were measured with the others as background: then each
+    trial has the packets of all flows, and the largest part counts.
+
+    Args:
+        trials: Valid trials of a configuration by flow, each with its BLOCK.
+
+    Returns:
+        `node_cpu_percent` and `total_cpu_percent` by block; None if a trial does not have them.
+    """
+    by_block: dict[Any, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for flow, own in trials.items():
+        for row in own:
+            by_block[row[BLOCK]][flow].append(row)
+    found = {
+        block: _by_node(list(flows.values()))
+        for block, flows in by_block.items()
+        if len(flows) == len(trials)
+    }
+    return [
+        {
+            BLOCK: block,
+            "node_cpu_percent": max(nodes, default=None),
+            "total_cpu_percent": math.fsum(nodes) if nodes else None,
+        }
+        for block, nodes in found.items()
+    ]
+
+
+def _by_node(flows: Sequence[Sequence[Row]]) -> list[float]:
+    """Return the CPU time of each node with all flows; empty if it is not known of one of them."""
+    participants: dict[str, float] = defaultdict(float)
+    shared: dict[str, list[float]] = defaultdict(list)
+    for own in flows:
+        known = [nodes for row in own if (nodes := _nodes(row))]
+        if not known:
+            return []
+        for node in {node for nodes in known for node in nodes}:
+            parts = [nodes[node] for nodes in known if node in nodes]
+            participants[node] += fmean(part["participants"] for part in parts)
+            shared[node].append(fmean(part["shared"] for part in parts))
+    total = max if any(_has_background(row) for own in flows for row in own) else sum
+    return [used + total(shared[node]) for node, used in participants.items()]
+
+
+def _nodes(row: Row) -> dict[str, dict[str, float]]:
+    """Return the CPU time by node of a record, or of a row of the tidy table, where it is JSON text."""
+    value = row.get("nodes_cpu")
+    return json.loads(value) if isinstance(value, str) else value or {}
+
+
+def _has_background(row: Row) -> bool:
+    return (row.get("background") or "none") != "none"

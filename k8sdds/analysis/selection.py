@@ -12,10 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from k8sdds.analysis import node_budget
-from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.requirements import rows_of
+from k8sdds.analysis.requirements import BLOCK, budget_rows, rows_of
 from k8sdds.analysis.statistics import Contrast
 from k8sdds.model.application import Application, Flow, Optimize, Requirement
 
@@ -163,7 +161,7 @@ def _cpu(application: Application, trials: Trials) -> dict[Any, float]:
     flows = {
         flow.name: [_with_nodes(flow, row) for row in trials.get(flow.name, ())] for flow in application.flows
     }
-    totals = {row[BLOCK]: row["total_cpu_percent"] for row in node_budget.rows(flows)}
+    totals = {row[BLOCK]: row["total_cpu_percent"] for row in budget_rows(flows)}
     return {block: total for block, total in totals.items() if total is not None}
 
 

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from k8sdds.analysis import race
-from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.race import Measured
-from k8sdds.analysis.requirements import NOT_MET, corrected_level, judge_flows, overall
+from k8sdds.analysis.requirements import BLOCK, NOT_MET, corrected_level, judge_flows, overall
 from k8sdds.analysis.selection import scores, violations
 from k8sdds.campaign import applications
 from k8sdds.campaign.expansion import Expansion, candidates

@@ -1,15 +1,62 @@
 """Test the claims of a study against the trials in run folders.
 
 model     the format of a claims file: statement, quantity, cells, region, and what can test it
-files     load claims files by name or path
 evidence  select the trials for each part of a claim, by run folder and variant
 study     plan the campaigns that claims need; the folder with their runs and verdicts
 judge     decide verdicts with statistical tests: `k8sdds.claims.judge.judge(claims, runs)`
-reasons   describe verdicts
+reasons   describe tested points and the reasons of verdicts
+
+This module loads claims files by name or path.
 """
 
 from __future__ import annotations
 
-from k8sdds.claims.files import PAPER, find, load, read
+import functools
 
-__all__ = ["PAPER", "find", "load", "read"]
+from k8sdds.claims.model import Claim, Claims
+from k8sdds.system import yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.shipped import ShippedFiles
+
+PAPER = "k8sdds-paper"
+"""The claims of the study that k8sdds follows."""
+
+CLAIMS = ShippedFiles(("experiments/claims",), "set of claims", "k8sdds list studies")
+
+
+def names() -> list[str]:
+    """Return the names of the installed claims files."""
+    return CLAIMS.names()
+
+
+def load(name: str = PAPER) -> Claims:
+    """Load an installed claims file by name, or a YAML file by path.
+
+    Raises:
+        InputError: The file does not exist or has errors. The message contains the file, line and key of each error.
+    """
+    path, text = CLAIMS.read(name)
+    return _parse(text, str(path))
+
+
+# The file of the study takes half a second to parse.
+@functools.cache
+def _parse(text: str, source: str) -> Claims:
+    return yaml_text.parse(text, Claims, source)
+
+
+def read(name: str = PAPER) -> str:
+    """Return the text of a claims file. Raises InputError if it does not exist or is not text."""
+    return CLAIMS.read(name)[1]
+
+
+def find(claims: Claims, claim_id: str) -> Claim:
+    """Return the claim with the given id. Raises InputError, which suggests a similar id, if it does not exist."""
+    for claim in claims.claims:
+        if claim.id == claim_id:
+            return claim
+    hint = yaml_text.nearest(claim_id, [claim.id for claim in claims.claims])
+    raise InputError(
+        f"{claims.name} has no claim {claim_id!r}{hint}",
+        "list the claims: k8sdds claims --list; list the studies: k8sdds list studies",
+    )

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from k8sdds import workloads
@@ -61,11 +62,9 @@ class Source:
 
 @dataclass(frozen=True)
 class PointData:
-    """The data of a source for one point of a part."""
+    """The data of a source, or of several together, for one point of a part."""
 
     values: dict[str, Any]
-    contrast: Contrast | None
-    """The estimated log ratio, or None if no repetition has a trial for every term of the ratio."""
     counts: tuple[float, ...] = ()
     """The values of an exact quantity."""
     logs: dict[int, float] = field(default_factory=dict)
@@ -76,31 +75,22 @@ class PointData:
     confidence: float = CONFIDENCE
     """Level of the t interval of these logarithms."""
     runs: int = 1
+    """Number of run folders. With several, `contrast.n` is this number."""
+
+    @cached_property
+    def contrast(self) -> Contrast | None:
+        """The estimated log ratio, or None if no repetition has a trial for every term of the ratio."""
+        return one_sample(list(self.logs.values()), self.rounding, self.confidence) if self.logs else None
 
     @property
     def is_known(self) -> bool:
         """Whether there is an estimate or a count."""
-        return self.contrast is not None or bool(self.counts)
+        return bool(self.logs or self.counts)
 
-
-@dataclass(frozen=True)
-class TestedPoint:
-    """A point of a part, or the mean of its points, with the results of its tests."""
-
-    part: int
-    values: dict[str, Any]
-    region: tuple[float, float]
-    published: float | None
-    contrast: Contrast | None
-    counts: tuple[float, ...] = ()
-    p_inside: float | None = None
-    p_outside: float | None = None
-    modeled: bool = False
-    """Whether its trials include a network that the lab models but does not run."""
-    is_level: bool = False
-    """Whether the claim is about a level instead of a ratio."""
-    runs: int = 1
-    """Number of run folders. With several, `contrast.n` is this number."""
+    @property
+    def is_modeled(self) -> bool:
+        """Whether its trials include a network that the lab models but does not run."""
+        return any(row.get("fidelity") == "modelled" for row in self.rows)
 
 
 def points(part: Part, source: Source) -> dict[Variant, list[PointData]]:
@@ -153,20 +143,18 @@ def _point(
     used = tuple(row for group in groups for row in group)
     if part.exact:
         counts = tuple(row[part.quantity] for row in used if row.get(part.quantity) is not None)
-        return PointData(values, None, counts, rows=used)
+        return PointData(values, counts, rows=used)
     terms = list(zip(groups, part.quantities, strict=False))
     by_repetition = [overhead.by_repetition(group, quantity) for group, quantity in terms]
-    shared = set.intersection(*(set(term) for term in by_repetition))
-    signs = (1, -1, -1, 1)
     logs = {
         repetition: sum(
-            sign * math.log(term[repetition]) for sign, term in zip(signs, by_repetition, strict=False)
+            sign * math.log(term[repetition])
+            for sign, term in zip((1, -1, -1, 1), by_repetition, strict=False)
         )
-        for repetition in sorted(shared)
+        for repetition in sorted(set.intersection(*(set(term) for term in by_repetition)))
     }
     rounding = math.hypot(*(overhead.rounding(group, quantity) for group, quantity in terms))
-    contrast = one_sample(list(logs.values()), rounding, confidence) if logs else None
-    return PointData(values, contrast, (), logs, used, rounding, confidence)
+    return PointData(values, (), logs, used, rounding, confidence)
 
 
 def pooled(part: Part, runs: Sequence[list[PointData]]) -> list[PointData]:
@@ -190,27 +178,31 @@ def _pooled(points: Sequence[PointData]) -> PointData:
     known = [point for point in points if point.is_known] or points[:1]
     if len(known) == 1:
         return known[0]
-    logs = {run: point.contrast.log for run, point in enumerate(known) if point.contrast}
     return PointData(
         known[0].values,
-        one_sample(list(logs.values()), rounding := max(point.rounding for point in known)) if logs else None,
         tuple(count for point in known for count in point.counts),
-        logs,
+        {run: point.contrast.log for run, point in enumerate(known) if point.contrast},
         tuple(row for point in known for row in point.rows),
-        rounding,
+        max(point.rounding for point in known),
         runs=len(known),
     )
 
 
-def mean_of(points: list[PointData]) -> Contrast | None:
+def mean_of(points: Sequence[PointData]) -> PointData:
     """Return the mean over points, computed within each repetition so that n remains the number of repetitions."""
     logs: dict[int, list[float]] = defaultdict(list)
     for point in points:
         for repetition, value in point.logs.items():
             logs[repetition].append(value)
-    complete = [math.fsum(values) / len(values) for values in logs.values() if len(values) == len(points)]
-    rounding = math.hypot(*(point.rounding for point in points)) / len(points)
-    return one_sample(complete, rounding, points[0].confidence) if complete else None
+    return PointData(
+        {"mean of points": len(points)},
+        (),
+        {key: math.fsum(own) / len(own) for key, own in logs.items() if len(own) == len(points)},
+        tuple(row for point in points for row in point.rows),
+        math.hypot(*(point.rounding for point in points)) / len(points),
+        points[0].confidence,
+        points[0].runs,
+    )
 
 
 def _matching(rows: list[Row], selector: Selector) -> list[Row]:

@@ -12,6 +12,7 @@ at a part of the level, so that the rate of false verdicts does not grow with th
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from k8sdds.analysis import missing
-from k8sdds.analysis.statistics import Contrast, holm, p_inside, p_outside
+from k8sdds.analysis.statistics import holm
 from k8sdds.claims import evidence
-from k8sdds.claims.evidence import PointData, Source, TestedPoint
+from k8sdds.claims.evidence import PointData, Source
 from k8sdds.claims.model import Claim, Claims, Part
 from k8sdds.claims.reasons import (
+    TestedPoint,
     describe_point,
     mixed_versions,
     modeled_networks,
@@ -60,7 +62,7 @@ class Verdict:
     @property
     def gaps(self) -> int:
         """Number of points without data."""
-        return sum(1 for point in self.points if point.contrast is None and not point.counts)
+        return sum(not point.data.is_known for point in self.points)
 
     @property
     def tested(self) -> bool:
@@ -90,8 +92,7 @@ class ClaimResult:
     def best(self, imported: bool) -> Verdict | None:
         """Return the most decisive verdict of imported or measured data; of equal ones, the one with fewer gaps."""
         candidates = [verdict for verdict in self.verdicts if verdict.imported == imported]
-        order = [*_DECIDED, NOT_ENOUGH, NOT_TESTABLE]
-        return min(candidates, key=lambda verdict: (order.index(verdict.verdict), verdict.gaps), default=None)
+        return min(candidates, key=lambda each: (VERDICTS.index(each.verdict), each.gaps), default=None)
 
 
 def judge(
@@ -100,34 +101,25 @@ def judge(
     only: Sequence[str] = (),
     obstacles: Mapping[str, str] | None = None,
 ) -> list[ClaimResult]:
-    """Judge every claim, or some of them, with the data of all run folders.
+    """Judge every claim, or some of them, with the data of all run folders, in the order of the claims file.
 
     Args:
         claims: The claims.
         runs: The run folders.
         only: Ids of the claims to judge; empty: all.
         obstacles: Why a claim, by id, could not be measured.
-
-    Returns:
-        The results, in the order of the claims file.
     """
     # The same folder twice would count as two runs that do not differ.
     sources = [Source.read(run) for run in {run.path.resolve(): run for run in runs}.values()]
-    selected = [claim for claim in claims.claims if not only or claim.id in only]
     return [
-        judge_claim(claim, sources, claims.level, (obstacles or {}).get(claim.id, "")) for claim in selected
+        judge_claim(claim, sources, claims.level, (obstacles or {}).get(claim.id, ""))
+        for claim in claims.claims
+        if not only or claim.id in only
     ]
 
 
 def judge_claim(claim: Claim, sources: Sequence[Source], level: float, obstacle: str = "") -> ClaimResult:
-    """Judge one claim with the data of some sources at a significance level.
-
-    Args:
-        claim: The claim.
-        sources: The data.
-        level: The significance level.
-        obstacle: Why it could not be measured, if it was tried.
-    """
+    """Judge one claim with the data of some sources; `obstacle` is why it could not be measured, if it was tried."""
     if not claim.parts:
         return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
     variants = _variants(claim, sources)
@@ -142,13 +134,10 @@ def judge_claim(claim: Claim, sources: Sequence[Source], level: float, obstacle:
     if overall:
         # Imported data may decide what this testbed cannot.
         decisive = [result for result in overall.values() if result[0] != NOT_TESTABLE]
-        verdict, reason = (decisive or list(overall.values()))[0]
         by_kind = {imported: found for imported, (found, _) in overall.items()}
-        return ClaimResult(claim, verdicts, verdict, reason, by_kind)
-    if obstacle:
-        return ClaimResult(claim, [], NOT_TESTABLE, obstacle)
-    if claim.lab == "no" and sources:
-        return ClaimResult(claim, [], NOT_TESTABLE, claim.because)
+        return ClaimResult(claim, verdicts, *(decisive or list(overall.values()))[0], by_kind)
+    if obstacle or (claim.lab == "no" and sources):
+        return ClaimResult(claim, [], NOT_TESTABLE, obstacle or claim.because)
     reason = f"these run folders have no trial of it; measure: {claim.command}"
     return ClaimResult(claim, [], NOT_ENOUGH, reason)
 
@@ -171,10 +160,7 @@ def _combine(
         return first.verdict, first.reason
     strict = level / len(able)
     first = _most_decisive(
-        [
-            _verdict(claim, variant, strict) if verdict.verdict in _DECIDED else verdict
-            for variant, verdict in able
-        ]
+        [_verdict(claim, each, strict) if found.verdict in _DECIDED else found for each, found in able]
     )
     note = f"one of {len(able)} variants, each tested at {100 * strict:.2g} %"
     return first.verdict, f"{first.source}: {first.reason}; {note}"
@@ -195,8 +181,8 @@ def _disagreement(verdicts: Sequence[Verdict]) -> str:
 
 # -- the data of a variant -----------------------------------------------------------------------------------
 
-PartData = tuple[int, Part, list[PointData]]
-"""The number of a part, the part, and the data of its points."""
+PartData = dict[int, list[PointData]]
+"""The data of the points of each part that has any, by the number of the part."""
 
 
 @dataclass(frozen=True)
@@ -204,15 +190,17 @@ class _Run:
     """The data of one variant of one run folder."""
 
     name: str
-    parts: list[PartData]
+    parts: PartData
     versions: str
     """A note if PerfTest's version changed within a repetition."""
 
-    def complete(self, claim: Claim) -> bool:
+    @property
+    def points(self) -> list[PointData]:
+        return [point for points in self.parts.values() for point in points]
+
+    def is_complete(self, claim: Claim) -> bool:
         """Return whether all points of the claim have data."""
-        return len(self.parts) == len(claim.parts) and all(
-            p.is_known for _, _, points in self.parts for p in points
-        )
+        return len(self.parts) == len(claim.parts) and all(point.is_known for point in self.points)
 
 
 @dataclass(frozen=True)
@@ -231,17 +219,13 @@ class _Variant:
             return self.runs[0].name
         return ", ".join(filter(None, [f"{len(self.runs)} runs", self.description]))
 
-    def parts(self) -> list[PartData]:
+    def parts(self, claim: Claim) -> PartData:
         """Return the data of all runs together."""
-        if len(self.runs) == 1:
-            return self.runs[0].parts
-        by_part: dict[int, tuple[Part, list[list[PointData]]]] = {}
-        for run in self.runs:
-            for number, part, points in run.parts:
-                by_part.setdefault(number, (part, []))[1].append(points)
-        return [
-            (number, part, evidence.pooled(part, runs)) for number, (part, runs) in sorted(by_part.items())
-        ]
+        return {
+            number: evidence.pooled(part, measured)
+            for number, part in enumerate(claim.parts)
+            if (measured := [run.parts[number] for run in self.runs if number in run.parts])
+        }
 
     def alone(self) -> list[_Variant]:
         """Return each run, if there are several."""
@@ -254,19 +238,15 @@ def _variants(claim: Claim, sources: Sequence[Source]) -> list[_Variant]:
         by_part = [evidence.points(part, source) for part in claim.parts]
         variants = list(dict.fromkeys(variant for points in by_part for variant in points))
         for variant in sorted(variants, key=lambda variant: json.dumps(variant, default=str)):
-            parts = [
-                (number, part, points[variant])
-                for number, (part, points) in enumerate(zip(claim.parts, by_part, strict=True))
-                if variant in points
-            ]
-            data = [point for _, _, points in parts for point in points]
-            if not any(point.is_known for point in data) and not _too_few_values(parts):
+            parts = {number: points[variant] for number, points in enumerate(by_part) if variant in points}
+            data = [point for points in parts.values() for point in points]
+            if not any(point.is_known for point in data) and not _too_few_values(claim, parts):
                 continue
             name = ", ".join(filter(None, [source.name, evidence.describe(variant, variants)]))
             run = _Run(name, parts, mixed_versions(data))
             rows = [row for point in data for row in point.rows]
             testbed = "imported" if source.imported else rows[0]["testbed"]
-            groups[testbed, run.complete(claim), _obstacle(claim, rows, source), variant].append(run)
+            groups[testbed, run.is_complete(claim), _obstacle(claim, rows, source), variant].append(run)
     known = list(dict.fromkeys(variant for *_, variant in groups))
     return [
         _Variant(runs, testbed == "imported", complete, obstacle, evidence.describe(variant, known))
@@ -288,55 +268,46 @@ def _verdict(claim: Claim, variant: _Variant, level: float) -> Verdict:
 
 
 def _judged(claim: Claim, variant: _Variant, level: float) -> tuple[str, str, list[TestedPoint]]:
-    parts = variant.parts()
-    tested = [point for number, part, points in parts for point in _test(number, part, points)]
-    rows = [row for _, _, points in parts for point in points for row in point.rows]
+    parts = variant.parts(claim)
+    tested = [
+        point for number, points in parts.items() for point in _test(number, claim.parts[number], points)
+    ]
+    rows = [row for points in parts.values() for point in points for row in point.rows]
     if variant.obstacle:
         return NOT_TESTABLE, variant.obstacle, tested
-    incomplete = len(parts) < len(claim.parts) or any(
-        point.contrast is None and not point.counts for point in tested
-    )
     outside = _outside(claim, tested, level, with_modeled=False)
     if outside is not None:
-        return (*_contradiction(claim, outside, variant.imported), tested)
+        if claim.lab == "model" and not variant.imported:
+            reason = f"the lab does not agree ({describe_point(outside)}), but cannot decide: {claim.because}"
+            return NOT_TESTABLE, reason, tested
+        return CONTRADICTED, f"{describe_point(outside)}; {test_name(claim.parts[outside.part])}", tested
     outside = _outside(claim, tested, level, with_modeled=True)
     if outside is not None:
         disagrees = f"the lab's model of {modeled_networks(rows)} does not agree ({describe_point(outside)})"
         return NOT_TESTABLE, f"{disagrees}, but only the real network can contradict the claim", tested
-    if incomplete:
-        reason = _too_few_values(parts) or "some cells of the claim have no valid trial; measure"
+    if len(parts) < len(claim.parts) or not all(point.data.is_known for point in tested):
+        reason = _too_few_values(claim, parts) or "some cells of the claim have no valid trial; measure"
         return NOT_ENOUGH, f"{reason}: {claim.command}", tested
     undecided = _undecided(claim, tested, level)
     if undecided is not None:
         return NOT_ENOUGH, undecided_reason(undecided), tested
-    test = test_name(claim.parts[0])
-    if variant.imported or not _only_a_model(claim, rows):
-        return SUPPORTED, f"{test}, {sample_size(tested)}", tested
+    shown = f"{test_name(claim.parts[0])}, {sample_size(tested)}"
+    in_lab = any(row["testbed"] == "lab" for row in rows)
+    by_construction = claim.lab == "model" and in_lab
+    if variant.imported or not (by_construction or modeled_networks(rows)):
+        return SUPPORTED, shown, tested
     because = claim.because if claim.lab == "model" else f"the lab models {modeled_networks(rows)}"
-    return CONSISTENT, f"{test}, {sample_size(tested)}; {because}", tested
+    return CONSISTENT, f"{shown}; {because}", tested
 
 
-def _too_few_values(parts: Sequence[PartData]) -> str:
+def _too_few_values(claim: Claim, parts: PartData) -> str:
     """Return which percentile is unknown because trials have too few values or episodes; empty if all are known."""
-    for _, part, points in parts:
-        for point in points:
-            if point.is_known:
-                continue
-            for quantity in part.quantities:
-                if reason := missing.reason(list(point.rows), quantity):
-                    return (
-                        f"{METRICS[quantity].title}: {reason}; {missing.remedy(list(point.rows), quantity)}"
-                    )
+    for number, points in parts.items():
+        for rows in (list(point.rows) for point in points if not point.is_known):
+            for quantity in claim.parts[number].quantities:
+                if reason := missing.reason(rows, quantity):
+                    return f"{METRICS[quantity].title}: {reason}; {missing.remedy(rows, quantity)}"
     return ""
-
-
-def _contradiction(claim: Claim, point: TestedPoint, imported: bool) -> tuple[str, str]:
-    if claim.lab == "model" and not imported:
-        return (
-            NOT_TESTABLE,
-            f"the lab does not agree ({describe_point(point)}), but cannot decide: {claim.because}",
-        )
-    return CONTRADICTED, f"{describe_point(point)}; {test_name(claim.parts[point.part])}"
 
 
 def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
@@ -370,62 +341,23 @@ def _other_engine(network: str, word: str, engine: str, source: Source) -> str:
 
 def _test(number: int, part: Part, points: list[PointData]) -> list[TestedPoint]:
     if part.over == "mean":
-        modeled = any(_is_modeled(point) for point in points)
-        values = {"mean of points": len(points)}
-        mean = evidence.mean_of(points)
-        return [_tested(number, part, values, part.region(0), None, mean, modeled, points[0].runs)]
-    tested = []
-    for index, point in enumerate(points):
-        region = part.region(index)
-        published = part.published[index] if part.published else None
-        modeled = _is_modeled(point)
-        if part.exact:
-            tested.append(
-                TestedPoint(number, point.values, region, published, None, point.counts, modeled=modeled)
-            )
-        else:
-            tested.append(
-                _tested(number, part, point.values, region, published, point.contrast, modeled, point.runs)
-            )
-    return tested
-
-
-def _tested(
-    number: int,
-    part: Part,
-    values: dict[str, Any],
-    region: tuple[float, float],
-    published: float | None,
-    contrast: Contrast | None,
-    modeled: bool,
-    runs: int,
-) -> TestedPoint:
-    inside = p_inside(contrast, *region) if contrast else None
-    outside = p_outside(contrast, *region) if contrast else None
-    is_level = part.to is None
-    return TestedPoint(
-        number, values, region, published, contrast, (), inside, outside, modeled, is_level, runs
-    )
-
-
-def _is_modeled(point: PointData) -> bool:
-    return any(row.get("fidelity") == "modelled" for row in point.rows)
+        return [TestedPoint(number, evidence.mean_of(points), part.region(0), None, part.to is None)]
+    return [
+        TestedPoint(number, point, part.region(index), published, part.to is None)
+        for index, (point, published) in enumerate(itertools.zip_longest(points, part.published or ()))
+    ]
 
 
 def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled: bool) -> TestedPoint | None:
     """Return the point that contradicts the claim most clearly after Holm's correction, or None.
 
-    Args:
-        claim: The claim.
-        tested: All tested points of the claim.
-        level: Significance level.
-        with_modeled: Whether points with modeled networks count.
+    `with_modeled` states whether points with modeled networks count.
     """
     for point in tested:
-        if point.counts and (with_modeled or not point.modeled):
-            low, high = point.region
-            if any(not low <= count <= high for count in point.counts):
-                return point
+        low, high = point.region
+        counts = point.counts if with_modeled or not point.data.is_modeled else ()
+        if any(not low <= count <= high for count in counts):
+            return point
     # The correction covers all points, modeled or not, so that testing twice does not raise the error rate.
     hypotheses = [
         found for number, part in enumerate(claim.parts) for found in _hypotheses(part, number, tested)
@@ -440,14 +372,16 @@ def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled
 def _hypotheses(part: Part, number: int, tested: list[TestedPoint]) -> list[tuple[float, TestedPoint, bool]]:
     """Return what can contradict a part: p value, point, and whether it includes a modeled network."""
     group = [point for point in tested if point.part == number]
-    known = [(point.p_outside, point, point.modeled) for point in group if point.p_outside is not None]
+    known = [
+        (point.p_outside, point, point.data.is_modeled) for point in group if point.p_outside is not None
+    ]
     if part.over != "any":
         return known
     if not known or len(known) < len(group):
         return []
     # Only all points together contradict a part that one point supports, so the least clear one decides.
     p, point, _ = max(known, key=lambda found: found[0])
-    return [(p, point, any(point.modeled for point in group))]
+    return [(p, point, any(point.data.is_modeled for point in group))]
 
 
 def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedPoint | None:
@@ -468,8 +402,3 @@ def _undecided(claim: Claim, tested: list[TestedPoint], level: float) -> TestedP
         elif failing:
             return max(failing, key=lambda point: ps[id(point)])
     return None
-
-
-def _only_a_model(claim: Claim, rows: list[dict[str, Any]]) -> bool:
-    in_lab = any(row["testbed"] == "lab" for row in rows)
-    return (claim.lab == "model" and in_lab) or any(row.get("fidelity") == "modelled" for row in rows)

@@ -1,18 +1,57 @@
-"""Describe the reasons of verdicts: the test, the point, its ratio and interval, and the claimed region."""
+"""Describe tested points and the reasons of verdicts: the test, the ratio and its interval, the claimed region."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.analysis.statistics import Contrast, p_inside, p_outside
+from k8sdds.claims.evidence import PointData
+from k8sdds.claims.model import Part
 from k8sdds.model.axis import payload
 
-if TYPE_CHECKING:
-    from k8sdds.claims.evidence import PointData, TestedPoint
-    from k8sdds.claims.model import Part
+
+@dataclass(frozen=True)
+class TestedPoint:
+    """A point of a part, or the mean of its points, with the results of its tests."""
+
+    part: int
+    """Number of the part in its claim."""
+    data: PointData
+    region: tuple[float, float]
+    published: float | None
+    is_level: bool
+    """Whether the claim is about a level instead of a ratio."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings of the point."""
+        return self.data.values
+
+    @property
+    def contrast(self) -> Contrast | None:
+        """The estimated log ratio, if it is known."""
+        return self.data.contrast
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """The values of an exact quantity."""
+        return self.data.counts
+
+    @cached_property
+    def p_inside(self) -> float | None:
+        """The p value of the hypothesis that the ratio lies outside of the region."""
+        return p_inside(self.contrast, *self.region) if self.contrast else None
+
+    @cached_property
+    def p_outside(self) -> float | None:
+        """The p value of the hypothesis that the ratio lies in the region."""
+        return p_outside(self.contrast, *self.region) if self.contrast else None
 
 
 def test_name(part: Part) -> str:
@@ -83,7 +122,7 @@ def _sizes(tested: Sequence[TestedPoint]) -> str:
     sizes: dict[str, set[int]] = defaultdict(set)
     for point in tested:
         n = point.contrast.n if point.contrast else len(point.counts)
-        sizes[" runs" if point.contrast and point.runs > 1 else ""].add(n)
+        sizes[" runs" if point.contrast and point.data.runs > 1 else ""].add(n)
     spans = (
         f"{min(ns)}{unit}" if len(ns) == 1 else f"{min(ns)} to {max(ns)}{unit}" for unit, ns in sizes.items()
     )

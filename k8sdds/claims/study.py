@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from k8sdds.claims import files
+from k8sdds import claims as claims_files
 from k8sdds.claims.model import Claim, Claims, run_command
 from k8sdds.results.run_folder import CAMPAIGN, RunFolder
 from k8sdds.system import reading, yaml_text
@@ -100,7 +100,7 @@ class StudyFolder:
         require_new(path, OTHER_FOLDER)
         with explained(f"cannot write {path}", "use another --output"):
             path.mkdir(parents=True, exist_ok=True)
-            write_atomically(path / CLAIMS, files.read(study))
+            write_atomically(path / CLAIMS, claims_files.read(study))
             # The plan is written last, because a folder with a plan can be resumed.
             write_atomically(path / PLAN, yaml_text.dump(plan.model_dump(mode="json", exclude_none=True)))
         return cls.open(path)
@@ -115,7 +115,7 @@ class StudyFolder:
             )
         with explained(f"cannot read {path / PLAN}"):
             text = reading.text(path / PLAN, yaml_text.MAX_BYTES)
-        return cls(path, yaml_text.parse(text, Plan, str(path / PLAN)), files.load(str(path / CLAIMS)))
+        return cls(path, yaml_text.parse(text, Plan, str(path / PLAN)), claims_files.load(str(path / CLAIMS)))
 
     def run(self, campaign: PlannedCampaign) -> Path:
         """Return the run folder of a campaign, which may not exist."""

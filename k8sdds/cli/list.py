@@ -93,11 +93,12 @@ def _applications() -> list[dict[str, Any]]:
 
 
 def _studies() -> list[dict[str, Any]]:
-    from k8sdds.claims import files, study
+    from k8sdds import claims
+    from k8sdds.claims import study
 
     rows = []
-    for name in files.names():
-        loaded = files.load(name)
+    for name in claims.names():
+        loaded = claims.load(name)
         campaigns = study.campaigns(loaded.claims, in_lab=True)
         rows.append(
             {

@@ -40,7 +40,7 @@ def reproduce(
             metavar="STUDY [CLAIM]",
             help="Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
             " Without STUDY: that of --claims. See: k8sdds list studies.",
-            autocompletion=completing("claims.files", "names"),
+            autocompletion=completing("claims", "names"),
             show_default=False,
         ),
     ] = None,
@@ -132,7 +132,7 @@ def _start(
 
 def _study_and_claims(names: Sequence[str], file: str) -> tuple[str, list[str]]:
     """Return the claims file that the arguments select, and the ids of claims; no ids: all claims."""
-    from k8sdds.claims.files import CLAIMS
+    from k8sdds.claims import CLAIMS
 
     first = names[0]
     if first in CLAIMS.names() or CLAIMS.is_path(first):

@@ -12,8 +12,8 @@ from typing import Any
 
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.node_budget import BLOCK
 from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.requirements import BLOCK
 from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow

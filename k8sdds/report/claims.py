@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.claims.evidence import TestedPoint
 from k8sdds.claims.judge import VERDICTS, ClaimResult, Verdict
 from k8sdds.claims.model import Claims, Part
-from k8sdds.claims.reasons import describe_region, describe_value
+from k8sdds.claims.reasons import TestedPoint, describe_region, describe_value
 from k8sdds.report import export, formats
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.text import paragraph

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis import capacities, conditions, contrast, limit, overhead, protection
+from k8sdds.analysis import capacities, conditions, contrast, limit, overhead
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.statistics import confidence_of
 from k8sdds.model.reason import Reason
@@ -172,7 +172,7 @@ class Content:
     @cached_property
     def protections(self) -> list[Row]:
         """The overheads of protection relative to the same network without it."""
-        return protection.protections(self.best, self.network_facts)
+        return overhead.protections(self.best, self.network_facts)
 
     @cached_property
     def network_facts(self) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.analysis import background_cost
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import export, profiles
@@ -77,7 +77,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         "levels": plain_rows(content.levels.drop(columns="values")),
         "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in plain_rows(content.table)],
         "upkeep": background_cost.by_block(content.run),
-        "tops": kubectl_top.readings(content.run),
+        "tops": background_cost.top_readings(content.run),
         "invalid": [{name: row[name] for name in INVALID_COLUMNS} for row in content.invalid],
     }
     return {name: rows for name, rows in found.items() if rows}

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from k8sdds.analysis import background_cost, conditions, contrast, kubectl_top, limit, overhead
+from k8sdds.analysis import background_cost, conditions, contrast, limit, overhead
 from k8sdds.analysis.capacities import Found, bounds_of, searched_by
 from k8sdds.analysis.capacity import UNITS
+from k8sdds.analysis.comparison import installed_networks, network_software
 from k8sdds.analysis.conditions import UNIT, describe
-from k8sdds.analysis.network_software import installed_networks, network_software
 from k8sdds.model.axis import payload
 from k8sdds.networks import NETWORKS, known_names
 from k8sdds.report import formats
@@ -438,7 +438,7 @@ def background(content: Content) -> list[Table]:
             row["node"], formats.number(row["cpu_cores"]), formats.number(row["memory_bytes"] / MIB),
             " to ".join(map(formats.number, sorted(set(row["window_s"])))), str(row["readings"]),
         ))]
-        for row in kubectl_top.by_node(content.run)
+        for row in background_cost.top_by_node(content.run)
     ]  # fmt: skip
     titles = [(title, unit) for _, title, unit, _ in columns]
     top_heads: list[str | tuple[str, str]] = [

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import node_budget
-from k8sdds.analysis.node_budget import BLOCK
-from k8sdds.analysis.requirements import MET, NOT_MET, UNDECIDED, judge_flows
+from k8sdds.analysis.requirements import BLOCK, MET, NOT_MET, UNDECIDED, budget_rows, judge_flows
 from k8sdds.campaign import applications, node_cpu
 from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
 from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
@@ -101,7 +99,7 @@ def row(block: int, background: bool = False, **nodes: tuple[float, float]) -> d
 def test_flows_are_added_on_each_node_in_each_block() -> None:
     camera = [row(0, a=(10, 2), b=(30, 4)), row(1, a=(11, 2), b=(31, 4)), row(2, a=(10, 2))]
     commands = [row(0, a=(40, 1), b=(5, 1)), row(1, a=(1, 1), c=(60, 1))]
-    found = node_budget.rows({"camera": camera, "commands": commands})
+    found = budget_rows({"camera": camera, "commands": commands})
     # In block 0, node a has the most; in block 1, node c. Block 2 does not have both flows.
     assert [(each[BLOCK], each["node_cpu_percent"]) for each in found] == [(0, 53), (1, 61)]
     assert [each["total_cpu_percent"] for each in found] == [53 + 40, 15 + 35 + 61]
@@ -109,7 +107,7 @@ def test_flows_are_added_on_each_node_in_each_block() -> None:
 
 def test_softirqs_of_flows_that_were_measured_together_count_once() -> None:
     flows = {"camera": [row(0, True, a=(10, 8))], "commands": [row(0, True, a=(20, 6))]}
-    assert [each["node_cpu_percent"] for each in node_budget.rows(flows)] == [38]
+    assert [each["node_cpu_percent"] for each in budget_rows(flows)] == [38]
 
 
 def budget(cpu_percent: float) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from k8sdds import workloads
 from k8sdds.analysis.conditions import UNIT
-from k8sdds.analysis.histograms import Distribution, distribution
 from k8sdds.analysis.overhead import alike
 from k8sdds.report import formats
 from k8sdds.report.content import Content
@@ -16,13 +16,50 @@ from k8sdds.report.figures.canvas import FONT, SINGLE_WIDTH, WIDTH, Figure, grid
 from k8sdds.report.figures.estimates import Limits, Styles, axis_unit, scale
 from k8sdds.report.settings import Point, Row, Setting
 from k8sdds.report.theme import network_colors
+from k8sdds.results import histograms
 from k8sdds.results.metrics import METRICS
+from k8sdds.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PANELS = 6
+_STEPS = 24
+"""Points per decade of 1 - quantile: enough for a smooth curve on a printed page."""
 _PERCENTILES = (50, 90, 99, 99.9, 99.99, 99.999)
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Latency in µs at each quantile (from 0 to just below 1), with the number of samples and of trials."""
+
+    quantiles: list[float]
+    latency_us: list[float]
+    samples: int
+    trials: int
+
+
+def distribution(run: RunFolder, attempts: Iterable[tuple[str, int, Sequence[str]]]) -> Distribution | None:
+    """Return the distribution merged from the logs of some attempts, for figures only, or None if no log is readable.
+
+    Args:
+        run: The run folder.
+        attempts: Trial, number and tags of the latencies of each attempt.
+    """
+    candidates = [histograms.read(run.raw(trial_id, attempt), tags) for trial_id, attempt, tags in attempts]
+    known = [histogram for histogram in candidates if histogram is not None]
+    whole = histograms.merged(known)
+    if whole is None:
+        return None
+    samples = whole.total
+    quantiles = []
+    # Further quantiles have too few values above them.
+    step = 0
+    while (rest := 10 ** (-step / _STEPS)) >= min(1, histograms.VALUES_BEYOND / samples):
+        quantiles.append(1 - rest)
+        step += 1
+    values = [value / 1000 for value in whole.percentiles([100 * q for q in quantiles])]
+    return Distribution(quantiles, values, samples, len(known))
 
 
 def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure | None:

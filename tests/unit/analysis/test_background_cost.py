@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds.analysis import background_cost, kubectl_top
+from k8sdds.analysis import background_cost
 from k8sdds.report import tables
 from k8sdds.report.content import Content
 from k8sdds.results.run_folder import RunFolder
@@ -101,12 +101,12 @@ def test_kubectl_top_readings(run: RunFolder) -> None:
     for when, some in (("before", first), ("after", [*first, *later])):
         run.append_reading({"kind": "top", "block": 0, "network": "host", "when": when, "tops": some})
     run.append_reading({"kind": "top", "block": 0, "network": "host", "tops": [{"name": "torn"}, None]})
-    result = kubectl_top.readings(run)
+    result = background_cost.top_readings(run)
     assert [(row["kind"], row["name"], row["at"], row["when"]) for row in result] == [
         ("node", "n1", "T1", "before"), ("pod", "pub0-pod-1", "T1", "before"), ("node", "n1", "T2", "after"),
         ("node", "n1", "T3", "after"),
     ]  # fmt: skip
-    assert all(tuple(row) == kubectl_top.COLUMNS for row in result)
+    assert all(tuple(row) == background_cost.TOP_COLUMNS for row in result)
     (table,) = tables.background(content(run))
     shown = [[cell.text for cell in row] for row in table.rows]
     assert shown == [["host", "n1", "1.00", "1.00", "10.0 to 20.0", "2"]]

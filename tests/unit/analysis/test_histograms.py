@@ -5,7 +5,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from k8sdds.analysis.histograms import distribution
+from k8sdds.report.figures.distributions import distribution
 from k8sdds.results import hdr, histograms
 from tests import run_folders as folders
 

@@ -3,7 +3,7 @@
 import pytest
 
 from k8sdds.analysis.conditions import CONDITION
-from k8sdds.analysis.protection import protections
+from k8sdds.analysis.overhead import protections
 
 NETWORKS = {
     "kube-router": {"name": "kube-router", "unprotected": None},

@@ -6,9 +6,8 @@ import random
 import pytest
 
 from k8sdds.campaign import experiments
-from k8sdds.claims import judge, load
+from k8sdds.claims import find, judge, load
 from k8sdds.claims.evidence import Source
-from k8sdds.claims.files import find
 from k8sdds.claims.model import Claim
 from k8sdds.networks import NETWORKS
 from k8sdds.system.errors import InputError

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from k8sdds.analysis import background_cost, components, kubectl_top, profile
+from k8sdds import claims
+from k8sdds.analysis import background_cost, components, profile
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import candidates, expand
-from k8sdds.claims import files as claims
 from k8sdds.claims import study
 from k8sdds.deploy import profiles
 from k8sdds.importing import kubectl_top as published_top
@@ -140,7 +140,7 @@ def _readings(data: bytes, folder: Path) -> None:
     run.events()
     background_cost.by_network(run)
     background_cost.missing_readings(run)
-    kubectl_top.by_node(run)
+    background_cost.top_by_node(run)
 
 
 @cache

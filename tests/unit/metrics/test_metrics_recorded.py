@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import network_usage
+from k8sdds.analysis import background_cost
 from k8sdds.kubernetes.metrics import metrics_api, node_meter, pod_startup
 from k8sdds.system.errors import PrerequisiteError
 
@@ -123,7 +123,7 @@ def test_objects_of_the_meter() -> None:
 
 def test_cost_of_a_network() -> None:
     one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
-    found = network_usage.between({"n1": one}, {"n1": other}, delivered_gbit=2)
+    found = background_cost.usage_between({"n1": one}, {"n1": other}, delivered_gbit=2)
     interval_s = 108.797864
     assert found["interval_s"] == pytest.approx(interval_s)
     # The pod's counter moved by 0.931 s within the 111.4 s between the kubelet's own readings.
@@ -134,13 +134,13 @@ def test_cost_of_a_network() -> None:
     assert found["softirq_s"] == pytest.approx(1.68)
     assert found["softirq_percent"] == pytest.approx(1.68 / (2 * interval_s) * 100)
     assert found["busy_percent"] == pytest.approx(100, abs=0.1)
-    assert found["nft_rules"] is None and set(found) == set(network_usage.COLUMNS)
+    assert found["nft_rules"] is None and set(found) == set(background_cost.USAGE_COLUMNS)
 
 
 def test_nodes_of_one_kernel_count_it_once_and_pods_each() -> None:
     one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
-    both = network_usage.between({"n1": one, "n2": one}, {"n1": other, "n2": other}, 2)
-    single = network_usage.between({"n1": one}, {"n1": other}, 2)
+    both = background_cost.usage_between({"n1": one, "n2": one}, {"n1": other, "n2": other}, 2)
+    single = background_cost.usage_between({"n1": one}, {"n1": other}, 2)
     assert both["softirq_s"] == single["softirq_s"] and both["softirq_percent"] == single["softirq_percent"]
     assert both["network_cpu_s"] == pytest.approx(2 * single["network_cpu_s"])
     assert both["network_memory_bytes"] == single["network_memory_bytes"]
@@ -148,23 +148,23 @@ def test_nodes_of_one_kernel_count_it_once_and_pods_each() -> None:
 
 def test_unknown_values_are_missing() -> None:
     one, other = node_meter.parse(BEFORE), node_meter.parse(AFTER)
-    assert network_usage.between({}, {"n1": other}, 2)["softirq_s"] is None
+    assert background_cost.usage_between({}, {"n1": other}, 2)["softirq_s"] is None
     booted = changed(AFTER, boot_id="another")
-    assert network_usage.between({"n1": one}, {"n1": booted}, 2)["nodes"] == 0
+    assert background_cost.usage_between({"n1": one}, {"n1": booted}, 2)["nodes"] == 0
     # Within half a minute, the kubelet may not have read its counters.
     soon = changed(AFTER, at="2026-11-21T16:26:20.000000Z")
-    short = network_usage.between({"n1": one}, {"n1": soon}, 2)
+    short = background_cost.usage_between({"n1": one}, {"n1": soon}, 2)
     assert short["network_cpu_s"] is None and short["softirq_s"] is not None
     # One kubelet did not answer: a sum without its node would be too low.
     silent = changed(AFTER, resource="", kubelet="", lacks={"resource": "403 Forbidden"})
-    partly = network_usage.between({"n1": one, "n2": one}, {"n1": other, "n2": silent}, 2)
+    partly = background_cost.usage_between({"n1": one, "n2": one}, {"n1": other, "n2": silent}, 2)
     assert partly["network_cpu_s"] is None and partly["kubelet_memory_bytes"] == other.kubelet.memory_bytes
-    assert network_usage.between({"n1": one}, {"n1": other}, 0)["network_cpu_s_per_gbit"] is None
+    assert background_cost.usage_between({"n1": one}, {"n1": other}, 0)["network_cpu_s_per_gbit"] is None
 
 
 def test_a_restarted_network_pod_counts_from_its_start() -> None:
     one = changed(BEFORE, resource=json.loads(BEFORE)["resource"].replace("1.347299541", "99.5"))
-    found = network_usage.between({"n1": one}, {"n1": node_meter.parse(AFTER)}, 2)
+    found = background_cost.usage_between({"n1": one}, {"n1": node_meter.parse(AFTER)}, 2)
     assert found["network_cpu_s"] == pytest.approx(2.278635055)
 
 
@@ -179,7 +179,7 @@ def test_a_restarted_network_pod_counts_from_its_start() -> None:
     ],
 )
 def test_which_pods_are_the_network(pod: tuple[str, str], is_one: bool) -> None:
-    assert network_usage.is_network(pod) is is_one
+    assert background_cost.is_network(pod) is is_one
 
 
 # -- pod starts ---------------------------------------------------------------------------------------------

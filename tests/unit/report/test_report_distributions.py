@@ -1,8 +1,8 @@
 """Which trials and percentiles a figure of distributions shows."""
 
-from k8sdds.analysis.histograms import Distribution
 from k8sdds.report import content
 from k8sdds.report.figures import distributions
+from k8sdds.report.figures.distributions import Distribution
 from k8sdds.report.settings import Point
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
