@@ -47,11 +47,10 @@ def history(
     if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
         raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
     runs, found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
-    data = history_report.data(runs, found)
     rows = analysis.rows(runs, found)
     print_result(
         form,
-        data,
+        history_report.data(runs, found),
         lambda: history_report.show(runs, found, overheads, console()),
         rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
     )

@@ -60,17 +60,15 @@ def report(
         raise missing
     if serve:
         _serve(run, port)
-    elif pdf or form == TABLE:
+        return
+    if pdf or form == TABLE:
         reports.write_report(run, console() if form == TABLE else None, pdf, _recommendation(run))
     if pdf:
-        folder = run.report / "figures"
-        print_note(f"{formats.count(len([*folder.glob('*.pdf')]), 'PDF figure')}: {folder}")
-    if serve or form == TABLE:
-        return
-    if form in ("json", "yaml"):
-        print_result(form, reports.summarize(run))
-    else:
-        print_result(form, None, lambda: reports.show(run, console()))
+        figures = run.report / "figures"
+        print_note(f"{formats.count(len([*figures.glob('*.pdf')]), 'PDF figure')}: {figures}")
+    if form != TABLE:
+        data = reports.summarize(run) if form in ("json", "yaml") else None
+        print_result(form, data, lambda: reports.show(run, console()))
 
 
 def _recommendation(run: RunFolder) -> list[str]:

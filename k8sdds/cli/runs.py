@@ -52,16 +52,16 @@ def _row(run: RunFolder) -> dict[str, Any]:
 
 def _verdict(run: RunFolder) -> str:
     """Return how many of the planned trials are valid, and how the campaign ended."""
-    ends = [
-        event for event in run.events() if event.get("event") in ("ended", "stopped", "resumed", "import-end")
-    ]
-    last = ends[-1] if ends else {"event": "running"}
+    ends = ("ended", "stopped", "resumed", "import-end")
+    last = next(
+        (event for event in reversed(run.events()) if event.get("event") in ends), {"event": "running"}
+    )
     if last["event"] == "ended":
         return f"{last.get('valid')} of {last.get('trials')} trials valid"
-    valid = {attempt.get("trial_id") for attempt in run.attempts() if attempt.get("valid") is True}
+    valid = len({attempt.get("trial_id") for attempt in run.attempts() if attempt.get("valid") is True})
     if last["event"] == "import-end":
-        return f"imported, {len(valid)} of {last.get('trials')} trials valid"
-    trials = f"{len(valid)} of {len(run.planned)} trials valid"
+        return f"imported, {valid} of {last.get('trials')} trials valid"
+    trials = f"{valid} of {len(run.planned)} trials valid"
     if last["event"] == "stopped":
         reason = last.get("reason")
         return f"interrupted, {trials}" + (f": {reason}" if reason != "interrupted" else "")

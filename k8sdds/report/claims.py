@@ -42,16 +42,17 @@ def rows(judged: list[ClaimResult]) -> list[dict[str, Any]]:
 
 
 def _row(claim: ClaimResult, verdict: Verdict, tested: TestedPoint) -> dict[str, Any]:
-    low, high = tested.contrast.interval() if tested.contrast else (None, None)
-    region = [bound if 0 < bound < float("inf") else None for bound in tested.region]
+    contrast = tested.contrast
+    ratio, (low, high) = (contrast.ratio, contrast.interval()) if contrast else (None, (None, None))
+    claimed_low, claimed_high = (bound if 0 < bound < float("inf") else None for bound in tested.region)
     return {
         "source": verdict.source, "imported": verdict.imported, "source_verdict": verdict.verdict,
         "source_reason": verdict.reason, "part": tested.part + 1,
         "quantity": claim.claim.parts[tested.part].quantity,
         "point": ", ".join(f"{key}={value}" for key, value in tested.values.items()),
-        "claimed_ratio_low": region[0], "claimed_ratio_high": region[1], "published": tested.published,
-        "ratio": tested.contrast.ratio if tested.contrast else None, "ratio_low": low, "ratio_high": high,
-        "n": tested.contrast.n if tested.contrast else len(tested.counts),
+        "claimed_ratio_low": claimed_low, "claimed_ratio_high": claimed_high, "published": tested.published,
+        "ratio": ratio, "ratio_low": low, "ratio_high": high,
+        "n": contrast.n if contrast else len(tested.counts),
         "p_inside": tested.p_inside, "p_outside": tested.p_outside,
         "counts": " ".join(f"{count:g}" for count in tested.counts) or None,
     }  # fmt: skip

@@ -108,14 +108,15 @@ def _run_tables(content: Content) -> dict[str, list[Row]]:
     """Return the headline overheads of every run, if the report contains tables per run."""
     if not content.has_single_runs:
         return {}
-    overheads = content.overheads_by_repetition.assign(run=lambda table: table["repetition"] + 1)
-    found = {}
-    for quantity in HEADLINES:
-        rows = overheads[
-            (overheads["quantity"] == quantity) & (overheads["test"] == test_of(quantity, content.tests))
-        ]
-        found[f"{overhead_name(quantity)}_by_run"] = _overheads(content, rows, ("run",))
-    return found
+    table = content.overheads_by_repetition.assign(run=lambda table: table["repetition"] + 1)
+    return {
+        f"{overhead_name(name)}_by_run": _overheads(
+            content,
+            table[(table["quantity"] == name) & (table["test"] == test_of(name, content.tests))],
+            ("run",),
+        )
+        for name in HEADLINES
+    }
 
 
 def _overheads(content: Content, table: pd.DataFrame, first: tuple[str, ...] = ()) -> list[Row]:

@@ -38,33 +38,38 @@ def tables(content: Content) -> list[Table]:
     groups: dict[tuple[str, int], list[tuple[Row, ProfileSummary]]] = {}
     for row, summary in profiled(content):
         groups.setdefault((row["test"], row["payload_bytes"] or 0), []).append((row, summary))
-    return [_table(content, test, size, members) for (test, size), members in groups.items()]
+    return [
+        _table(
+            content,
+            f"{test}, {payload(size)}",
+            [row[UNIT] for row, _ in members],
+            [one for _, one in members],
+        )
+        for (test, size), members in groups.items()
+    ]
 
 
-def _table(content: Content, test: str, size: int, members: list[tuple[Row, ProfileSummary]]) -> Table:
-    summaries = [summary for _, summary in members]
+def _table(content: Content, where: str, networks: list[str], summaries: list[ProfileSummary]) -> Table:
     used = [c for c in COMPONENTS if any(c.name in summary.components for summary in summaries)]
     event = " and ".join(dict.fromkeys(map(basis, summaries)))
     per = "cycles per packet" if summaries[0].event == CYCLES else "ns of CPU time per packet"
     totals = {
         "attributed": [_percent(summary.attributed_percent) for summary in summaries],
         "CPU time": [f"{summary.cpu_s:.2f} s" for summary in summaries],
-        "samples": [f"{summary.samples}" for summary in summaries],
-        "packets": ["–" if s.packets is None else f"{s.packets}" for s in summaries],
+        "samples": [str(summary.samples) for summary in summaries],
+        "packets": ["–" if summary.packets is None else str(summary.packets) for summary in summaries],
     }
+    rows = [
+        [Cell(c.name, c.description), *(_cell(one.components.get(c.name)) for one in summaries)] for c in used
+    ]
+    rows += [[Cell(name), *map(Cell, texts)] for name, texts in totals.items()]
     return Table(
-        f"CPU time by component in %, {per}: {test}, {payload(size)}",
-        ["component", *(row[UNIT] for row, _ in members)],
-        [
-            *(
-                [Cell(c.name, c.description), *(_cell(summary.components.get(c.name)) for summary in summaries)]
-                for c in used
-            ),
-            *([Cell(name), *map(Cell, texts)] for name, texts in totals.items()),
-        ],
+        f"CPU time by component in %, {per}: {where}",
+        ["component", *networks],
+        rows,
         f"{content.testbed} · one trial of each network · {event} · packets: as the publishers' interfaces"
         f" count them, both directions · attributed: all except {OTHER.name}.",
-    )  # fmt: skip
+    )
 
 
 def _percent(value: float | None) -> str:
