@@ -70,12 +70,13 @@ def to_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> st
 
 
 def _csv_cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return f"{value:.10g}" if math.isfinite(value) else ""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if isinstance(value, dict):
-        return json.dumps(value)
+    match value:
+        case float():
+            return f"{value:.10g}" if math.isfinite(value) else ""
+        case list() | tuple():
+            return ", ".join(map(str, value))
+        case dict():
+            return json.dumps(value)
     return value
 
 

@@ -13,6 +13,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from typing_extensions import override
+
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError, K8sddsError
 
@@ -63,14 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "k8sdds", ""
 
     def do_GET(self) -> None:
-        """Answer the page or its state."""
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        """Answer as GET does, without the body."""
-        self._answer(with_body=False)
-
-    def _answer(self, with_body: bool) -> None:
+        """Answer the page or its state, and to HEAD the same without the body."""
         status, kind, text = self._found()
         body = text.encode()
         self.send_response(status)
@@ -79,8 +74,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if with_body:
+        if self.command != "HEAD":
             self.wfile.write(body)
+
+    do_HEAD = do_GET
 
     def _found(self) -> tuple[HTTPStatus, str, str]:
         if self.headers.get_all("Host", []) not in [[host] for host in self.hosts]:
@@ -97,15 +94,17 @@ class _Handler(BaseHTTPRequestHandler):
         except (K8sddsError, OSError) as error:
             return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n"
 
+    @override
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: the terminal shows the address only."""
+        pass  # the terminal shows the address only
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
+    @override
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that end a connection early."""
+        pass  # clients that end a connection early
 
 
 def server(run: RunFolder, port: int) -> ThreadingHTTPServer:
