@@ -17,10 +17,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from k8sdds.analysis import capacities, missing, overhead, statistics
+from k8sdds.analysis import capacities, missing, overhead
 from k8sdds.analysis.conditions import CONDITION, OBSERVED, UNIT
 from k8sdds.analysis.overhead import Row
-from k8sdds.analysis.statistics import CONFIDENCE, Contrast
+from k8sdds.analysis.statistics import (
+    CONFIDENCE,
+    Contrast,
+    detectable,
+    holm,
+    independent_logs,
+    one_sample,
+    repetitions,
+)
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
 from k8sdds.workloads import HEADLINES
@@ -41,6 +49,7 @@ _NEVER_MATCHED = ("testbed", "nodes", *OBSERVED)
 from the participants."""
 
 Key = tuple[Any, ...]
+Cells = dict[Key, list[Row]]
 
 
 @dataclass(frozen=True)
@@ -85,17 +94,6 @@ class Comparison:
     """Level of the t intervals: the higher one of both sides."""
 
 
-@dataclass(frozen=True)
-class _Change:
-    """The contrast B/A of one cell and metric, with the levels of both sides."""
-
-    contrast: Contrast
-    level_a: Contrast
-    level_b: Contrast
-    n_a: int
-    n_b: int
-
-
 def compare_all(
     sides: Sequence[Side], quantities: Sequence[str] = (), relative: bool = False, level: float = 0.05
 ) -> list[Comparison]:
@@ -113,7 +111,7 @@ def compare_all(
     Raises:
         InputError: Both sides of a pair are the same, no cell matches, or no metric can be compared.
     """
-    pairs = [_compare(a, b, quantities, relative) for a, b in itertools.combinations(sides, 2)]
+    pairs = [_Pair(a, b, relative).compare(quantities) for a, b in itertools.combinations(sides, 2)]
     _adjust([row for pair in pairs for row in pair.rows], level)
     return pairs
 
@@ -137,85 +135,141 @@ def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE, level: fl
     rows = []
     for a, b in itertools.combinations(sides, 2):
         with suppress(InputError):  # they have no value in common
-            rows += [{"side_a": a.name, "side_b": b.name} | row for row in _compare(a, b, (), False).rows]
+            rows += [{"side_a": a.name, "side_b": b.name} | row for row in _Pair(a, b).compare().rows]
     _adjust(rows, level)
     return rows
 
 
-def _compare(a: Side, b: Side, quantities: Sequence[str], relative: bool) -> Comparison:
-    """Return the comparison of two sides, without the columns that `_adjust` adds."""
-    if (a.folder, a.label) == (b.folder, b.label):
-        raise InputError(
-            f"A and B are the same: {a.name}", "name two run folders, or two networks: FOLDER@LABEL"
-        )
-    for one, other in ((a, b), (b, a)):
-        labels = sorted({row[UNIT] for row in (*one.rows, *one.capacities)})
-        if other.label and not one.label and len(labels) > 1:
-            choices = [f"{one.name}@{label}" for label in labels]
+@dataclass(frozen=True)
+class _Pair:
+    """Two sides that are compared."""
+
+    a: Side
+    b: Side
+    relative: bool = False
+
+    @property
+    def match_networks(self) -> bool:
+        return not (self.a.label or self.b.label)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether both sides are in the same repetitions."""
+        return self.a.folder == self.b.folder and not self.relative
+
+    @property
+    def confidence(self) -> float:
+        return max(self.a.confidence, self.b.confidence)
+
+    def compare(self, quantities: Sequence[str] = ()) -> Comparison:
+        """Return the comparison, without the columns that `_adjust` adds."""
+        self._check()
+        cells_a, cells_b, differing = _cells(self.a, self.b, self.match_networks)
+        shared = sorted((key for key in cells_a if key in cells_b), key=lambda key: _position(cells_a[key]))
+        searched = capacities.changes(self.a.capacities, self.b.capacities, self.match_networks)
+        if not shared and not searched:
             raise InputError(
-                f"{one.name} has {len(labels)} networks, but {other.name} is one network",
-                f"name one: {', '.join(shlex.quote(name) for name in choices if name != other.name)}",
+                f"{self.a.name} and {self.b.name} have no cell in common",
+                "see what they measured: k8sdds report FOLDER --json",
             )
-    same_folder = a.folder == b.folder and not relative
-    match_networks = not (a.label or b.label)
-    cells_a, cells_b, differing = _cells(a, b, match_networks)
-    shared = sorted((key for key in cells_a if key in cells_b), key=lambda key: _position(cells_a[key]))
-    searched = tuple(capacities.changes(a.capacities, b.capacities, match_networks))
-    if not shared and searched:
+        how = "paired within repetition" if self.is_paired else "independent campaigns (Welch)"
+        rows, redefined, few = self._rows(cells_a, cells_b, shared, quantities)
         return Comparison(
-            [],
+            rows,
             differing,
-            len(cells_a),
-            len(cells_b),
-            "by brackets",
-            capacities=searched,
-            software=_software(a, b, match_networks),
+            len(cells_a) - len(shared),
+            len(cells_b) - len(shared),
+            how if shared else "by brackets",
+            redefined,
+            few,
+            tuple(searched),
+            _software(self.a, self.b, self.match_networks),
+            self.confidence if shared else CONFIDENCE,
         )
-    if not shared:
-        raise InputError(
-            f"{a.name} and {b.name} have no cell in common",
-            "see what they measured: k8sdds report FOLDER --json",
+
+    def _check(self) -> None:
+        a, b = self.a, self.b
+        if (a.folder, a.label) == (b.folder, b.label):
+            raise InputError(
+                f"A and B are the same: {a.name}", "name two run folders, or two networks: FOLDER@LABEL"
+            )
+        for one, other in ((a, b), (b, a)):
+            labels = sorted({row[UNIT] for row in (*one.rows, *one.capacities)})
+            if other.label and not one.label and len(labels) > 1:
+                choices = [f"{one.name}@{label}" for label in labels]
+                raise InputError(
+                    f"{one.name} has {len(labels)} networks, but {other.name} is one network",
+                    f"name one: {', '.join(shlex.quote(name) for name in choices if name != other.name)}",
+                )
+
+    def _rows(
+        self, cells_a: Cells, cells_b: Cells, shared: Sequence[Key], quantities: Sequence[str]
+    ) -> tuple[list[Row], tuple[str, ...], tuple[Row, ...]]:
+        """Return the rows, the metrics with other definitions, and the percentiles with too few values."""
+        rows: list[Row] = []
+        redefined: dict[str, None] = {}
+        unknown: Counter[tuple[str, str]] = Counter()
+        longer = ""
+        for key in shared:
+            rows_a, rows_b = cells_a[key], cells_b[key]
+            bases = [self._base(self.a, rows_a[0]), self._base(self.b, rows_b[0])]
+            used = [*rows_a, *rows_b, *itertools.chain.from_iterable(base or () for base in bases)]
+            for name in quantities or _headlines(rows_a):
+                if not METRICS[name].log:
+                    continue
+                if len(_definitions(name, used)) > 1:
+                    redefined[name] = None
+                elif change := self._change((rows_a, rows_b), bases, name):
+                    rows.append(self._settings(rows_a[0], key) | {"quantity": name} | change)
+                elif why := missing.reason(used, name):
+                    unknown[name, why] += 1
+                    longer = longer or missing.remedy(used, name)
+        names = f"{self.a.name} and {self.b.name}"
+        if redefined and not rows:
+            raise InputError(
+                f"{names} define {', '.join(redefined)} differently: different versions of k8sdds"
+                " measured them, or delays have another delay_method",
+                "measure both with this version and equally synchronized clocks,"
+                " or compare another --quantity; see: k8sdds docs run-folder",
+            )
+        if unknown and not rows:
+            raise InputError(
+                f"{names} have no value to compare: {'; '.join(f'{name}: {why}' for name, why in unknown)}",
+                f"{longer} (k8sdds run --duration), or compare another --quantity",
+            )
+        few = ({"quantity": name, "reason": why, "cells": n} for (name, why), n in unknown.items())
+        return rows, tuple(redefined), tuple(few)
+
+    def _base(self, side: Side, cell: Row) -> list[Row] | None:
+        return overhead.base_of(cell, side.rows, side.baseline) if self.relative else None
+
+    def _settings(self, cell: Row, key: Key) -> Row:
+        matched = {column for column, _ in key[1:]}
+        settings = {name: cell[name] if name in matched else None for name in CONDITION if name in COLUMNS}
+        return {"network": cell[UNIT] if self.match_networks else None, **settings, "test": cell["test"]}
+
+    def _change(
+        self, cells: tuple[list[Row], list[Row]], bases: Sequence[list[Row] | None], metric: str
+    ) -> Row | None:
+        """Return the change of a metric in a cell and the levels of both sides; None without a common value."""
+        (logs_a, rounding_a), (logs_b, rounding_b) = (
+            overhead.logs(rows, metric, base) for rows, base in zip(cells, bases, strict=True)
         )
-    rows = []
-    redefined: dict[str, None] = {}
-    unknown: Counter[tuple[str, str]] = Counter()
-    longer = ""
-    for key in shared:
-        rows_a, rows_b = cells_a[key], cells_b[key]
-        used = [*rows_a, *rows_b]
-        if relative:
-            used += [*_baseline(a, rows_a[0]), *_baseline(b, rows_b[0])]
-        for name in quantities or _headlines(rows_a):
-            if not METRICS[name].log:
-                continue
-            if len(_definitions(name, used)) > 1:
-                redefined[name] = None
-                continue
-            change = _change(a, b, rows_a, rows_b, name, same_folder, relative)
-            if change is not None:
-                rows.append(_row(rows_a[0], key, name, change, match_networks))
-            elif why := missing.reason(used, name):
-                unknown[name, why] += 1
-                longer = longer or missing.remedy(used, name)
-    if redefined and not rows:
-        raise InputError(
-            f"{a.name} and {b.name} define {', '.join(redefined)} differently: different versions of k8sdds"
-            " measured them, or delays have another delay_method",
-            "measure both with this version and equally synchronized clocks,"
-            " or compare another --quantity; see: k8sdds docs run-folder",
-        )
-    if unknown and not rows:
-        raise InputError(
-            f"{a.name} and {b.name} have no value to compare:"
-            f" {'; '.join(f'{name}: {why}' for name, why in unknown)}",
-            f"{longer} (k8sdds run --duration), or compare another --quantity",
-        )
-    how = "paired within repetition" if same_folder else "independent campaigns (Welch)"
-    unmatched = len(cells_a) - len(shared), len(cells_b) - len(shared)
-    few = tuple({"quantity": name, "reason": why, "cells": cells} for (name, why), cells in unknown.items())
-    software = _software(a, b, match_networks)
-    confidence = max(a.confidence, b.confidence)
-    return Comparison(rows, differing, *unmatched, how, tuple(redefined), few, searched, software, confidence)
+        shared = sorted(logs_a.keys() & logs_b.keys())
+        if not logs_a or not logs_b or (self.is_paired and not shared):
+            return None
+        values_a, values_b = list(logs_a.values()), list(logs_b.values())
+        if self.is_paired:
+            differences = [logs_b[repetition] - logs_a[repetition] for repetition in shared]
+            contrast = one_sample(differences, math.hypot(rounding_a, rounding_b), self.confidence)
+        else:
+            contrast = independent_logs(values_b, values_a, (rounding_b, rounding_a), self.confidence)
+        low, high = contrast.interval()
+        return {
+            "a": one_sample(values_a).ratio, "b": one_sample(values_b).ratio, "ratio": contrast.ratio,
+            "ci_low": low, "ci_high": high, "change_percent": 100 * (contrast.ratio - 1),
+            "p": contrast.p_different, "n_a": len(logs_a), "n_b": len(logs_b), "contrast": contrast,
+        }  # fmt: skip
 
 
 def _definitions(metric: str, rows: list[Row]) -> set[tuple[bool, str | None]]:
@@ -238,13 +292,11 @@ def _headlines(rows: list[Row]) -> list[str]:
     ]
 
 
-def _cells(
-    a: Side, b: Side, match_networks: bool
-) -> tuple[dict[Key, list[Row]], dict[Key, list[Row]], dict[str, tuple[Any, Any]]]:
+def _cells(a: Side, b: Side, match_networks: bool) -> tuple[Cells, Cells, dict[str, tuple[Any, Any]]]:
     """Return the cells of both sides by matching key, and the settings that differ between the sides."""
     differing: dict[str, tuple[Any, Any]] = {}
-    cells_a: dict[Key, list[Row]] = defaultdict(list)
-    cells_b: dict[Key, list[Row]] = defaultdict(list)
+    cells_a: Cells = defaultdict(list)
+    cells_b: Cells = defaultdict(list)
     for test in sorted({row["test"] for row in a.rows} & {row["test"] for row in b.rows}):
         rows_a, rows_b = ([row for row in side.rows if row["test"] == test] for side in (a, b))
         matched = []
@@ -307,87 +359,24 @@ def _position(rows: list[Row]) -> tuple[Any, ...]:
     return headline, cell["subscribers"] or 0, cell["payload_bytes"] or 0, str(cell[UNIT])
 
 
-def _change(
-    a: Side, b: Side, rows_a: list[Row], rows_b: list[Row], metric: str, pairs: bool, relative: bool
-) -> _Change | None:
-    logs_a, rounding_a = _logs(a, rows_a, metric, relative)
-    logs_b, rounding_b = _logs(b, rows_b, metric, relative)
-    confidence = max(a.confidence, b.confidence)
-    if not logs_a or not logs_b:
-        return None
-    if pairs:
-        shared = sorted(logs_a.keys() & logs_b.keys())
-        if not shared:
-            return None
-        differences = [logs_b[repetition] - logs_a[repetition] for repetition in shared]
-        contrast = statistics.one_sample(differences, math.hypot(rounding_a, rounding_b), confidence)
-    else:
-        values_b, values_a = list(logs_b.values()), list(logs_a.values())
-        contrast = statistics.independent_logs(values_b, values_a, (rounding_b, rounding_a), confidence)
-    level_a, level_b = (
-        statistics.one_sample(list(logs_a.values())),
-        statistics.one_sample(list(logs_b.values())),
-    )
-    return _Change(contrast, level_a, level_b, len(logs_a), len(logs_b))
-
-
-def _logs(side: Side, rows: list[Row], metric: str, relative: bool) -> tuple[dict[int, float], float]:
-    """Return the logarithms of the values, or of the overheads if `relative`, by repetition.
-
-    The second result is the standard deviation of these logarithms that rounding alone causes.
-    """
-    logs = {key: math.log(value) for key, value in overhead.by_repetition(rows, metric).items()}
-    rounding = overhead.rounding(rows, metric)
-    if not relative:
-        return logs, rounding
-    baseline = _baseline(side, rows[0])
-    base = overhead.by_repetition(baseline, metric)
-    logs = {key: value - math.log(base[key]) for key, value in logs.items() if key in base}
-    return logs, math.hypot(rounding, overhead.rounding(baseline, metric))
-
-
-def _baseline(side: Side, row: Row) -> list[Row]:
-    """Return the baseline's trials in the cell's condition. The baseline itself has none: its overhead is 0."""
-    if row[UNIT] == side.baseline:
-        return []
-    return [
-        other
-        for other in side.rows
-        if other[UNIT] == side.baseline and all(other[name] == row[name] for name in CONDITION)
-    ]
-
-
-def _row(cell: Row, key: Key, metric: str, change: _Change, with_network: bool) -> Row:
-    contrast = change.contrast
-    low, high = contrast.interval()
-    matched = {column for column, _ in key[1:]}
-    settings = {name: cell[name] if name in matched else None for name in CONDITION if name in COLUMNS}
-    return {
-        "network": cell[UNIT] if with_network else None, "quantity": metric, **settings,
-        "test": cell["test"], "a": change.level_a.ratio, "b": change.level_b.ratio, "ratio": contrast.ratio,
-        "ci_low": low, "ci_high": high, "change_percent": 100 * (contrast.ratio - 1),
-        "p": contrast.p_different, "n_a": change.n_a, "n_b": change.n_b, "contrast": contrast,
-    }  # fmt: skip
-
-
 def _adjust(rows: list[Row], level: float) -> None:
     """Add the columns that depend on Holm's correction over all rows with a test."""
     tested = [row for row in rows if row["p"] is not None]
-    adjusted = dict(zip(map(id, tested), statistics.holm([row["p"] for row in tested]), strict=True))
+    adjusted = dict(zip(map(id, tested), holm([row["p"] for row in tested]), strict=True))
     for row in rows:
         contrast: Contrast = row.pop("contrast")
         p = adjusted.get(id(row))
         different = p is not None and p <= level
         better = (contrast.ratio > 1) == METRICS[row["quantity"]].gain
-        detectable = statistics.detectable(contrast, len(tested), level)
+        shown = detectable(contrast, len(tested), level)
         # The error of two groups of different sizes does not show what equal ones would have.
         equal = row["n_a"] == row["n_b"]
         row |= {
             "p_holm": p, "different": different, "better": different and better,
             "worse": different and not better,
-            "detectable_percent": None if detectable is None else 100 * (detectable - 1),
+            "detectable_percent": None if shown is None else 100 * (shown - 1),
             "how": _how(contrast),
-            "repetitions": statistics.repetitions(contrast, len(tested), level) if equal else None,
+            "repetitions": repetitions(contrast, len(tested), level) if equal else None,
         }  # fmt: skip
 
 

@@ -281,23 +281,9 @@ def _series(runs: Sequence[Run], quantities: Sequence[str], relative: bool) -> l
 
 
 def _log(run: Run, trials: list[Row], name: str, relative: bool) -> float | None:
-    values = overhead.by_repetition(trials, name)
-    if not relative:
-        logs = [math.log(value) for value in values.values()]
-    elif trials[0][UNIT] == run.baseline:
-        return None
-    else:
-        cell = trials[0]
-        base = overhead.by_repetition(
-            [
-                row
-                for row in run.rows
-                if row[UNIT] == run.baseline and all(row[key] == cell[key] for key in CONDITION)
-            ],
-            name,
-        )
-        logs = [math.log(value) - math.log(base[key]) for key, value in values.items() if key in base]
-    return math.fsum(logs) / len(logs) if logs else None
+    base = overhead.base_of(trials[0], run.rows, run.baseline) if relative else None
+    logs, _ = overhead.logs(trials, name, base)
+    return math.fsum(logs.values()) / len(logs) if logs else None
 
 
 def _count(one: Series) -> int:

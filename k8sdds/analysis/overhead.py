@@ -243,6 +243,28 @@ def by_repetition(trials: list[Row], metric: str) -> dict[int, float]:
     return {repetition: statistics.geometric_mean(same) for repetition, same in values.items()}
 
 
+def logs(trials: list[Row], metric: str, base: list[Row] | None = None) -> tuple[dict[int, float], float]:
+    """Return the logarithms of the values, or of their ratios to those of `base`, by repetition.
+
+    The second result is the standard deviation of these logarithms that rounding alone causes.
+    """
+    own = {key: math.log(value) for key, value in by_repetition(trials, metric).items()}
+    if base is None:
+        return own, rounding(trials, metric)
+    others = by_repetition(base, metric)
+    relative = {key: value - math.log(others[key]) for key, value in own.items() if key in others}
+    return relative, math.hypot(rounding(trials, metric), rounding(base, metric))
+
+
+def base_of(cell: Row, trials: list[Row], baseline: str | None) -> list[Row]:
+    """Return the baseline's trials in a cell's condition. The baseline itself has none: its overhead is 0."""
+    if cell[UNIT] == baseline:
+        return []
+    return [
+        row for row in trials if row[UNIT] == baseline and all(row[name] == cell[name] for name in CONDITION)
+    ]
+
+
 _STEPS = {"_mbps": 0.1, "_us": 1.0}
 """Steps to which PerfTest rounds the values that it prints, by the unit suffix of the metric's name."""
 

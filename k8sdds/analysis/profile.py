@@ -122,18 +122,7 @@ def reduce(
         else:
             weights.samples += 1
             weights.ns += sample.weight
-    # Idle cores are sampled too. perf ends when its file is full, and does not report it by its exit code.
-    missing_ns = max(first_ns - start_ns, end_ns - last_ns)
-    if missing_ns * hertz > MAX_MISSING_PERIODS * 10**9:
-        raise reading.UnreadableError(
-            f"perf did not record {missing_ns / 1e9:.1f} s of the measured interval",
-            "measure for a shorter time",
-        )
-    if lost > MAX_LOST_PERCENT / 100 * (recorded + lost):
-        raise reading.UnreadableError(
-            f"perf lost {lost} of {recorded + lost} samples of the measured interval",
-            "use a machine without other work",
-        )
+    _require_complete(max(first_ns - start_ns, end_ns - last_ns), hertz, recorded, lost)
     return Profile(
         events=list(events),
         hertz=hertz,
@@ -145,6 +134,20 @@ def reduce(
             for (owner_name, process, user, kernel), weights in list(stacks.items())[:MAX_STACKS]
         ],
     )  # fmt: skip
+
+
+def _require_complete(missing_ns: int, hertz: int, recorded: int, lost: int) -> None:
+    # Idle cores are sampled too. perf ends when its file is full, and does not report it by its exit code.
+    if missing_ns * hertz > MAX_MISSING_PERIODS * 10**9:
+        raise reading.UnreadableError(
+            f"perf did not record {missing_ns / 1e9:.1f} s of the measured interval",
+            "measure for a shorter time",
+        )
+    if lost > MAX_LOST_PERCENT / 100 * (recorded + lost):
+        raise reading.UnreadableError(
+            f"perf lost {lost} of {recorded + lost} samples of the measured interval",
+            "use a machine without other work",
+        )
 
 
 def _key(sample: Sample, owner: Owner) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:

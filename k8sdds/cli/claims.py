@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
 from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_paths, print_result, print_table
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
+
+if TYPE_CHECKING:
+    from k8sdds.claims.model import Claims
 
 
 def claims(
@@ -39,11 +42,7 @@ def claims(
     for claim_id in only or ():
         claim_files.find(loaded, claim_id)
     if list_:
-        listed = [
-            {key: getattr(claim, key) for key in ("id", "claim", "paper", "command", "because")}
-            for claim in loaded.claims
-        ]
-        print_result(form, listed, lambda: _show_list(listed) if form == TABLE else print_table(listed))
+        _list(loaded, form)
         return
     if not runs:
         raise InputError(
@@ -65,6 +64,14 @@ def claims(
         print_paths(claims_report.write(loaded, judged, output), form)
     if fail_if is not None:
         fail_condition.fail_if(claims_report.rows(judged), fail_if)
+
+
+def _list(loaded: Claims, form: str) -> None:
+    rows = [
+        {key: getattr(claim, key) for key in ("id", "claim", "paper", "command", "because")}
+        for claim in loaded.claims
+    ]
+    print_result(form, rows, lambda: _show_list(rows) if form == TABLE else print_table(rows))
 
 
 def _show_list(claims: list[dict[str, Any]]) -> None:

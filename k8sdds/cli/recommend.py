@@ -35,31 +35,63 @@ if TYPE_CHECKING:
     from k8sdds.recommend.evidence import Evidence
 
 
+ApplicationFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="APPLICATION",
+        help="Name of an application (see: k8sdds list applications), or path of a YAML file.",
+        autocompletion=complete_applications,
+    ),
+]
+From = Annotated[
+    list[Path] | None,
+    selection_option(
+        "--from", metavar="FOLDER", help="Answer from this run folder, without measuring (repeatable)."
+    ),
+]
+MaxTrials = Annotated[
+    int | None,
+    selection_option(
+        "--max-trials",
+        metavar="N",
+        min=4,
+        help="Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
+        " 1,000.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    output_option(
+        "--output",
+        "-o",
+        metavar="FOLDER",
+        help="Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
+        " with --from, none.",
+    ),
+]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        "-y",
+        help="Measure trials that are long enough for every requirement, however long it takes, without a"
+        " question.",
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Measure trials as long as the file states, even if some requirement then stays undecided. The default"
+        " without a terminal.",
+    ),
+]
+
+
 def recommend(
-    application: Annotated[
-        str,
-        typer.Argument(
-            metavar="APPLICATION",
-            help="Name of an application (see: k8sdds list applications), or path of a YAML file.",
-            autocompletion=complete_applications,
-        ),
-    ],
-    folders: Annotated[
-        list[Path] | None,
-        selection_option(
-            "--from", metavar="FOLDER", help="Answer from this run folder, without measuring (repeatable)."
-        ),
-    ] = None,
-    max_trials: Annotated[
-        int | None,
-        selection_option(
-            "--max-trials",
-            metavar="N",
-            min=4,
-            help="Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
-            " 1,000.",
-        ),
-    ] = None,
+    application: ApplicationFile,
+    folders: From = None,
+    max_trials: MaxTrials = None,
     network: Networks = None,
     repeat: Repeat = None,
     duration: Duration = None,
@@ -73,34 +105,10 @@ def recommend(
     image: Image = None,
     meter: Meter = None,
     psk_file: PskFile = None,
-    output: Annotated[
-        Path | None,
-        output_option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
-            " with --from, none.",
-        ),
-    ] = None,
+    output: Output = None,
     dry_run: DryRun = False,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes",
-            "-y",
-            help="Measure trials that are long enough for every requirement, however long it takes, without a"
-            " question.",
-        ),
-    ] = False,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick",
-            help="Measure trials as long as the file states, even if some requirement then stays undecided. The default"
-            " without a terminal.",
-        ),
-    ] = False,
+    yes: Yes = False,
+    quick: Quick = False,
     as_json: Json = False,
     form: DataFormat = "table",
 ) -> None:
@@ -109,44 +117,44 @@ def recommend(
     Writes a page and the configuration files of the choice. The search continues with: k8sdds run --resume FOLDER
     """
     from k8sdds.campaign import applications
-    from k8sdds.campaign.racing import searched
-    from k8sdds.cli.run import measure
-    from k8sdds.cli.testbed import select
 
     form = choose(form, as_json)
     loaded = applications.changed(
         applications.load(application), network or (), settings or (), repeat, duration
     )
+    testbed = (on, kubeconfig, context, namespace, pod_network, image, meter)
     if folders:
-        from k8sdds.cli.verdict import conclude
-        from k8sdds.recommend.answer import answer
-
-        testbed = (on, kubeconfig, context, namespace, pod_network, image, meter, psk_file)
-        if (
-            dry_run
-            or yes
-            or quick
-            or any(given is not None for given in (max_trials, repeat, duration, seed, *testbed))
-        ):
-            raise InputError(
-                "--from measures nothing",
-                "leave out the options for measuring; allowed: --network, --set, --output and --format",
-            )
-        conclude(answer(_evidence(loaded, folders)), output, form)
+        measuring = (max_trials, repeat, duration, seed, *testbed, psk_file, dry_run or yes or quick or None)
+        _answer(loaded, folders, measuring, output, form)
         return
     if yes and quick:
         raise InputError("--yes and --quick exclude each other", "leave out one of them")
     if form != "table":
         raise InputError("--json and --format are for answers from run folders", "give --from FOLDER")
-    selected = select(on, kubeconfig, context, namespace, pod_network, image, meter)
-    experiment = searched(loaded, max_trials)
+    from k8sdds.campaign.racing import searched
+    from k8sdds.cli.run import measure
+    from k8sdds.cli.testbed import select
 
     asks = not (yes or quick or dry_run) and sys.stdin.isatty() and sys.stdout.isatty()
     measure(
-        experiment, seed, output, dry_run, selected, psk_file, network or (),
+        searched(loaded, max_trials), seed, output, dry_run, select(*testbed), psk_file, network or (),
         longer=lambda: agrees("Measure these longer trials?", False) if asks else yes,
         start=lambda: confirm("Start this search?", not asks),
     )  # fmt: skip
+
+
+def _answer(
+    application: Application, folders: list[Path], measuring: tuple[Any, ...], output: Path | None, form: str
+) -> None:
+    from k8sdds.cli.verdict import conclude
+    from k8sdds.recommend.answer import answer
+
+    if any(given is not None for given in measuring):
+        raise InputError(
+            "--from measures nothing",
+            "leave out the options for measuring; allowed: --network, --set, --output and --format",
+        )
+    conclude(answer(_evidence(application, folders)), output, form)
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:
