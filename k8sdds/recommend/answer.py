@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,42 +141,39 @@ def answer(evidence: Evidence) -> Answer:
     """Judge and rank all measured configurations, and estimate what each choice of the best one is worth."""
     application = evidence.application
     level = corrected_level(evidence.family_error, evidence.competing, evidence.rounds)
-    confidence = 1 - 2 * level
     quantities: list[Optimize] = [application.optimize, "cpu", "delay"]
     fits = {
         quantity: Fit(
-            {
-                option.key: selection.scores(application, option.trials, quantity)
-                for option in evidence.options
-            }
+            {each.key: selection.scores(application, each.trials, quantity) for each in evidence.options}
         )
         for quantity in dict.fromkeys(quantities)
     }
     fit = fits[application.optimize]
-    judged: list[Ranked] = []
-    for option in evidence.options:
-        judgements = tuple(judge_flows(application.requirements, option.trials, level))
-        delays = tuple(judge_flows(_percentiles(application), option.trials))
-        judged.append(Ranked(option, judgements, _verdict(option, judgements), delays, fit.level(option.key)))
     standings = _standings(evidence) if evidence.rounds > 1 else {}
+    judged = [_judged(application, option, level, fit) for option in evidence.options]
     judged.sort(key=lambda each: _place(each, standings.get(each.option.key)))
     if not judged:
-        return Answer(evidence, (), (), confidence)
-    best = judged[0]
-    against = {each.option.key: fit.contrast((each.option.key, best.option.key)) for each in judged[1:]}
-    tests = evidence.rounds * sum(contrast is not None for contrast in against.values())
+        return Answer(evidence, (), (), 1 - 2 * level)
+    best, *others = judged
+    against = [fit.contrast((each.option.key, best.option.key)) for each in others]
+    tests = evidence.rounds * sum(contrast is not None for contrast in against)
     # Bounds of one-sided tests (`analysis.race`), so that an interval and its verdict never contradict each other.
     comparing = 1 - 2 * corrected_level(evidence.family_error, tests)
-    others = [
-        replace(
-            each, against=contrast, bounds=(low, high), tied=low is None or high is None or low <= 1 <= high
-        )
-        for each in judged[1:]
-        for contrast in [against[each.option.key]]
-        for low, high in [contrast.interval(comparing) if contrast else (None, None)]
-    ]
+    ranked = [best]
+    for each, contrast in zip(others, against, strict=True):
+        low, high = contrast.interval(comparing) if contrast else (None, None)
+        tied = low is None or high is None or low <= 1 <= high
+        ranked.append(replace(each, against=contrast, bounds=(low, high), tied=tied))
     worth = tuple(_worth(evidence, best.option, fits))
-    return Answer(evidence, (best, *others), worth, confidence, comparing, fits)
+    return Answer(evidence, tuple(ranked), worth, 1 - 2 * level, comparing, fits)
+
+
+def _judged(application: Application, option: Option, level: float, fit: Fit) -> Ranked:
+    judgements = tuple(judge_flows(application.requirements, option.trials, level))
+    delays = tuple(judge_flows(_percentiles(application), option.trials))
+    # A flow that cannot be measured, such as one that loses samples although it is reliable, does not work.
+    verdict = NOT_MET if option.failed else overall(judgements)
+    return Ranked(option, judgements, verdict, delays, fit.level(option.key))
 
 
 def _percentiles(application: Application) -> list[Requirement]:
@@ -187,11 +184,6 @@ def _percentiles(application: Application) -> list[Requirement]:
         for name in ("p50", "p90")
         if f"delay_{name}_us" not in {requirement.metric for requirement in flow.requirements}
     ]
-
-
-def _verdict(option: Option, judgements: Sequence[Judgement]) -> Verdict:
-    # A flow that cannot be measured, such as one that loses samples although it is reliable, does not work.
-    return NOT_MET if option.failed else overall(judgements)
 
 
 def _standings(evidence: Evidence) -> dict[tuple[Any, ...], Standing]:
@@ -226,13 +218,13 @@ def _place(each: Ranked, standing: Standing | None) -> tuple[Any, ...]:
 
 def _worth(evidence: Evidence, best: Option, fits: Mapping[Optimize, Fit]) -> list[Worth]:
     """Return what each choice of the best configuration is worth against every other measured value."""
-    found = []
-    for quantity, fit in fits.items():
-        for name in evidence.varied:
-            others = dict.fromkeys(str(option.choices[name]) for option in evidence.options)
-            for other in others:
-                if other != str(best.choices[name]):
-                    found.append(_worth_of(evidence, best, fit, name, other, quantity))
+    found = [
+        _worth_of(evidence, best, fit, name, other, quantity)
+        for quantity, fit in fits.items()
+        for name in evidence.varied
+        for other in dict.fromkeys(str(option.choices[name]) for option in evidence.options)
+        if other != str(best.choices[name])
+    ]
     # A choice that was not compared is named once.
     optimize = evidence.application.optimize
     return [worth for worth in found if worth.contrast is not None or worth.quantity == optimize]
@@ -240,23 +232,21 @@ def _worth(evidence: Evidence, best: Option, fits: Mapping[Optimize, Fit]) -> li
 
 def _worth_of(evidence: Evidence, best: Option, fit: Fit, name: str, other: str, quantity: Optimize) -> Worth:
     """Return what a choice is worth for the best configuration, otherwise on average over others."""
-    chosen = str(best.choices[name])
-    value: Any = other
-    by_rest = {
-        _rest(option, name): option for option in evidence.options if str(option.choices[name]) == chosen
+    chosen = best.choices[name]
+    with_chosen = {
+        _rest(each, name): each for each in evidence.options if str(each.choices[name]) == str(chosen)
     }
+    value: Any = other
     pairs = []
-    for option in evidence.options:
-        if str(option.choices[name]) != other:
-            continue
+    for option in (each for each in evidence.options if str(each.choices[name]) == other):
         value = option.choices[name]
-        partner = by_rest.get(_rest(option, name))
-        if partner is None or fit.contrast((partner.key, option.key)) is None:
+        partner = with_chosen.get(_rest(option, name))
+        if partner is None or (contrast := fit.contrast((partner.key, option.key))) is None:
             continue
-        pairs.append((partner.key, option.key))
         if partner is best:
-            return Worth(name, best.choices[name], value, quantity, fit.contrast(pairs[-1]))
-    return Worth(name, best.choices[name], value, quantity, fit.contrast(*pairs), max(len(pairs), 1))
+            return Worth(name, chosen, value, quantity, contrast)
+        pairs.append((partner.key, option.key))
+    return Worth(name, chosen, value, quantity, fit.contrast(*pairs), max(len(pairs), 1))
 
 
 def _rest(option: Option, name: str) -> tuple[str, ...]:

@@ -238,45 +238,42 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f"no trial in {', '.join(folders)} is one of {application.name} ({wanted})",
             f"measure it: k8sdds run {application.name}",
         )
-    rows, notes = _allowed(application, rows)
-    rows, left_out = _of_one_definition(rows)
-    notes += left_out
-    rows, left_out = _of_one_environment(rows)
-    notes += left_out
-    rows, left_out = _of_one_background(application, rows)
-    notes += left_out
+    notes: list[str] = []
+    rows = _allowed(application, rows, notes)
+    rows = _of_one_definition(rows, notes)
+    rows = _of_one_environment(rows, notes)
+    rows = _of_one_background(application, rows, notes)
     options = _options(application, rows)
     return Evidence(application, tuple(options), (), (), tuple(notes), tuple(folders), len(rows))
 
 
-def _allowed(application: Application, rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
-    """Return the trials of configurations that an application may choose, and a note if there are others."""
+def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
+    """Return the trials of configurations that an application may choose, and note if there are others."""
     known = {"networks": set(applications.default_networks(application))} | applications.allowed(application)
     kept: list[_Entry] = []
-    refused: dict[str, None] = {}
+    refused: set[str] = set()
     for flow, values, row in rows:
-        why = [
+        why = {
             SHOWN.get(axis, axis)
             for axis, text in zip(CHOSEN, values, strict=True)
             if axis in known and label_without_engine(text) not in known[axis]
-        ]
-        if not why and not applications.is_encrypted_once(
-            application, str(row["network"]), str(row["security"])
+        }
+        if not (
+            why or applications.is_encrypted_once(application, str(row["network"]), str(row["security"]))
         ):
-            why = ["encryption"]
+            why = {"encryption"}
         if not why:
             kept.append((flow, values, row))
-        refused |= dict.fromkeys(why)
+        refused |= why
+    others = ", ".join(sorted(refused))
     if not kept:
         raise InputError(
-            f"{application.name} does not allow any measured configuration: {', '.join(sorted(refused))}",
+            f"{application.name} does not allow any measured configuration: {others}",
             f"allow them in `choices`, see: k8sdds docs {Application.page}",
         )
-    left_out = len(rows) - len(kept)
-    note = (
-        f"{left_out} trials are left out: the application does not allow their {', '.join(sorted(refused))}"
-    )
-    return kept, [note] if left_out else []
+    if left_out := len(rows) - len(kept):
+        notes.append(f"{left_out} trials are left out: the application does not allow their {others}")
+    return kept
 
 
 def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
@@ -315,29 +312,27 @@ def _is_of(flow: Flow, row: Row) -> bool:
     return row["test"] == "paced" and counts and deadline and flow.reliability in ("any", row["reliability"])
 
 
-def _of_one_definition(rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
-    """Return the trials with the most frequent definition of each label, and a note for each label with others."""
-    kept, notes = list(rows), []
+def _of_one_definition(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
+    """Return the trials with the most frequent definition of each label, and note each label with others."""
+    kept = list(rows)
     for label, options in DEFINITIONS.items():
         frequencies: dict[str, Counter[str]] = defaultdict(Counter)
         for _, _, row in kept:
             frequencies[str(row[label])][row.get(options) or "{}"] += 1
         usual = {name: counts.most_common(1)[0][0] for name, counts in frequencies.items()}
         kept = [entry for entry in kept if (entry[2].get(options) or "{}") == usual[str(entry[2][label])]]
-        for name, counts in frequencies.items():
-            if left_out := counts.total() - counts[usual[name]]:
-                notes.append(
-                    f"{counted('trial')(left_out)} of {name} left out: most others have {options} {usual[name]}"
-                )
-    return kept, notes
+        notes += [
+            f"{counted('trial')(left_out)} of {name} left out: most others have {options} {usual[name]}"
+            for name, counts in frequencies.items()
+            if (left_out := counts.total() - counts[usual[name]])
+        ]
+    return kept
 
 
-def _of_one_environment(rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
-    """Return the trials of the most frequent environment, and a note if there are others."""
+def _of_one_environment(rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
+    """Return the trials of the most frequent environment, and note if there are others."""
     environments = [_environment(row) for _, _, row in rows]
     (usual, _), *others = Counter(environments).most_common()
-    kept = [entry for entry, environment in zip(rows, environments, strict=True) if environment == usual]
-    notes = []
     for other, count in others:
         differing = [
             f"{name} ({theirs or 'usual'}, not {ours or 'usual'})"
@@ -345,22 +340,22 @@ def _of_one_environment(rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]
             if theirs != ours
         ]
         notes.append(f"{counted('trial')(count)} left out, with other {', '.join(differing)}")
-    return kept, notes
+    return [entry for entry, environment in zip(rows, environments, strict=True) if environment == usual]
 
 
 def _environment(row: Row) -> tuple[str, ...]:
     """Return the values of ENVIRONMENT, without those that follow from other settings."""
-    return tuple("" if _follows(name, row) else str(row.get(name)) for name in ENVIRONMENT)
+    usual = {
+        name
+        for name in ENVIRONMENT
+        if name in AXES and AXES[name].usual is not None and AXES[name].is_usual(row)
+    }
+    return tuple("" if name in usual else str(row.get(name)) for name in ENVIRONMENT)
 
 
-def _follows(name: str, row: Row) -> bool:
-    return name in AXES and AXES[name].usual is not None and AXES[name].is_usual(row)
-
-
-def _of_one_background(application: Application, rows: Sequence[_Entry]) -> tuple[list[_Entry], list[str]]:
-    """Return the trials of each flow next to one background: the other flows if there are any, and notes."""
+def _of_one_background(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
+    """Return the trials of each flow next to one background: the other flows if there are any."""
     kept: list[_Entry] = []
-    notes = []
     for flow in application.flows:
         backgrounds: dict[str, list[_Entry]] = defaultdict(list)
         for entry in rows:
@@ -377,7 +372,7 @@ def _of_one_background(application: Application, rows: Sequence[_Entry]) -> tupl
             notes.append(
                 f"{left_out} trials of {flow.name} are left out: they ran next to another background"
             )
-    return kept, notes
+    return kept
 
 
 def _background(application: Application, flow: Flow, row: Row) -> str:
