@@ -124,7 +124,7 @@ def _point(content: Content, cell: Cell, level: Row, overhead: Row | None) -> di
     return shown
 
 
-def _numbers(values: Sequence[float | None], digits: int = 6) -> list[float | None]:
+def _numbers(values: Sequence[float | None], digits: int = 5) -> list[float | None]:
     """Return numbers with fewer digits; None for those that are not finite, because JSON cannot state them."""
     return [
         None if value is None or not math.isfinite(value) else float(f"{value:.{digits}g}")
