@@ -38,7 +38,7 @@ PART = re.compile(
     re.DOTALL,
 )
 EPILOG = re.compile(r"^\[bold\](?P<title>.+):\[/bold\]\n(?P<lines>(?:.+\n)+)", re.MULTILINE)
-"""The end of a command's help, as `k8sdds.cli.help` formats it."""
+"""The end of a command's help, as `k8sdds.cli.commands` formats it."""
 SHORTHANDS = ("name", "level", "source")
 """Keys of a mapping that can be written as the value of this key alone, such as `networks: host`."""
 

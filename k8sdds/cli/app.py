@@ -3,60 +3,56 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from k8sdds import __version__
-from k8sdds.cli import (
-    artifact,
-    bundle,
-    claims,
-    clean,
-    compare,
-    deploy,
-    destroy,
-    docs,
-    doctor,
-    history,
-    images,
-    import_,
-    init,
-    kubeconfig,
-    lab,
-    logs,
-    network,
-    nodes,
-    recommend,
-    report,
-    reproduce,
-    runs,
-    schema,
-    security,
-    setup,
-    show,
-    status,
-    testbed,
-)
-from k8sdds.cli import list as list_
-from k8sdds.cli import run as run_
-from k8sdds.cli.help import ANALYZE, CLUSTER, LAB, MEASURE, PACKAGE, START, examples, overview
+from k8sdds.cli.commands import listing
 from k8sdds.cli.terminal import Verbosity, set_verbosity
-from k8sdds.system.errors import InputError
+from k8sdds.system.errors import EXIT_CODES, InputError
 from k8sdds.system.yaml_text import nearest
+
+FIRST_COMMANDS = (
+    "k8sdds recommend teleoperation      # which network and DDS settings, and why",
+    "k8sdds run quickstart               # what each network costs, in 2 minutes",
+    "k8sdds init application my-robot    # describe what your application sends",
+)
+PANELS = {
+    "Start here": "recommend run list init docs",
+    "Measure": "show testbed reproduce schema security",
+    "Analyze": "report runs compare history claims import_",
+    "Cluster": "deploy status kubeconfig logs destroy network nodes",
+    "Lab": "setup doctor clean lab",
+    "Package": "bundle images artifact",
+}
+"""Modules of commands by panel of `k8sdds --help`, in the order in which a newcomer needs them."""
 
 app = typer.Typer(
     name="k8sdds",
     help="Measure what Kubernetes networks and DDS settings cost publish/subscribe applications at the edge.",
-    epilog=overview(),
+    epilog="\n\n".join(
+        [
+            listing("Examples:", FIRST_COMMANDS),
+            listing("Exit codes:", [f"{code:>3}  {meaning}" for code, meaning in EXIT_CODES.items()]),
+        ]
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for _panel, _modules in PANELS.items():
+    for _name in _modules.split():
+        _commands = import_module(f"k8sdds.cli.{_name}").app
+        if _commands.info.help:
+            app.add_typer(_commands, name=_name, rich_help_panel=_panel)
+        for _command in () if _commands.info.help else _commands.registered_commands:
+            _command.rich_help_panel = _panel
+            app.registered_commands.append(_command)
 # click's base class of usage errors, reached through typer because newer versions of typer bundle click.
-UsageProblem = typer.BadParameter.__mro__[2]
+UsageProblem: Any = typer.BadParameter.__mro__[2]
 
 
 def _print_version(requested: bool) -> None:
@@ -103,107 +99,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def _add(panel: str, name: str, function: Callable[..., None], *lines: str) -> None:
-    """Add a command with examples to a panel of `--help`."""
-    app.command(name, rich_help_panel=panel, epilog=examples(*lines))(function)
-
-
-def _add_group(panel: str, name: str, group: typer.Typer) -> None:
-    """Add a group of commands to a panel of `--help`."""
-    app.add_typer(group, name=name, rich_help_panel=panel)
-
-
-# In the order of --help, which is the order in which a newcomer needs them.
-_add(
-    START, "recommend", recommend.recommend,
-    "k8sdds recommend teleoperation",
-    "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
-    "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
-)  # fmt: skip
-_add(
-    START, "run", run_.run,
-    "k8sdds run quickstart",
-    "k8sdds run ./my-camera.yaml --set 'payload_bytes=4 KiB' --dry-run",
-    "k8sdds run teleoperation --network flannel-hostgw",
-)  # fmt: skip
-_add(START, "list", list_.list_, "k8sdds list", "k8sdds list applications", "k8sdds list networks")
-_add(
-    START, "init", init.init,
-    "k8sdds init application my-robot --like teleoperation",
-    "k8sdds init profile lab --node pi@192.0.2.10 --node pi@192.0.2.11",
-    "k8sdds init rights --like namespace",
-)  # fmt: skip
-_add(START, "docs", docs.docs, "k8sdds docs", "k8sdds docs experiments")
-_add(
-    MEASURE, "show", show.show,
-    "k8sdds show quickstart",
-    "k8sdds show multicast-12sub --commands --set payload_bytes=[64,1024]",
-)  # fmt: skip
-_add(
-    MEASURE, "testbed", testbed.testbed,
-    "k8sdds testbed",
-    "k8sdds testbed lab",
-    "k8sdds testbed cluster --kubeconfig ~/.kube/config -n robots",
-)  # fmt: skip
-_add(
-    MEASURE, "reproduce", reproduce.reproduce,
-    "k8sdds reproduce k8sdds-paper --dry-run",
-    "k8sdds reproduce k8sdds-paper flannel-vxlan-slower --with runs/paper",
-    "k8sdds reproduce --resume runs/20261123T021500Z-k8sdds-paper",
-)  # fmt: skip
-_add(MEASURE, "schema", schema.schema, "k8sdds schema experiment", "k8sdds schema profile")
-_add_group(MEASURE, "security", security.app)
-_add(
-    ANALYZE, "report", report.report,
-    "k8sdds report @last",
-    "k8sdds report runs/mine --json",
-    "k8sdds report runs/mine --serve",
-)  # fmt: skip
-_add(ANALYZE, "runs", runs.runs, "k8sdds runs", "k8sdds runs study/runs --json")
-_add(
-    ANALYZE, "compare", compare.compare,
-    "k8sdds compare runs/monday runs/tuesday runs/friday --overheads",
-    "k8sdds compare @last@host @last@flannel-vxlan --output out",
-    "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
-)  # fmt: skip
-_add(
-    ANALYZE, "history", history.history,
-    "k8sdds history runs/nightly-*",
-    "k8sdds history runs/nightly-* --output out --fail-if 'worse'",
-)  # fmt: skip
-_add(
-    ANALYZE, "claims", claims.claims,
-    "k8sdds claims --list",
-    "k8sdds claims runs/paper runs/mine --only flannel-vxlan-slower",
-)  # fmt: skip
-_add(
-    ANALYZE, "import", import_.import_,
-    "k8sdds import published-logs --output runs/paper",
-    "k8sdds import logs -o runs/other --map 'vx*:network=flannel-vxlan'",
-)  # fmt: skip
-_add(
-    CLUSTER, "deploy", deploy.deploy,
-    "k8sdds deploy one-machine",
-    "k8sdds deploy ./my-lab.yaml --dry-run",
-    "k8sdds deploy ./my-lab.yaml --limit worker2 --yes",
-)  # fmt: skip
-_add(CLUSTER, "status", status.status, "k8sdds status ./my-lab.yaml", "k8sdds status ./my-lab.yaml --json")
-_add(CLUSTER, "kubeconfig", kubeconfig.kubeconfig, "k8sdds kubeconfig one-machine --path")
-_add(CLUSTER, "logs", logs.logs, "k8sdds logs one-machine --output logs.tar.gz")
-_add(
-    CLUSTER, "destroy", destroy.destroy, "k8sdds destroy one-machine", "k8sdds destroy ./my-lab.yaml --purge"
-)
-_add_group(CLUSTER, "network", network.app)
-_add_group(CLUSTER, "nodes", nodes.app)
-_add(LAB, "setup", setup.setup, "k8sdds setup", "k8sdds setup --for deploy-arm64", "k8sdds setup --dry-run")
-_add(LAB, "doctor", doctor.doctor, "k8sdds doctor", "k8sdds doctor --json")
-_add(LAB, "clean", clean.clean, "k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
-_add_group(LAB, "lab", lab.app)
-_add_group(PACKAGE, "bundle", bundle.app)
-_add_group(PACKAGE, "images", images.app)
-_add_group(PACKAGE, "artifact", artifact.app)
 
 
 def command_tree() -> Any:

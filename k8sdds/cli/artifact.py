@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import examples
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ClaimsFile, DryRun
 from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
 from k8sdds.cli.terminal import console, print_text
@@ -19,18 +19,13 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds.artifact import PackedArtifact
 
-app = typer.Typer(
-    no_args_is_help=True, help="Pack run folders into an artifact for publication, and verify artifacts."
-)
+app = Commands(help="Pack run folders into an artifact for publication, and verify artifacts.")
 
 MAX_SHOWN = 50
 """Largest number of files that the text output lists; `--json` lists all."""
 
 
-@app.command(
-    "pack",
-    epilog=examples("k8sdds artifact pack runs/mine --output mine.zip --license CC-BY-4.0"),
-)
+@app.add("k8sdds artifact pack runs/mine --output mine.zip --license CC-BY-4.0")
 def pack(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="ZIP file to write.")],
@@ -89,7 +84,7 @@ def _show(packed: PackedArtifact, verb: str, license_: str | None) -> None:
         out.print("Warning: without a license, others may not use the data. Add --license.")
 
 
-@app.command("verify", epilog=examples("k8sdds artifact verify mine.zip"))
+@app.add("k8sdds artifact verify mine.zip")
 def verify(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="The ZIP file of an artifact, or the unpacked folder.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds import versions
-from k8sdds.cli.help import examples
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Architectures, DryRun, complete_experiments, complete_profiles, split_list
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
 from k8sdds.cli.steps import Steps
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from k8sdds.deploy.network_install import RenderedNetwork
     from k8sdds.model.profile import Profile
 
-app = typer.Typer(
+app = Commands(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
-    no_args_is_help=True,
 )
 Folder = Annotated[
     Path, typer.Argument(metavar="BUNDLE", help="The folder of the bundle, or a .tar file of it.")
@@ -68,12 +67,10 @@ Suites = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "k8sdds bundle create usb/bundle",
-        "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
-        "k8sdds bundle create bundle --profile paper --image kube-router=image.tar",
-    )
+@app.add(
+    "k8sdds bundle create usb/bundle",
+    "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
+    "k8sdds bundle create bundle --profile paper --image kube-router=image.tar",
 )
 def create(
     output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
@@ -145,9 +142,7 @@ def _show_networks(opened: Bundle, required: Sequence[RenderedNetwork] = ()) -> 
         console().print(f"{line}: {'; '.join(entry.missing)}" if entry.missing else line, soft_wrap=True)
 
 
-@app.command(
-    epilog=examples("k8sdds bundle verify usb/bundle", "k8sdds bundle verify usb/bundle --profile paper")
-)
+@app.add("k8sdds bundle verify usb/bundle", "k8sdds bundle verify usb/bundle --profile paper")
 def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiments = None) -> None:
     """Compare all files of a bundle with their checksums.
 
@@ -169,7 +164,7 @@ def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiment
     console().print(line, soft_wrap=True)
 
 
-@app.command("list", epilog=examples("k8sdds bundle list usb/bundle"))
+@app.add("k8sdds bundle list usb/bundle")
 def list_(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the content of a bundle."""
     from k8sdds import bundle
@@ -190,7 +185,7 @@ def _show(opened: Bundle) -> None:
     _show_networks(opened)
 
 
-@app.command("cache", epilog=examples("k8sdds bundle cache", "k8sdds bundle cache --prune"))
+@app.add("k8sdds bundle cache", "k8sdds bundle cache --prune")
 def cache_(
     prune: Annotated[
         bool,

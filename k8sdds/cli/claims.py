@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
 from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_paths, print_result, print_table
 from k8sdds.cli.terminal import console, print_text
@@ -15,7 +16,10 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds.claims.model import Claims
 
+app = Commands()
 
+
+@app.add("k8sdds claims --list", "k8sdds claims runs/paper runs/mine --only flannel-vxlan-slower")
 def claims(
     runs: Annotated[
         list[Path] | None,

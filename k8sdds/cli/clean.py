@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from k8sdds.cli.help import testbed_option
+from k8sdds.cli.commands import Commands, testbed_option
 from k8sdds.cli.options import Context, DryRun, Kubeconfig
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_note, print_text
@@ -16,7 +16,10 @@ from k8sdds.cli.testbed import cluster_api, select
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
 
+app = Commands()
 
+
+@app.add("k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
 def clean(
     everything: Annotated[
         bool, typer.Option("--all", help="Also remove labs that are up and leftovers still in use.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
 from k8sdds.cli.output import Json, TablesFormat, choose, print_paths, print_result
 from k8sdds.cli.terminal import console
@@ -15,7 +16,14 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds.analysis.comparison import Side
 
+app = Commands()
 
+
+@app.add(
+    "k8sdds compare runs/monday runs/tuesday runs/friday --overheads",
+    "k8sdds compare @last@host @last@flannel-vxlan --output out",
+    "k8sdds compare runs/a runs/b --fail-if 'worse and change_percent < -5'",
+)
 def compare(
     names: Annotated[
         list[str],

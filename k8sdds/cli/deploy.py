@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import output_option
+from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import (
     AcceptKeys,
     AllowReboot,
@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from k8sdds.deploy.actions import Action
     from k8sdds.model.profile import Profile
 
+app = Commands()
 
+
+@app.add(
+    "k8sdds deploy one-machine",
+    "k8sdds deploy ./my-lab.yaml --dry-run",
+    "k8sdds deploy ./my-lab.yaml --limit worker2 --yes",
+)
 def deploy(
     profile: ProfileName,
     yes: Yes = False,

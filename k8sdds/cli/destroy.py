@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Force, ProfileName, Yes, load_profile
 from k8sdds.cli.terminal import confirm, console, print_note
 from k8sdds.testbeds import selection
 
+app = Commands()
 
+
+@app.add("k8sdds destroy one-machine", "k8sdds destroy ./my-lab.yaml --purge")
 def destroy(
     profile: ProfileName,
     yes: Yes = False,

@@ -10,12 +10,15 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import completing
 from k8sdds.cli.output import print_table
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.paths import shared
 from k8sdds.system.yaml_text import nearest
+
+app = Commands()
 
 MAX_FOUND = 5
 """Most pages that an unknown topic names."""
@@ -36,6 +39,7 @@ def topics() -> dict[str, Path]:
     }
 
 
+@app.add("k8sdds docs", "k8sdds docs experiments")
 def docs(
     topic: Annotated[
         str | None,

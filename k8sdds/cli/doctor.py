@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import PrerequisiteError
@@ -16,6 +17,8 @@ from k8sdds.system.kernel_features import Capabilities
 
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
+
+app = Commands()
 
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
@@ -40,6 +43,7 @@ class Diagnosis:
         }  # fmt: skip
 
 
+@app.add("k8sdds doctor", "k8sdds doctor --json")
 def doctor(as_json: Json = False, form: RowsFormat = "table") -> None:
     """Check this machine's prerequisites and suggest fixes. Makes no changes."""
     diagnoses = [*_programs(), *_kernel(), *_resources()]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
 from k8sdds.cli.output import Json, RowsFormat, choose, print_paths, print_result
 from k8sdds.cli.terminal import console
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from k8sdds.analysis.history import Run
     from k8sdds.results.run_folder import RunFolder
 
+app = Commands()
 
+
+@app.add("k8sdds history runs/nightly-*", "k8sdds history runs/nightly-* --output out --fail-if 'worse'")
 def history(
     folders: Annotated[
         list[str], typer.Argument(help="Run folders of the same experiment, in any order.", metavar="FOLDER…")

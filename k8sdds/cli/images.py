@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import examples
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import (
     AcceptKeys,
     Architectures,
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
     from k8sdds.system.ssh import Connections
 
-app = typer.Typer(
+app = Commands(
     help="Build the container images without a daemon; copy them to a file, a registry or nodes.",
-    no_args_is_help=True,
 )
 Names = Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Only these images. Default: all.")]
 
@@ -58,7 +57,7 @@ def _show_planned(what: str, names: Sequence[str], arch: str, where: str) -> Non
         print_text(f"would {what} {reference} for {', '.join(arches)}{where}")
 
 
-@app.command(epilog=examples("k8sdds images build", "k8sdds images build --arch arm64 --output images.tar"))
+@app.add("k8sdds images build", "k8sdds images build --arch arm64 --output images.tar")
 def build(
     names: Names = None,
     arch: Architectures = "",
@@ -98,7 +97,7 @@ def build(
                 shutil.copyfile(built.archive(built_arch, [item.name for item in items]), copy)
 
 
-@app.command(epilog=examples("k8sdds images push registry.example.org/robots --arch amd64,arm64"))
+@app.add("k8sdds images push registry.example.org/robots --arch amd64,arm64")
 def push(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="REGISTRY or REGISTRY/PATH to push the images to.")
@@ -123,9 +122,7 @@ def push(
         console().print(reference, soft_wrap=True)
 
 
-@app.command(
-    epilog=examples("k8sdds images load ./my-lab.yaml", "k8sdds images load one-machine --emulate arm64")
-)
+@app.add("k8sdds images load ./my-lab.yaml", "k8sdds images load one-machine --emulate arm64")
 def load(
     profile: ProfileName,
     names: Names = None,

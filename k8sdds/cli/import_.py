@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_step, print_text
@@ -18,6 +19,8 @@ from k8sdds.system.files import require_new
 
 if TYPE_CHECKING:
     from k8sdds.importing import Import
+
+app = Commands()
 
 MAX_SHOWN = 8
 """Largest number of files or copies that the text output lists; import.json lists all."""
@@ -35,6 +38,10 @@ Maps = Annotated[
 ]
 
 
+@app.add(
+    "k8sdds import published-logs --output runs/paper",
+    "k8sdds import logs -o runs/other --map 'vx*:network=flannel-vxlan'",
+)
 def import_(
     path: Folder,
     output: Annotated[

@@ -11,11 +11,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from k8sdds.cli.help import machines_option, output_option
+from k8sdds.cli.commands import Commands, machines_option, output_option
 from k8sdds.cli.options import AcceptKeys, Concurrency
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
+
+app = Commands()
 
 STDOUT = "-"
 STATUS = "k8sdds status {}"
@@ -104,6 +106,11 @@ _Output = Annotated[
 _Force = Annotated[bool, output_option("--force", help="Overwrite the file if it exists.")]
 
 
+@app.add(
+    "k8sdds init application my-robot --like teleoperation",
+    "k8sdds init profile lab --node pi@192.0.2.10 --node pi@192.0.2.11",
+    "k8sdds init rights --like namespace",
+)
 def init(
     kind: _KindArgument,
     name: _NameArgument = None,

@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ProfileName, load_profile
 from k8sdds.cli.terminal import print_note, print_text
 
+app = Commands()
 
+
+@app.add("k8sdds kubeconfig one-machine --path")
 def kubeconfig(
     profile: ProfileName,
     path: Annotated[

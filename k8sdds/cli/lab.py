@@ -8,16 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import examples, selection_option
+from k8sdds.cli.commands import Commands, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
 
-app = typer.Typer(
-    help="Build, inspect and enter the networks of the lab without measuring.", no_args_is_help=True
-)
+app = Commands(help="Build, inspect and enter the networks of the lab without measuring.")
 
 Networks = Annotated[
     list[str] | None,
@@ -50,7 +48,7 @@ def _cells(experiment: str, networks: list[str] | None, settings: list[str] | No
     ]
 
 
-@app.command(epilog=examples("k8sdds lab plan quickstart --network flannel-vxlan"))
+@app.add("k8sdds lab plan quickstart --network flannel-vxlan")
 def plan(experiment: Experiment, network: Networks = None, settings: Settings = None) -> None:
     """Print the commands that build an experiment's networks, one shell script per network. Runs nothing."""
     from k8sdds.testbeds.lab.plan import make_plan, script
@@ -59,9 +57,7 @@ def plan(experiment: Experiment, network: Networks = None, settings: Settings = 
         print_text(script(make_plan(cell)))
 
 
-@app.command(
-    epilog=examples("k8sdds lab up quickstart", "k8sdds lab up multicast-4sub --network weavenet --name mine")
-)
+@app.add("k8sdds lab up quickstart", "k8sdds lab up multicast-4sub --network weavenet --name mine")
 def up(
     experiment: Experiment,
     network: Networks = None,
@@ -109,8 +105,8 @@ def up(
     print_step(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr")
 
 
-@app.command("ls", epilog=examples("k8sdds lab ls", "k8sdds lab ls --json"))
-def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
+@app.add("k8sdds lab ls", "k8sdds lab ls --json")
+def ls(as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the labs on this machine: from `lab up`, running campaigns and killed campaigns."""
     from k8sdds.testbeds.lab import records
 
@@ -155,13 +151,10 @@ def _complete_targets(incomplete: str) -> list[str]:
     return sorted(target for target in targets if target.startswith(incomplete))
 
 
-@app.command(
-    "exec",
+@app.add(
+    "k8sdds lab exec flannel-vxlan/pub0 -- ip addr",
+    "k8sdds lab exec --name mine weavenet/node0 -- tcpdump -i any -c 10",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
-    epilog=examples(
-        "k8sdds lab exec flannel-vxlan/pub0 -- ip addr",
-        "k8sdds lab exec --name mine weavenet/node0 -- tcpdump -i any -c 10",
-    ),
 )
 def exec_(
     target: Annotated[
@@ -205,7 +198,7 @@ def exec_(
     os.execvp(argv[0], argv)
 
 
-@app.command(epilog=examples("k8sdds lab graph quickstart --output lab.svg"))
+@app.add("k8sdds lab graph quickstart --output lab.svg")
 def graph(
     experiment: Experiment,
     output: Annotated[
@@ -223,7 +216,7 @@ def graph(
     console().print(f"wrote {output}")
 
 
-@app.command(epilog=examples("k8sdds lab down", "k8sdds lab down --name mine"))
+@app.add("k8sdds lab down", "k8sdds lab down --name mine")
 def down(name: Name = "lab", dry_run: DryRun = False) -> None:
     """Remove a lab that `k8sdds lab up` created."""
     from k8sdds.testbeds.lab import records

@@ -6,11 +6,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.numbers import format_duration
 
+app = Commands()
 
+
+@app.add("k8sdds list", "k8sdds list applications", "k8sdds list networks")
 def list_(
     kind: Annotated[
         Literal["experiments", "applications", "networks", "studies"],

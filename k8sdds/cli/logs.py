@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import AcceptKeys, Concurrency, ProfileName, load_profile
 from k8sdds.cli.terminal import console, print_note
 
+app = Commands()
 
+
+@app.add("k8sdds logs one-machine --output logs.tar.gz")
 def logs(
     profile: ProfileName,
     output: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli import list as list_command
-from k8sdds.cli.help import examples
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
 from k8sdds.cli.output import Json, RowsFormat
 from k8sdds.cli.terminal import confirm, print_note, print_text
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from k8sdds.deploy.network_switch.switch import SwitchResult
     from k8sdds.model.profile import Profile
 
-app = typer.Typer(
-    help="Switch the pod network of a cluster, or show what would be installed.", no_args_is_help=True
-)
+app = Commands(help="Switch the pod network of a cluster, or show what would be installed.")
 
 Name = Annotated[
     str,
@@ -68,17 +66,13 @@ Engine = Annotated[
 ]
 
 
-@app.command("list", epilog=examples("k8sdds network list"))
+@app.add("k8sdds network list")
 def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the networks and their properties, like `k8sdds list networks`."""
     list_command.list_("networks", as_json=as_json, form=form)
 
 
-@app.command(
-    epilog=examples(
-        "k8sdds network show one-machine", "k8sdds network show ./my-lab.yaml weavenet --mtu 1400"
-    )
-)
+@app.add("k8sdds network show one-machine", "k8sdds network show ./my-lab.yaml weavenet --mtu 1400")
 def show(
     profile: ProfileName,
     network: Annotated[
@@ -112,12 +106,10 @@ def show(
     print_text("---\n".join(documents).rstrip("\n"))
 
 
-@app.command(
-    epilog=examples(
-        "k8sdds network switch one-machine flannel-hostgw --yes",
-        "k8sdds network switch ./my-lab.yaml weavenet-encrypt --password-file weave.key",
-        "k8sdds network switch one-machine flannel-vxlan --dry-run",
-    )
+@app.add(
+    "k8sdds network switch one-machine flannel-hostgw --yes",
+    "k8sdds network switch ./my-lab.yaml weavenet-encrypt --password-file weave.key",
+    "k8sdds network switch one-machine flannel-vxlan --dry-run",
 )
 def switch(
     profile: ProfileName,

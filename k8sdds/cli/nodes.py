@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from k8sdds import versions
-from k8sdds.cli.help import examples
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.steps import Steps
@@ -19,9 +19,8 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds import nodes
 
-app = typer.Typer(
+app = Commands(
     help="Create local nodes from namespaces, with systemd, sshd and containerd. Root only.",
-    no_args_is_help=True,
 )
 
 SWITCH = "switch"
@@ -43,9 +42,7 @@ Node = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples("k8sdds nodes up --count 2", "k8sdds nodes up alpha beta --cluster mine --delay-ms 5")
-)
+@app.add("k8sdds nodes up --count 2", "k8sdds nodes up alpha beta --cluster mine --delay-ms 5")
 def up(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NODE", help="Names of the nodes. Default: node1, node2, …")
@@ -102,8 +99,8 @@ def up(
     print_step(f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}")
 
 
-@app.command("ls", epilog=examples("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json"))
-def list_(
+@app.add("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json")
+def ls(
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -128,12 +125,10 @@ def _show(listed: list[nodes.LocalNode]) -> None:
         console().print(f"{node.cluster}/{node.name}  {node.address}  {node.state}")
 
 
-@app.command(
-    "exec",
+@app.add(
+    "k8sdds nodes exec node1 -- systemctl status",
+    "k8sdds nodes exec one-machine/worker1 -- ip addr",
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
-    epilog=examples(
-        "k8sdds nodes exec node1 -- systemctl status", "k8sdds nodes exec one-machine/worker1 -- ip addr"
-    ),
 )
 def exec_(
     node: Node,
@@ -149,7 +144,7 @@ def exec_(
     os.execvp(argv[0], argv)
 
 
-@app.command(epilog=examples("k8sdds nodes connect node1 22"))
+@app.add("k8sdds nodes connect node1 22")
 def connect(
     node: Node,
     port: Annotated[
@@ -164,7 +159,7 @@ def connect(
     os.execv(argv[0], argv)
 
 
-@app.command(epilog=examples("k8sdds nodes stop node2"))
+@app.add("k8sdds nodes stop node2")
 def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
     """Power off a node without a shutdown. Its disk is kept; `up` boots it again."""
     from k8sdds import nodes
@@ -176,9 +171,7 @@ def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
     nodes.stop(cluster, node)
 
 
-@app.command(
-    epilog=examples("k8sdds nodes down", "k8sdds nodes down mine/node2", "k8sdds nodes down -c mine")
-)
+@app.add("k8sdds nodes down", "k8sdds nodes down mine/node2", "k8sdds nodes down -c mine")
 def down(
     names: Annotated[
         list[str] | None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from k8sdds.cli.help import machines_option, output_option, selection_option, testbed_option
+from k8sdds.cli.commands import machines_option, output_option, selection_option, testbed_option
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from k8sdds.cli.help import output_option
+from k8sdds.cli.commands import output_option
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError

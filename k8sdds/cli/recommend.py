@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import output_option, selection_option
+from k8sdds.cli.commands import Commands, output_option, selection_option
 from k8sdds.cli.options import (
     Context,
     DryRun,
@@ -33,6 +33,8 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds.model.application import Application
     from k8sdds.recommend.evidence import Evidence
+
+app = Commands()
 
 
 ApplicationFile = Annotated[
@@ -88,6 +90,11 @@ Quick = Annotated[
 ]
 
 
+@app.add(
+    "k8sdds recommend teleoperation",
+    "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
+    "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
+)
 def recommend(
     application: ApplicationFile,
     folders: From = None,

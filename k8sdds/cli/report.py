@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import TABLE, Json, ReportFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
@@ -15,7 +16,10 @@ from k8sdds.system.errors import InputError
 if TYPE_CHECKING:
     from k8sdds.results.run_folder import RunFolder
 
+app = Commands()
 
+
+@app.add("k8sdds report @last", "k8sdds report runs/mine --json", "k8sdds report runs/mine --serve")
 def report(
     folder: Annotated[
         Path,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import output_option
+from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import (
     ClaimsFile,
     DryRun,
@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from k8sdds.claims.study import PlannedCampaign, StudyFolder
     from k8sdds.testbeds.selection import SelectedTestbed
 
+app = Commands()
 
+
+@app.add(
+    "k8sdds reproduce k8sdds-paper --dry-run",
+    "k8sdds reproduce k8sdds-paper flannel-vxlan-slower --with runs/paper",
+    "k8sdds reproduce --resume runs/20261123T021500Z-k8sdds-paper",
+)
 def reproduce(
     names: Annotated[
         list[str] | None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.help import output_option
+from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import (
     Context,
     DryRun,
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from k8sdds.cli.run_progress import Progress
     from k8sdds.model.experiment import Experiment
 
+app = Commands()
+
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
 Resume = Annotated[
@@ -70,6 +72,11 @@ Output = Annotated[
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@app.add(
+    "k8sdds run quickstart",
+    "k8sdds run ./my-camera.yaml --set 'payload_bytes=4 KiB' --dry-run",
+    "k8sdds run teleoperation --network flannel-hostgw",
+)
 def run(
     experiment: Annotated[str | None, ExperimentArgument] = None,
     network: Networks = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.errors import InputError
@@ -16,7 +17,10 @@ from k8sdds.system.numbers import format_duration
 if TYPE_CHECKING:
     from k8sdds.results.run_folder import RunFolder
 
+app = Commands()
 
+
+@app.add("k8sdds runs", "k8sdds runs study/runs --json")
 def runs(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder that contains run folders.")

@@ -6,9 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.output import print_result
 
+app = Commands()
 
+
+@app.add("k8sdds schema experiment", "k8sdds schema profile")
 def schema(
     kind: Annotated[
         Literal["experiment", "application", "profile", "record"],

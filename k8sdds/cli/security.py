@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from k8sdds.cli.help import examples
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
 
-app = typer.Typer(help="Create, inspect and verify DDS Security credentials.", no_args_is_help=True)
+app = Commands(help="Create, inspect and verify DDS Security credentials.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the credentials.")]
 
 
-@app.command(epilog=examples("k8sdds security init credentials --subscribers 4 --days 30"))
+@app.add("k8sdds security init credentials --subscribers 4 --days 30")
 def init(
     folder: Folder,
     publishers: Annotated[
@@ -62,7 +62,7 @@ def init(
     print_step(f"Inspect the credentials: k8sdds security show {folder}")
 
 
-@app.command(epilog=examples("k8sdds security show credentials"))
+@app.add("k8sdds security show credentials")
 def show(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
     """Show participants, permissions, expiry dates and fingerprints. Never shows a private key.
 
@@ -96,7 +96,7 @@ def _show(facts: dict[str, Any]) -> None:
     out.print(f"governance: {', '.join(facts['levels'])}")
 
 
-@app.command(epilog=examples("k8sdds security check credentials"))
+@app.add("k8sdds security check credentials")
 def check(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
     """Verify certificates, keys, signatures and expiry dates as a middleware would."""
     from k8sdds.security import directory
@@ -120,7 +120,7 @@ def _show_checks(checks: list[dict[str, Any]]) -> None:
         console().print(f"{sign} {check['subject']}: {check['says']}")
 
 
-@app.command(epilog=examples("k8sdds security levels"))
+@app.add("k8sdds security levels")
 def levels(as_json: Json = False, form: RowsFormat = "table") -> None:
     """List the protection levels that experiments can use."""
     from k8sdds.security import levels as protection_levels

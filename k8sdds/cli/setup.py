@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun, Yes, completing
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step
 from k8sdds.system.errors import InputError
 
+app = Commands()
 
+
+@app.add("k8sdds setup", "k8sdds setup --for deploy-arm64", "k8sdds setup --dry-run")
 def setup(
     names: Annotated[
         list[str] | None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Duration, Experiment, Networks, Paper, Repeat, Settings
 from k8sdds.cli.output import Json, RowsFormat, choose, print_result
 from k8sdds.cli.terminal import console, print_step
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
     from k8sdds.campaign.expansion import Expansion
     from k8sdds.model.trial import Cell
 
+app = Commands()
+
 _COLUMNS = (
     "network", "test", "payload_bytes", "publishers", "subscribers", "transport", "reliability", "layout", "nodes",
 )  # fmt: skip
 """Settings with a column of their own."""
 
 
+@app.add("k8sdds show quickstart", "k8sdds show multicast-12sub --commands --set payload_bytes=[64,1024]")
 def show(
     experiment: Experiment,
     network: Networks = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import (
     AcceptKeys,
     AllowReboot,
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from k8sdds.model.profile import Profile
     from k8sdds.system.ssh import Connections
 
+app = Commands()
+
 COLUMNS = (
     "node", "arch", "system", "kernel", "cpus", "memory", "cgroup", "containerd", "kubelet", "cluster",
 )  # fmt: skip
 
 
+@app.add("k8sdds status ./my-lab.yaml", "k8sdds status ./my-lab.yaml --json")
 def status(
     profile: ProfileName,
     limit: Limit = None,

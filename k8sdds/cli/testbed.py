@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import (
     Context,
     DryRun,
@@ -27,7 +28,12 @@ from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
 
+app = Commands()
 
+
+@app.add(
+    "k8sdds testbed", "k8sdds testbed lab", "k8sdds testbed cluster --kubeconfig ~/.kube/config -n robots"
+)
 def testbed(
     name: Annotated[
         str | None,

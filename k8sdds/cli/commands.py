@@ -1,0 +1,70 @@
+"""Declare commands with examples, options in panels, and groups of options that several commands share."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any, TypeVar, get_type_hints
+
+import typer
+
+Function = TypeVar("Function", bound=Callable[..., None])
+
+# Options by panel of a command's help.
+selection_option = partial(typer.Option, rich_help_panel="Selection")
+testbed_option = partial(typer.Option, rich_help_panel="Testbed")
+machines_option = partial(typer.Option, rich_help_panel="Machines")
+output_option = partial(typer.Option, rich_help_panel="Output")
+
+
+class Commands(typer.Typer):
+    """The commands of a module: a group with a help text, or commands of `k8sdds` itself without one."""
+
+    def __init__(self, help: str = "") -> None:
+        super().__init__(help=help, no_args_is_help=True)
+
+    def add(self, *lines: str, **settings: Any) -> Callable[[Function], Function]:
+        """Add a function as a command of its name, with examples: command lines that work as written."""
+
+        def register(function: Function) -> Function:
+            name = function.__name__.strip("_")
+            epilog = listing("Examples:" if len(lines) > 1 else "Example:", lines)
+            self.command(name, epilog=epilog, **settings)(_expanded(function))
+            return function
+
+        return register
+
+
+def listing(title: str, lines: Sequence[str]) -> str:
+    """Return a title and lines for the end of a command's help."""
+    # Typer reads brackets as markup.
+    return "\n".join([f"[bold]{title}[/bold]", *(line.replace("[", r"\[") for line in lines)])
+
+
+def _expanded(function: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter whose type is a dataclass by the options that the dataclass declares."""
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if dataclasses.is_dataclass(parameter.annotation):
+            groups[name] = parameter.annotation
+            hints = get_type_hints(groups[name], include_extras=True)
+            options = inspect.signature(groups[name]).parameters.values()
+            parameters += [option.replace(annotation=hints[option.name]) for option in options]
+        else:
+            parameters.append(parameter)
+
+    @wraps(function)
+    def command(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(
+                **{field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+            )
+        function(**values)
+
+    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    command.__annotations__ = {}
+    return command
