@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ClaimsFile, DryRun
-from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
+from k8sdds.cli.output import DataOutput, Json
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
@@ -92,8 +92,8 @@ def verify(
     expect: Annotated[
         str | None, typer.Option("--expect", metavar="ID", help="Content id that the authors published.")
     ] = None,
-    as_json: Json = False,
-    form: DataFormat = "table",
+    *,
+    out: DataOutput,
 ) -> None:
     """Verify an artifact: report changed, missing and added files.
 
@@ -102,11 +102,10 @@ def verify(
     """
     from k8sdds import artifact
 
-    form = choose(form, as_json)
     verified = artifact.verify(file, expect)
     intact = f"{file} is intact: {verified.files} files, content id {verified.content_id}"
-    if form != TABLE:
-        print_result(form, dataclasses.asdict(verified))
+    if not out.is_text:
+        out.print(dataclasses.asdict(verified))
     elif not verified.findings:
         console().print(intact, soft_wrap=True)
         if verified.format == artifact.UNSEALED_FORMAT:

@@ -12,7 +12,7 @@ import typer
 from k8sdds import versions
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Architectures, DryRun, complete_experiments, complete_profiles, split_list
-from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
@@ -165,13 +165,12 @@ def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiment
 
 
 @app.add("k8sdds bundle list usb/bundle")
-def list_(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
+def list_(folder: Folder, out: RowsOutput) -> None:
     """List the content of a bundle."""
     from k8sdds import bundle
 
-    form = choose(form, as_json)
     opened = bundle.Bundle.open(folder)
-    print_result(form, [asdict(item) for item in opened.items], lambda: _show(opened))
+    out.print([asdict(item) for item in opened.items], lambda: _show(opened))
 
 
 def _show(opened: Bundle) -> None:
@@ -195,23 +194,22 @@ def cache_(
         bool, typer.Option("--empty", help="Remove all entries. The next bundle takes as long as the first.")
     ] = False,
     dry_run: DryRun = False,
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """Show the size of the cache, or remove entries. Entries that local nodes use are kept."""
     from k8sdds.bundle import cache
 
-    form = choose(form, as_json)
     if prune and empty:
         raise InputError("--prune and --empty exclude each other", "use --empty to remove everything")
     kept: list[str] = []
     if prune or empty:
         freed, kept = cache.empty(dry_run) if empty else (cache.prune(dry_run), [])
-        if form == TABLE:
+        if out.is_text:
             console().print(f"{'would free' if dry_run else 'freed'} {freed / 1e6:.1f} MB")
     usage = cache.usage()
-    print_result(form, [asdict(kind) for kind in usage], lambda: _show_usage(usage))
-    if kept and form == TABLE:
+    out.print([asdict(kind) for kind in usage], lambda: _show_usage(usage))
+    if kept and out.is_text:
         console().print(f"kept because they are in use: {', '.join(kept)}")
 
 

@@ -9,7 +9,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
-from k8sdds.cli.output import TABLE, Json, TablesFormat, choose, print_paths, print_result, print_table
+from k8sdds.cli.output import TablesOutput
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -35,18 +35,17 @@ def claims(
     ] = False,
     output: OutputFolder = None,
     fail_if: FailIf = None,
-    as_json: Json = False,
-    form: TablesFormat = "table",
+    *,
+    out: TablesOutput,
 ) -> None:
     """Judge claims with the data of run folders: supported or contradicted, and by which test."""
     from k8sdds import claims as claim_files
 
-    form = choose(form, as_json)
     loaded = claim_files.load(file)
     for claim_id in only or ():
         claim_files.find(loaded, claim_id)
     if list_:
-        _list(loaded, form)
+        _list(loaded, out)
         return
     if not runs:
         raise InputError(
@@ -58,24 +57,23 @@ def claims(
     from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
-    print_result(
-        form,
+    out.print(
         claims_report.data(loaded, judged),
         lambda: claims_report.show(loaded, judged, console()),
         rows=claims_report.rows(judged),
     )
     if output is not None:
-        print_paths(claims_report.write(loaded, judged, output), form)
+        out.print_paths(claims_report.write(loaded, judged, output))
     if fail_if is not None:
         fail_condition.fail_if(claims_report.rows(judged), fail_if)
 
 
-def _list(loaded: Claims, form: str) -> None:
+def _list(loaded: Claims, out: TablesOutput) -> None:
     rows = [
         {key: getattr(claim, key) for key in ("id", "claim", "paper", "command", "because")}
         for claim in loaded.claims
     ]
-    print_result(form, rows, lambda: _show_list(rows) if form == TABLE else print_table(rows))
+    out.print(rows, (lambda: _show_list(rows)) if out.is_text else None)
 
 
 def _show_list(claims: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
-from k8sdds.cli.output import Json, TablesFormat, choose, print_paths, print_result
+from k8sdds.cli.output import TablesOutput
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
@@ -42,8 +42,8 @@ def compare(
     quantity: Quantities = None,
     output: OutputFolder = None,
     fail_if: FailIf = None,
-    as_json: Json = False,
-    form: TablesFormat = "table",
+    *,
+    out: TablesOutput,
 ) -> None:
     """Compare run folders, or networks of run folders, cell by cell.
 
@@ -53,7 +53,6 @@ def compare(
     from k8sdds.analysis import comparison, fail_condition
     from k8sdds.report import comparison as comparison_report
 
-    form = choose(form, as_json)
     check_quantities(quantity)
     if len(names) < 2:
         raise InputError(
@@ -66,9 +65,9 @@ def compare(
         sides, comparison.compare_all(sides, quantity or (), overheads), overheads
     )
     data = compared.data()
-    print_result(form, data, lambda: compared.show(console()), rows=data["rows"])
+    out.print(data, lambda: compared.show(console()), rows=data["rows"])
     if output is not None:
-        print_paths(compared.write(output), form)
+        out.print_paths(compared.write(output))
     if fail_if is not None:
         fail_condition.fail_if(data["rows"], fail_if)
 

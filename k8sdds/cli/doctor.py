@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
@@ -44,12 +44,10 @@ class Diagnosis:
 
 
 @app.add("k8sdds doctor", "k8sdds doctor --json")
-def doctor(as_json: Json = False, form: RowsFormat = "table") -> None:
+def doctor(out: RowsOutput) -> None:
     """Check this machine's prerequisites and suggest fixes. Makes no changes."""
     diagnoses = [*_programs(), *_kernel(), *_resources()]
-    print_result(
-        choose(form, as_json), [diagnosis.to_json() for diagnosis in diagnoses], lambda: _show(diagnoses)
-    )
+    out.print([diagnosis.to_json() for diagnosis in diagnoses], lambda: _show(diagnoses))
     missing = [diagnosis.subject for diagnosis in diagnoses if not diagnosis.ok and diagnosis.required]
     if missing:
         raise PrerequisiteError(f"missing prerequisites: {', '.join(missing)}", "apply the fixes above")

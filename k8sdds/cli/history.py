@@ -8,7 +8,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
-from k8sdds.cli.output import Json, RowsFormat, choose, print_paths, print_result
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
@@ -31,8 +31,8 @@ def history(
     quantity: Quantities = None,
     output: OutputFolder = None,
     fail_if: FailIf = None,
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """Find the runs since which a metric of a repeated experiment is different.
 
@@ -44,7 +44,6 @@ def history(
     from k8sdds.report import history as history_report
     from k8sdds.results.run_folder import RunFolder
 
-    form = choose(form, as_json)
     check_quantities(quantity)
     opened = [RunFolder.open(folder) for folder in folders]
     paths = [run.path.resolve() for run in opened]
@@ -52,14 +51,13 @@ def history(
         raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
     runs, found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
     rows = analysis.rows(runs, found)
-    print_result(
-        form,
+    out.print(
         history_report.data(runs, found),
         lambda: history_report.show(runs, found, overheads, console()),
         rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
     )
     if output is not None:
-        print_paths(history_report.write(runs, found, overheads, output), form)
+        out.print_paths(history_report.write(runs, found, overheads, output))
     if fail_if is not None:
         fail_condition.fail_if(rows, fail_if)
 

@@ -10,7 +10,7 @@ import typer
 
 from k8sdds.cli.commands import Commands, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -106,11 +106,10 @@ def up(
 
 
 @app.add("k8sdds lab ls", "k8sdds lab ls --json")
-def ls(as_json: Json = False, form: RowsFormat = "table") -> None:
+def ls(out: RowsOutput) -> None:
     """List the labs on this machine: from `lab up`, running campaigns and killed campaigns."""
     from k8sdds.testbeds.lab import records
 
-    form = choose(form, as_json)
     rows = [
         {
             "lab": record.name,
@@ -124,7 +123,7 @@ def ls(as_json: Json = False, form: RowsFormat = "table") -> None:
         for record in records.all_labs()
         for network in record.holders
     ]
-    print_result(form, rows, lambda: _show(rows))
+    out.print(rows, lambda: _show(rows))
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

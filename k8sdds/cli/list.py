@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.numbers import format_duration
 
@@ -23,11 +23,10 @@ def list_(
     networks: Annotated[
         bool, typer.Option("--networks", hidden=True, help="The same as `list networks`, for older scripts.")
     ] = False,
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """List the installed experiments (the shortest first), the applications, the networks or the studies."""
-    chosen = choose(form, as_json)
     find, commands = {
         "experiments": (
             _experiments,
@@ -38,8 +37,8 @@ def list_(
         "studies": (_studies, "reproduce NAME"),
     }["networks" if networks else kind]
     rows = find()
-    print_result(chosen, rows, lambda: print_table(rows))
-    if chosen == TABLE:
+    out.print(rows)
+    if out.is_text:
         print_step(f"\nTry: k8sdds {commands}")
 
 

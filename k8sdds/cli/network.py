@@ -11,7 +11,7 @@ import typer
 from k8sdds.cli import list as list_command
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
-from k8sdds.cli.output import Json, RowsFormat
+from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.terminal import confirm, print_note, print_text
 from k8sdds.report.export import to_json
 
@@ -67,9 +67,9 @@ Engine = Annotated[
 
 
 @app.add("k8sdds network list")
-def list_(as_json: Json = False, form: RowsFormat = "table") -> None:
+def list_(out: RowsOutput) -> None:
     """List the networks and their properties, like `k8sdds list networks`."""
-    list_command.list_("networks", as_json=as_json, form=form)
+    list_command.list_("networks", out=out)
 
 
 @app.add("k8sdds network show one-machine", "k8sdds network show ./my-lab.yaml weavenet --mtu 1400")

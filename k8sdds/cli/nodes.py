@@ -11,7 +11,7 @@ import typer
 from k8sdds import versions
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -107,15 +107,14 @@ def ls(
             "--cluster", "-c", metavar="NAME", help="Only this cluster's nodes. Default: all clusters."
         ),
     ] = None,
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """List the local nodes on this machine."""
     from k8sdds import nodes
 
-    form = choose(form, as_json)
     listed = nodes.ls(cluster)
-    print_result(form, [asdict(node) for node in listed], lambda: _show(listed))
+    out.print([asdict(node) for node in listed], lambda: _show(listed))
 
 
 def _show(listed: list[nodes.LocalNode]) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal
 
 from k8sdds.cli.commands import output_option
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.report.export import to_csv, to_json
 from k8sdds.system.errors import InputError
-
-TABLE = "table"
-Form = TypeVar("Form", bound=str)
-
-Json = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
 
 
 def _format(*names: str) -> Any:
@@ -24,69 +20,99 @@ def _format(*names: str) -> Any:
     return output_option("--format", metavar="FORMAT", help=help_text)
 
 
-RowsFormat = Annotated[Literal["table", "json", "yaml", "csv"], _format("json", "yaml", "csv")]
-"""Format of a result that consists of rows."""
-TablesFormat = Annotated[
-    Literal["table", "json", "yaml", "csv", "markdown", "latex"],
-    _format("json", "yaml", "csv", "markdown", "latex"),
-]
-"""Format of a result that consists of rows, and is also printed as tables."""
-ReportFormat = Annotated[
-    Literal["table", "json", "yaml", "markdown", "latex"], _format("json", "yaml", "markdown", "latex")
-]
-"""Format of a report."""
-DataFormat = Annotated[Literal["table", "json", "yaml"], _format("json", "yaml")]
-"""Format of any other result."""
+Json = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
 
 
-def choose(form: Form, as_json: bool) -> Form:
-    """Return the format that `--format` and `--json` select.
+@dataclass
+class Output:
+    """The options that select the format of a result, and how it is printed.
 
     Raises:
-        InputError: The two options contradict each other.
+        InputError: The options contradict each other.
     """
-    if not as_json:
-        return form
-    if form not in (TABLE, "json"):
-        raise InputError(f"--json and --format {form} exclude each other", "leave out one of them")
-    return cast(Form, "json")
+
+    as_json: Json = False
+    form: str = "table"
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.form not in ("table", "json"):
+            raise InputError(f"--json and --format {self.form} exclude each other", "leave out one of them")
+        if self.as_json:
+            self.form = "json"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the result is printed as text for people."""
+        return self.form == "table"
+
+    def print(
+        self,
+        data: Any,
+        show: Callable[[], None] | None = None,
+        rows: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Print the result of a command.
+
+        Args:
+            data: The whole result, for JSON and YAML.
+            show: Prints the result as text; None: the rows, as a table.
+            rows: The rows for CSV; None: `data`.
+        """
+        rows = data if rows is None else rows
+        show = show or (lambda: print_table(rows))
+        if self.is_text:
+            show()
+        elif self.form in ("markdown", "latex"):
+            from k8sdds.report import markup
+
+            print_text(markup.render(self.form, show, console()))
+        elif self.form == "csv":
+            if rows:
+                print_text(to_csv(rows).rstrip("\n"))
+        elif self.form == "yaml":
+            from k8sdds.system import yaml_text
+
+            print_text(yaml_text.dump(json.loads(to_json(data))).rstrip("\n"))
+        else:
+            print_text(to_json(data))
+
+    def print_paths(self, paths: Sequence[Path]) -> None:
+        """Print the paths of written files, in lines that can be copied; to stderr if a program reads stdout."""
+        for path in paths:
+            console(stderr=not self.is_text).print(str(path), soft_wrap=True)
 
 
-def print_result(
-    form: str,
-    data: Any,
-    show: Callable[[], None] | None = None,
-    rows: Sequence[Mapping[str, Any]] | None = None,
-) -> None:
-    """Print the result of a command.
+@dataclass
+class RowsOutput(Output):
+    """Format of a result that consists of rows."""
 
-    Args:
-        form: The format, from `choose`.
-        data: The whole result, for JSON and YAML.
-        show: Prints the result as text; None: the command has no text.
-        rows: The rows for CSV; None: `data`.
-    """
-    if form == TABLE and show is not None:
-        show()
-    elif form in ("markdown", "latex") and show is not None:
-        from k8sdds.report import markup
-
-        print_text(markup.render(form, show, console()))
-    elif form == "csv":
-        if rows := data if rows is None else rows:
-            print_text(to_csv(rows).rstrip("\n"))
-    elif form == "yaml":
-        from k8sdds.system import yaml_text
-
-        print_text(yaml_text.dump(json.loads(to_json(data))).rstrip("\n"))
-    else:
-        print_text(to_json(data))
+    form: Annotated[Literal["table", "json", "yaml", "csv"], _format("json", "yaml", "csv")] = "table"
 
 
-def print_paths(paths: Sequence[Path], form: str = TABLE) -> None:
-    """Print the paths of written files, in lines that can be copied; to stderr if stdout has a result for programs."""
-    for path in paths:
-        console(stderr=form != TABLE).print(str(path), soft_wrap=True)
+@dataclass
+class TablesOutput(Output):
+    """Format of a result that consists of rows, and is also printed as tables."""
+
+    form: Annotated[
+        Literal["table", "json", "yaml", "csv", "markdown", "latex"],
+        _format("json", "yaml", "csv", "markdown", "latex"),
+    ] = "table"
+
+
+@dataclass
+class ReportOutput(Output):
+    """Format of a report."""
+
+    form: Annotated[
+        Literal["table", "json", "yaml", "markdown", "latex"], _format("json", "yaml", "markdown", "latex")
+    ] = "table"
+
+
+@dataclass
+class DataOutput(Output):
+    """Format of any other result."""
+
+    form: Annotated[Literal["table", "json", "yaml"], _format("json", "yaml")] = "table"
 
 
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -26,7 +26,7 @@ from k8sdds.cli.options import (
     TestbedName,
     complete_applications,
 )
-from k8sdds.cli.output import DataFormat, Json, choose
+from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import agrees, confirm
 from k8sdds.system.errors import InputError
 
@@ -61,7 +61,7 @@ MaxTrials = Annotated[
         " 1,000.",
     ),
 ]
-Output = Annotated[
+NewFolder = Annotated[
     Path | None,
     output_option(
         "--output",
@@ -112,12 +112,12 @@ def recommend(
     image: Image = None,
     meter: Meter = None,
     psk_file: PskFile = None,
-    output: Output = None,
+    output: NewFolder = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     quick: Quick = False,
-    as_json: Json = False,
-    form: DataFormat = "table",
+    *,
+    out: DataOutput,
 ) -> None:
     """Choose network and DDS settings for an application: search by measuring, or answer from run folders.
 
@@ -125,18 +125,17 @@ def recommend(
     """
     from k8sdds.campaign import applications
 
-    form = choose(form, as_json)
     loaded = applications.changed(
         applications.load(application), network or (), settings or (), repeat, duration
     )
     testbed = (on, kubeconfig, context, namespace, pod_network, image, meter)
     if folders:
         measuring = (max_trials, repeat, duration, seed, *testbed, psk_file, dry_run or yes or quick or None)
-        _answer(loaded, folders, measuring, output, form)
+        _answer(loaded, folders, measuring, output, out)
         return
     if yes and quick:
         raise InputError("--yes and --quick exclude each other", "leave out one of them")
-    if form != "table":
+    if not out.is_text:
         raise InputError("--json and --format are for answers from run folders", "give --from FOLDER")
     from k8sdds.campaign.racing import searched
     from k8sdds.cli.run import measure
@@ -151,9 +150,13 @@ def recommend(
 
 
 def _answer(
-    application: Application, folders: list[Path], measuring: tuple[Any, ...], output: Path | None, form: str
+    application: Application,
+    folders: list[Path],
+    measuring: tuple[Any, ...],
+    output: Path | None,
+    out: DataOutput,
 ) -> None:
-    from k8sdds.cli.verdict import conclude
+    from k8sdds.cli.run import conclude
     from k8sdds.recommend.answer import answer
 
     if any(given is not None for given in measuring):
@@ -161,7 +164,7 @@ def _answer(
             "--from measures nothing",
             "leave out the options for measuring; allowed: --network, --set, --output and --format",
         )
-    conclude(answer(_evidence(application, folders)), output, form)
+    conclude(answer(_evidence(application, folders)), output, out)
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:

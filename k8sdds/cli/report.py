@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.output import TABLE, Json, ReportFormat, choose, print_result
+from k8sdds.cli.output import ReportOutput
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 
@@ -27,8 +27,8 @@ def report(
             metavar="RUN", help="A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/."
         ),
     ],
-    as_json: Json = False,
-    form: ReportFormat = "table",
+    *,
+    out: ReportOutput,
     pdf: Annotated[
         bool, typer.Option("--pdf", help="Write the figures as PDF, too, with embedded fonts.")
     ] = False,
@@ -56,23 +56,22 @@ def report(
     from k8sdds.results.run_folder import RunFolder
     from k8sdds.system.faults import not_installed
 
-    form = choose(form, as_json)
     run = RunFolder.open(folder)
-    if serve and (pdf or form != TABLE):
+    if serve and (pdf or not out.is_text):
         raise InputError("--serve excludes --pdf and --format", "leave out --serve, or the others")
     if pdf and (missing := not_installed("report")):
         raise missing
     if serve:
         _serve(run, port)
         return
-    if pdf or form == TABLE:
-        reports.write_report(run, console() if form == TABLE else None, pdf, _recommendation(run))
+    if pdf or out.is_text:
+        reports.write_report(run, console() if out.is_text else None, pdf, _recommendation(run))
     if pdf:
         figures = run.report / "figures"
         print_note(f"{formats.count(len([*figures.glob('*.pdf')]), 'PDF figure')}: {figures}")
-    if form != TABLE:
-        data = reports.summarize(run) if form in ("json", "yaml") else None
-        print_result(form, data, lambda: reports.show(run, console()))
+    if not out.is_text:
+        data = reports.summarize(run) if out.form in ("json", "yaml") else None
+        out.print(data, lambda: reports.show(run, console()))
 
 
 def _recommendation(run: RunFolder) -> list[str]:

@@ -21,7 +21,7 @@ from k8sdds.cli.options import (
     TestbedName,
     completing,
 )
-from k8sdds.cli.output import print_paths
+from k8sdds.cli.output import Output
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 from k8sdds.system.files import require_new
@@ -223,4 +223,4 @@ def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:
     judged = judge(folder.claims, runs, folder.plan.only, obstacles)
     console().print()
     claims_report.show(folder.claims, judged, console())
-    print_paths(claims_report.write(folder.claims, judged, folder.path))
+    Output().print_paths(claims_report.write(folder.claims, judged, folder.path))

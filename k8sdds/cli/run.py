@@ -38,11 +38,19 @@ from k8sdds.cli.options import (
     Settings,
     TestbedName,
 )
-from k8sdds.cli.terminal import console, print_step
+from k8sdds.cli.output import Output
+from k8sdds.cli.terminal import console, print_note, print_step
 from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RUNS, RunFolder
 from k8sdds.system import faults
-from k8sdds.system.errors import Aborted, InputError, Interrupted, InvalidTrials
+from k8sdds.system.errors import (
+    Aborted,
+    InputError,
+    Interrupted,
+    InvalidTrials,
+    RequirementsNotMet,
+    RequirementsUndecided,
+)
 from k8sdds.system.numbers import format_duration
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import SelectedTestbed
@@ -50,6 +58,7 @@ from k8sdds.testbeds.selection import SelectedTestbed
 if TYPE_CHECKING:
     from k8sdds.cli.run_progress import Progress
     from k8sdds.model.experiment import Experiment
+    from k8sdds.recommend.answer import Answer
 
 app = Commands()
 
@@ -63,7 +72,7 @@ Resume = Annotated[
         help="Measure the missing trials of this run folder. @last: the newest one in runs/.",
     ),
 ]
-Output = Annotated[
+NewFolder = Annotated[
     Path | None,
     output_option(
         "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-EXPERIMENT."
@@ -98,7 +107,7 @@ def run(
     image: Image = None,
     meter: Meter = None,
     psk_file: PskFile = None,
-    output: Output = None,
+    output: NewFolder = None,
     dry_run: DryRun = False,
 ) -> None:
     """Measure an experiment on the current testbed and write its report.
@@ -250,7 +259,6 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) 
         if failed:
             raise failed
         return
-    from k8sdds.cli.verdict import conclude
     from k8sdds.recommend import results
     from k8sdds.recommend.answer import of_run
 
@@ -259,7 +267,49 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) 
     # The tables of an application's configurations are long; its recommendation replaces them on the terminal.
     path = report.write_report(run, None, verdict=results.lead(found)[:2])
     console().print(f"\nReport: {path}", soft_wrap=True)
-    conclude(found, run.report, failed=failed)
+    conclude(found, run.report, Output(), failed)
+
+
+def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTrials | None = None) -> None:
+    """Print the answer, and write its page and the files of the configuration.
+
+    Args:
+        result: The answer.
+        folder: Folder for the page and the files; None: they are not written.
+        out: Format of the answer.
+        failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
+
+    Raises:
+        RequirementsNotMet: No configuration meets all requirements.
+        RequirementsUndecided: It is undecided whether one does.
+    """
+    from k8sdds.recommend import files, results
+    from k8sdds.recommend.next_step import next_step
+
+    out.print(results.data(result), lambda: results.show(result, console()))
+    say = print_step if out.is_text else print_note
+    if folder is not None:
+        page, *_ = results.write(result, folder)
+        say(f"\n{results.heading(result)}: {page}")
+        if files.write(result, folder / files.FOLDER):
+            say(f"Files of the {result.role} configuration: {folder / files.FOLDER}")
+    step = ": ".join(next_step(result, folder / files.FOLDER if folder else None))
+    if result.verdict == "met":
+        say(step)
+        return
+    _refuse(result, step, failed)
+
+
+def _refuse(result: Answer, step: str, failed: InvalidTrials | None) -> None:
+    """Raise an error with the exit code of the verdict: no configuration meets all requirements."""
+    name = result.evidence.application.name
+    if failed is not None and not result.ranked:
+        raise failed
+    if result.verdict == "not met":
+        raise RequirementsNotMet(f"no measured configuration meets all requirements of {name}", step)
+    raise RequirementsUndecided(
+        f"it is undecided whether a configuration meets all requirements of {name}", step
+    )
 
 
 @contextmanager

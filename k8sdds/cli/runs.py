@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.errors import InputError
 from k8sdds.system.numbers import format_duration
@@ -25,8 +25,8 @@ def runs(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder that contains run folders.")
     ] = Path("runs"),
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """List run folders with their experiment, their valid trials, how they ended and their age, the newest first.
 
@@ -34,14 +34,13 @@ def runs(
     """
     from k8sdds.results.run_folder import newest_first
 
-    form = choose(form, as_json)
     rows = [_row(run) for run in newest_first(folder)]
     if rows:
-        print_result(form, rows, lambda: print_table(rows))
+        out.print(rows)
         return
     if not folder.is_dir() and folder != Path("runs"):
         raise InputError(f"{folder} is not a folder", "name a folder that contains run folders")
-    print_result(form, rows, lambda: print_step(f"No run folder in {folder}/. Try: k8sdds run quickstart"))
+    out.print(rows, lambda: print_step(f"No run folder in {folder}/. Try: k8sdds run quickstart"))
 
 
 def _row(run: RunFolder) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.output import print_result
+from k8sdds.cli.output import Output
 
 app = Commands()
 
@@ -35,4 +35,4 @@ def schema(
     }
     found = schemas[kind]()
     # k8sdds itself writes records, always in the units of their keys.
-    print_result(form, found if kind == "record" else units.allow(found))
+    Output(form=form).print(found if kind == "record" else units.allow(found))

@@ -9,7 +9,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result, print_table
+from k8sdds.cli.output import Json, RowsOutput, print_table
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
@@ -63,17 +63,16 @@ def init(
 
 
 @app.add("k8sdds security show credentials")
-def show(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
+def show(folder: Folder, out: RowsOutput) -> None:
     """Show participants, permissions, expiry dates and fingerprints. Never shows a private key.
 
     The rows of --format csv are the participants.
     """
     from k8sdds.security import directory
 
-    form = choose(form, as_json)
     facts = directory.show(folder)
     participants = [{"participant": name, **facts["participants"][name]} for name in facts["participants"]]
-    print_result(form, facts, lambda: _show(facts), rows=participants)
+    out.print(facts, lambda: _show(facts), rows=participants)
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -97,14 +96,13 @@ def _show(facts: dict[str, Any]) -> None:
 
 
 @app.add("k8sdds security check credentials")
-def check(folder: Folder, as_json: Json = False, form: RowsFormat = "table") -> None:
+def check(folder: Folder, out: RowsOutput) -> None:
     """Verify certificates, keys, signatures and expiry dates as a middleware would."""
     from k8sdds.security import directory
 
-    form = choose(form, as_json)
     findings = directory.check(folder)
     rows = [{"subject": finding.subject, "ok": finding.ok, "says": finding.message} for finding in findings]
-    print_result(form, rows, lambda: _show_checks(rows))
+    out.print(rows, lambda: _show_checks(rows))
     bad = [finding for finding in findings if not finding.ok]
     if bad:
         raise InputError(
@@ -121,17 +119,16 @@ def _show_checks(checks: list[dict[str, Any]]) -> None:
 
 
 @app.add("k8sdds security levels")
-def levels(as_json: Json = False, form: RowsFormat = "table") -> None:
+def levels(out: RowsOutput) -> None:
     """List the protection levels that experiments can use."""
     from k8sdds.security import levels as protection_levels
 
-    form = choose(form, as_json)
     described = {}
     for name in protection_levels.names():
         protection = protection_levels.load(name)
         described[name] = protection.describe() if protection else "no DDS Security"
     rows = [{"level": name, "protection": description} for name, description in described.items()]
-    print_result(form, described, lambda: _show_levels(described), rows=rows)
+    out.print(described, lambda: _show_levels(described), rows=rows)
 
 
 def _show_levels(described: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Duration, Experiment, Networks, Paper, Repeat, Settings
-from k8sdds.cli.output import Json, RowsFormat, choose, print_result
+from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
 from k8sdds.system.numbers import format_duration
@@ -36,11 +36,10 @@ def show(
     commands: Annotated[
         bool, typer.Option("--commands", help="Also show the command line of each pod.")
     ] = False,
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """Show the cells of an experiment or application, its estimated duration and, on request, the command lines."""
-    form = choose(form, as_json)
     from k8sdds.campaign import applications, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
@@ -60,7 +59,7 @@ def show(
         "experiment": expansion.experiment.model_dump(mode="json"), "estimate_s": estimate_s, "cells": cells,
         "problems": problems,
     }  # fmt: skip
-    print_result(form, data, lambda: _print(expansion, cells, problems, estimate_s, commands), rows=cells)
+    out.print(data, lambda: _print(expansion, cells, problems, estimate_s, commands), rows=cells)
 
 
 def _print(

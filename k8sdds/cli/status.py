@@ -19,7 +19,7 @@ from k8sdds.cli.options import (
     Yes,
     load_profile,
 )
-from k8sdds.cli.output import TABLE, Json, RowsFormat, choose, print_result, print_table
+from k8sdds.cli.output import RowsOutput, print_table
 from k8sdds.cli.terminal import agrees, console, print_note
 from k8sdds.system.errors import InputError, PrerequisiteError
 
@@ -52,15 +52,14 @@ def status(
     yes: Yes = False,
     accept_new_host_keys: AcceptKeys = False,
     concurrency: Concurrency = 20,
-    as_json: Json = False,
-    form: RowsFormat = "table",
+    *,
+    out: RowsOutput,
 ) -> None:
     """Check over SSH whether the machines of a profile fit it. Makes no changes without --fix.
 
     Exits with code 3 if a machine cannot be reached or does not fit the profile.
     The rows of --format csv are the machines.
     """
-    chosen = choose(form, as_json)
     from k8sdds.deploy import deploy as flow
     from k8sdds.deploy import profiles
     from k8sdds.system.ssh import Connections
@@ -69,7 +68,7 @@ def status(
         raise InputError(
             "--allow-reboot, --dry-run and --yes require --fix", f"run: k8sdds status {profile} --fix"
         )
-    if fix and chosen != TABLE:
+    if fix and not out.is_text:
         raise InputError("--fix shows its fixes as text", "leave out --json and --format")
     loaded = load_profile(profile, limit)
     profiles.password(loaded)
@@ -80,11 +79,11 @@ def status(
         if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):
             survey = flow.survey(loaded, connections)
     rows = _machines(loaded, [target.name for target in targets], survey.facts)
-    print_result(chosen, _data(loaded, survey), lambda: _show(rows, survey.notes), rows=rows)
+    out.print(_data(loaded, survey), lambda: _show(rows, survey.notes), rows=rows)
     if survey.failures or survey.problems:
         lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
         raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
-    if chosen == TABLE:
+    if out.is_text:
         console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
 
 

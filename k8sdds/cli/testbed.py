@@ -22,7 +22,7 @@ from k8sdds.cli.options import (
     PodNetwork,
     complete_testbeds,
 )
-from k8sdds.cli.output import TABLE, DataFormat, Json, choose, print_result
+from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
@@ -50,11 +50,10 @@ def testbed(
     image: Image = None,
     meter: Meter = None,
     dry_run: DryRun = False,
-    as_json: Json = False,
-    form: DataFormat = "table",
+    *,
+    out: DataOutput,
 ) -> None:
     """Show or change the current testbed, where `k8sdds run` measures."""
-    chosen = choose(form, as_json)
     options = (kubeconfig, context, namespace, pod_network, image, meter)
     if name is None and any(option is not None for option in options):
         raise InputError("these options require a testbed", "run: k8sdds testbed cluster --kubeconfig FILE")
@@ -67,8 +66,8 @@ def testbed(
     else:
         selected = selection.read()
     title = "would select the testbed" if dry_run and name is not None else "Testbed"
-    print_result(chosen, asdict(selected), lambda: console().print(f"{title}: {selected.describe()}"))
-    if name is None and chosen == TABLE:
+    out.print(asdict(selected), lambda: console().print(f"{title}: {selected.describe()}"))
+    if name is None and out.is_text:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])
         print_step(f"To change it: k8sdds testbed {names}")
 

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from k8sdds.campaign import applications, experiments, new_experiment
 from k8sdds.campaign.expansion import Candidates, background, candidates, expand
-from k8sdds.cli import verdict as command
+from k8sdds.cli import run as command
 from k8sdds.cli.app import app
+from k8sdds.cli.output import Output
 from k8sdds.cli.recommend import _evidence as evidence_of
 from k8sdds.model.application import Application, ApplicationExperiment, Choices, Flow, parse_bound
 from k8sdds.recommend import evidence, results
@@ -237,7 +238,7 @@ def test_a_configuration_without_valid_trials_fails(tmp_path: Path) -> None:
 
 
 def conclude(run: Any, experiment: Any, output: Path) -> None:
-    command.conclude(answer(evidence.of_own_run(run, experiment)), output, "json")
+    command.conclude(answer(evidence.of_own_run(run, experiment)), output, Output(form="json"))
 
 
 def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
