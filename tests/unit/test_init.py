@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -98,7 +99,11 @@ MACHINES = st.fixed_dictionaries(
         "address": st.sampled_from(["eth0 192.0.2.7/24", "eth0.100 198.51.100.9/24", "usb_0'# 192.0.2.9/24"]),
     }
 )
-ADDRESSES = st.one_of(st.ip_addresses().map(str), st.from_regex(r"\A[a-z][a-z0-9-]{0,20}(\.example)?\Z"))
+ADDRESSES = st.one_of(
+    st.ip_addresses().map(str),
+    st.just("fe80::7%eth0"),
+    st.from_regex(r"\A[a-z][a-z0-9-]{0,20}(\.example)?\Z"),
+)
 LOGINS = st.builds(
     Login,
     ADDRESSES,
@@ -133,10 +138,12 @@ def test_a_profile_loads_whatever_the_machines_report(
     assert profiles.parse(all_keys_enabled(text), "mine.yaml") == profile
 
 
-def test_a_profile_has_every_key() -> None:
-    text = new_profile.text("mine", [Login("alpha")], {})
-    for model in (Profile, Access, Node, Kubernetes, PodNetwork, MetricsServer, Registry, Proxy, Software):
-        assert set(model.model_fields) <= keys(text), model
+def test_a_new_profile_and_the_example_have_every_key() -> None:
+    new, example = new_profile.text("mine", [Login("alpha")], {}), profiles.PROFILES.read("edge-lab")[1]
+    for model in (Profile, Access, Node, Kubernetes, PodNetwork, MetricsServer, Registry, Proxy):
+        assert set(model.model_fields) <= keys(new), model
+        assert set(model.model_fields) - {"provider"} <= keys(example), model
+    assert set(Software.model_fields) <= keys(new)
 
 
 def test_a_profile_describes_what_the_machines_are() -> None:
@@ -177,21 +184,6 @@ def test_the_interface_of_the_ssh_addresses_is_set_if_it_has_no_default_route() 
 
 
 @pytest.mark.parametrize(
-    ("text", "login"),
-    [
-        ("pi1", Login("pi1")),
-        ("pi@192.0.2.7", Login("192.0.2.7", "pi")),
-        ("192.0.2.7:2222", Login("192.0.2.7", None, 2222)),
-        ("2001:db8::7", Login("2001:db8::7")),
-        ("pi@[2001:db8::7]", Login("2001:db8::7", "pi")),
-        ("pi@[fe80::7%eth0]:22", Login("fe80::7%eth0", "pi", 22)),
-    ],
-)
-def test_logins(text: str, login: Login) -> None:
-    assert new_profile.logins([text]) == [login]
-
-
-@pytest.mark.parametrize(
     "text",
     ["", "@pi1", "pi@", "pi1:", "pi1:0", "pi1:65536", "pi1:ssh", "[]", "[2001:db8::7", "pi@-oX=1",
      "-oProxyCommand=x@pi1", "pi1;reboot", "[2001:db8::7]22"],
@@ -201,9 +193,11 @@ def test_wrong_logins(text: str) -> None:
         new_profile.logins([text])
 
 
-@given(LOGINS)
-def test_logins_of_all_addresses(login: Login) -> None:
-    address = f"[{login.address}]" if ":" in login.address else login.address
+@given(LOGINS, st.booleans())
+def test_logins_of_all_addresses(login: Login, bracketed: bool) -> None:
+    """An IPv6 address needs brackets only in front of a port."""
+    in_brackets = ":" in login.address and (bracketed or login.port)
+    address = f"[{login.address}]" if in_brackets else login.address
     user = f"{login.user}@" if login.user else ""
     port = f":{login.port}" if login.port else ""
     assert new_profile.logins([f"{user}{address}{port}"]) == [login]
@@ -227,12 +221,28 @@ def test_files_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("name", "output"), [("Mine", None), ("../mine", None), ("mine", "no/such.yaml"), ("mine", "mine.txt")]
+    ("kind", "name", "options", "message"),
+    [
+        ("experiment", "Mine", {}, "Mine"),
+        ("experiment", "../mine", {}, r"\.\./mine"),
+        ("experiment", "mine", {"output": "no/such.yaml"}, "no"),
+        ("experiment", "mine", {"output": "mine.txt"}, r"does not end in \.yaml"),
+        ("qos", "mine", {"output": "mine"}, r"does not end in \.xml"),
+        ("qos", "mine", {"output": "mine.yaml"}, r"does not end in \.xml"),
+        ("qos", "mine", {"node": ["alpha"]}, "describe machines"),
+        ("rights", "mine", {"node": ["alpha"]}, "describe machines"),
+        # Examples of machines are not contacted.
+        ("profile", "mine", {"node": ["pi@pi1.example"]}, r"pi1\.example is an example"),
+        ("profile", "mine", {"look": False}, "name the machines"),
+        ("profile", "mine", {"node": ["alpha"], "like": "edge-lab"}, "--like and --node exclude each other"),
+    ],
 )
-def test_wrong_names_and_files(name: str, output: str | None, tmp_path: Path, monkeypatch) -> None:
+def test_wrong_names_files_and_options(
+    kind: str, name: str, options: dict[str, Any], message: str, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError):
-        init.init("experiment", name, output=output)
+    with pytest.raises(InputError, match=message):
+        init.init(kind, name, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -252,28 +262,6 @@ def test_other_files_are_copies(kind: str, like: str, tmp_path: Path, monkeypatc
     (original,) = REPOSITORY.glob(f"*/rights/{like}.yaml" if kind == "rights" else f"qos/{like}.xml")
     assert written.read_text() == original.read_text().replace(f'"{like}"', '"mine"')
     assert str(written.name) in capsys.readouterr().err
-    with pytest.raises(InputError, match="describe machines"):
-        init.init(kind, "other", node=["alpha"])
-
-
-def test_the_suffix_of_a_new_file_is_that_of_its_kind() -> None:
-    for output in ("mine", "mine.yaml"):
-        with pytest.raises(InputError, match=r"does not end in \.xml"):
-            init.init("qos", "mine", output=output)
-
-
-def test_examples_of_machines_are_not_contacted() -> None:
-    with pytest.raises(InputError, match="pi1\\.example is an example"):
-        init.init("profile", "mine", node=["pi@pi1.example"], output="-")
-
-
-def test_a_profile_is_described_or_copied() -> None:
-    for node, like, message in (
-        (None, None, "name the machines"),
-        (["alpha"], "edge-lab", "--like and --node exclude each other"),
-    ):
-        with pytest.raises(InputError, match=message):
-            init.init("profile", "mine", node=node, look=False, like=like, output="-")
 
 
 @given(st.recursive(
@@ -286,12 +274,6 @@ def test_values_on_one_line_keep_their_meaning(value: object) -> None:
 
 
 # Examples
-
-
-def test_edge_lab_documents_every_key() -> None:
-    text = profiles.PROFILES.read("edge-lab")[1]
-    for model in (Profile, Access, Node, Kubernetes, PodNetwork, MetricsServer, Registry, Proxy):
-        assert set(model.model_fields) - {"provider"} <= keys(text), model
 
 
 @pytest.mark.parametrize(

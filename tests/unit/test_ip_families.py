@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds import middleware
-from k8sdds.analysis import conditions
-from k8sdds.campaign import contradictions, experiments, preflight, record
+from k8sdds.campaign import contradictions, experiments, preflight
 from k8sdds.campaign.expansion import expand
 from k8sdds.middleware.protocol import Surroundings
 from k8sdds.model.measurement import ParticipantPaths
@@ -46,21 +45,6 @@ def versions(plan: Plan) -> set[int]:
 
 def supporting_ipv6() -> list[str]:
     return [name for name, network in NETWORKS.items() if not network.ipv4_only]
-
-
-def test_the_default_does_not_change_ids() -> None:
-    plain = Cell(network="host", test="throughput", payload_bytes=1024)
-    assert cell("ipv4") == plain
-    assert "ip_families" not in plain.canonical()
-    assert (
-        len(
-            {cell(*families).cell_id for families in (["ipv4"], ["ipv6"], ["ipv4", "ipv6"], ["ipv6", "ipv4"])}
-        )
-        == 4
-    )
-    assert Trial.model_validate_json(
-        Trial(cell=cell("ipv6"), testbed="lab", repetition=0, duration_s=1, warmup_s=1).model_dump_json()
-    ).cell == cell("ipv6")
 
 
 @pytest.mark.parametrize(
@@ -160,15 +144,6 @@ def test_raw_samples_must_fit_next_to_the_longer_header() -> None:
     }
     assert raw.unsupported_mtu(cell("ipv4", **values), 1500) is None
     assert "1452" in str(raw.unsupported_mtu(cell("ipv6", **values), 1500))
-
-
-def test_families_are_conditions_of_a_comparison() -> None:
-    trial = Trial(cell=cell("ipv6", "ipv4"), testbed="lab", repetition=0, duration_s=1, warmup_s=1)
-    assert record.description(trial)["ip_families"] == "ipv6+ipv4"
-    assert "ip_families" in conditions.CONDITION
-    assert conditions.describe({"ip_families": "ipv6"}) == "IPv6"
-    assert conditions.describe({"ip_families": "ipv6+ipv4"}) == "dual stack, ipv6+ipv4"
-    assert "IPv6" in cell("ipv6").describe()
 
 
 def node(ranges: list[str], addresses: list[str]) -> NodeInfo:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from ipaddress import IPv4Network, IPv6Network
 
 import pytest
 
@@ -17,8 +16,6 @@ from k8sdds.deploy.phases import kubeadm, proxy
 from k8sdds.deploy.phases.machine import runtime
 from k8sdds.model.kubernetes import Kubernetes
 from k8sdds.networks.cluster_install import PathEvidence, container, find
-from k8sdds.nodes import NodeSpec, switch
-from k8sdds.nodes.records import MachineRecord
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster import datapath, pods
 from tests.unit.test_deploy_plan import bundle, desired
@@ -43,14 +40,6 @@ def machine(number: int, **values: str) -> Facts:
     text = changed(route="default via 10.0.0.1 dev eth0", route_ipv6=ROUTE6, **values)
     text = "\n".join(line for line in text.splitlines() if not line.startswith("address\t"))
     return facts.parse(f"{text}\naddress\teth0 10.0.0.{number}/24\naddress\teth0 fd00::{number}/64\n")
-
-
-def test_ranges_have_the_order_of_the_families() -> None:
-    four, six = IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/48")
-    services = IPv4Network("10.96.0.0/12"), IPv6Network("fd00:10:96::/112")
-    assert Kubernetes().pod_cidrs == (four,)
-    assert parsed(TWO_NODES + FAMILIES["dual"]).kubernetes.pod_cidrs == (four, six)
-    assert parsed(TWO_NODES + FAMILIES["dual6"]).kubernetes.service_cidrs == services[::-1]
 
 
 @pytest.mark.parametrize(
@@ -190,17 +179,6 @@ def test_networks_that_cannot_are_refused_with_the_reason(name: str, reason: str
     (problem,) = preflight.check(wanted, {"master": machine(1), "pi1": machine(2)})
     assert problem.what.startswith("master: ") and reason in problem.what and problem.input
     assert "flannel-hostgw" in caught.value.remedy and profile(name)
-
-
-def test_local_nodes_have_an_address_of_each_family() -> None:
-    four = MachineRecord(NodeSpec("one"), "10.88.0.11")
-    six = MachineRecord(NodeSpec("two", ip_families=("ipv6", "ipv4")), "fd00:10:88::12")
-    assert switch.addresses(four) == ["10.88.0.11"]
-    assert switch.addresses(six) == ["fd00:10:88::12", "10.88.0.12"]
-    assert switch.mac(six) == "02:88:0a:58:00:0c"
-    script = switch.link_script(six)
-    assert "addr add fd00:10:88::12/64 dev eth0 nodad\n" in script and "default via fd00:10:88::1\n" in script
-    assert "addr add 10.88.0.12/24 dev eth0\n" in script and "fd00" not in switch.link_script(four)
 
 
 def node(name: str, number: int) -> dict[str, object]:

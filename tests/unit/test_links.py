@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import conditions
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
@@ -29,23 +28,23 @@ def expanded(link: dict[str, Any]) -> tuple[Cell, ...]:
     return expand(Experiment.model_validate(data, context=experiments.KNOWN)).cells
 
 
-def test_lists_of_mtus_and_offloads_are_combined() -> None:
-    cells = expanded({"rate_mbit": 100, "mtu": [1500, 9000], "offloads": [{}, {"gro": True}]})
-    assert [(cell.link.mtu, cell.link.offloads.gro) for cell in cells] == [
-        (1500, None),
-        (1500, True),
-        (9000, None),
-        (9000, True),
-    ]
+def test_lists_of_mtus_offloads_and_members_are_combined() -> None:
+    gro: list[dict[str, bool]] = [{}, {"gro": True}]
+    cells = expanded({"rate_mbit": 100, "mtu": [1500, 9000], "offloads": gro, "lag": [1, 2]})
+    links = {(cell.link.mtu, cell.link.offloads.gro, cell.link.lag) for cell in cells}
+    assert links == {(mtu, gro, lag) for mtu in (1500, 9000) for gro in (None, True) for lag in (1, 2)}
     assert {cell.link.rate_mbit for cell in cells} == {100}
-    assert len({cell.cell_id for cell in cells}) == 4
+    assert len(cells) == len({cell.cell_id for cell in cells}) == 8
 
 
 def test_a_cell_with_the_usual_link_has_the_id_that_it_always_had() -> None:
-    (plain,) = expanded({})
-    assert "link" not in plain.canonical()
+    for link in ({}, {"lag": 1}):
+        (plain,) = expanded(link)
+        assert "link" not in plain.canonical()
+    assert make_plan(cell("flannel-vxlan", lag=1)) == make_plan(cell("flannel-vxlan"))
     assert AXES["link"].recorded(Link(rate_mbit=100)) == {"rate_mbit": 100, "loss_percent": 0, "delay_us": 0}
     assert AXES["link"].recorded(Link(mtu=9000, offloads=Offloads(tso=False)))["offloads"] == {"tso": False}
+    assert AXES["link"].recorded(Link(lag=2))["lag"] == 2 and "LAG of 2" in Link(lag=2).describe()
 
 
 def test_a_value_listed_twice_is_an_error() -> None:
@@ -67,22 +66,6 @@ def test_an_mtu_that_does_not_fit_the_links_names_them() -> None:
     assert error is not None
     assert "links carry 9000 bytes" in error[0]
     assert error[0].endswith("leaves at most 8950")
-
-
-def test_the_lab_sets_both_ends_of_a_link_and_its_offloads() -> None:
-    plan = make_plan(cell("flannel-vxlan", mtu=9000, offloads=Offloads(gro=True, tunnel=False)))
-    links = [line for batch in plan.batches for line in batch.lines if "to-node0" in line]
-    assert "mtu 9000 type veth peer name eth0 mtu 9000" in links[0]
-    assert [(batch.namespace, batch.lines) for batch in plan.batches if batch.tool == "ethtool"] == [
-        (
-            node,
-            (
-                "-K eth0 generic-receive-offload on tx-udp_tnl-segmentation off"
-                " tx-udp_tnl-csum-segmentation off",
-            ),
-        )
-        for node in ("node0", "node1")
-    ]
 
 
 def test_what_a_link_does_not_have_is_named() -> None:
@@ -113,21 +96,6 @@ def test_the_lab_bonds_the_members_of_a_link_at_both_ends() -> None:
     assert set_on == ["port0", "port1", "eth0"] * 2
 
 
-def test_a_link_of_one_member_is_not_a_bond() -> None:
-    assert make_plan(cell("flannel-vxlan", lag=1)) == make_plan(cell("flannel-vxlan"))
-    (plain,) = expanded({"lag": 1})
-    assert "link" not in plain.canonical()
-    assert "lag" not in AXES["link"].recorded(Link(rate_mbit=100))
-
-
-def test_members_of_a_link_are_an_axis_and_recorded() -> None:
-    cells = expanded({"lag": [1, 2], "mtu": [1500, 9000]})
-    assert [(cell.link.mtu, cell.link.lag) for cell in cells] == [(1500, 1), (1500, 2), (9000, 1), (9000, 2)]
-    assert len({cell.cell_id for cell in cells}) == 4
-    assert AXES["link"].recorded(cells[1].link)["lag"] == 2
-    assert "LAG of 2" in cells[1].link.describe()
-
-
 def test_another_bond_than_requested_is_named() -> None:
     link = Link(lag=2)
     assert link.differing(1500, {}, Bond(2)) == ""
@@ -146,12 +114,6 @@ def test_the_lab_needs_bonding_and_a_cluster_refuses_it() -> None:
     assert kernel_features.BONDING not in needed_features(cell("host"))
     (refused,) = preflight.unsupported([bonded], can_switch=False)
     assert refused.what.startswith("LAG of 2") and "only in the lab" in refused.what
-
-
-def test_tables_name_the_links() -> None:
-    text = '{"rate_mbit":null,"loss_percent":0,"delay_us":0,"mtu":9000,"offloads":{"tso":false}}'
-    assert conditions.describe({"link": text}) == "links MTU 9000, tso off"
-    assert conditions.describe({"link": '{"rate_mbit":100,"lag":2}'}) == "links 100 Mbit/s, LAG of 2"
 
 
 def resolved(link: dict[str, Any]) -> Experiment:

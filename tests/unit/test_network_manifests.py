@@ -205,10 +205,6 @@ def test_weave_uses_userspace_only_on_request() -> None:
         installed("weavenet-encrypt", ", engine: sleeve")
 
 
-def test_weave_runs_the_images_of_the_bundle() -> None:
-    assert images(list(installed("weavenet").manifests)) == (versions.WEAVE_IMAGE, versions.WEAVE_NPC_IMAGE)
-
-
 @pytest.mark.parametrize(("name", "mtu"), [("weavenet", "1438"), ("weavenet-encrypt", "1414")])
 def test_weave(name: str, mtu: str) -> None:
     manifests = list(installed(name).manifests)

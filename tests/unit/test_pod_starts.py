@@ -17,7 +17,6 @@ from k8sdds.campaign import contradictions
 from k8sdds.kubernetes.client import ApiError
 from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import NETWORKS
-from k8sdds.networks.datapath import LabNode
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.testbeds.cluster import pod_room, pod_starts, pods, preflight
@@ -319,22 +318,6 @@ def test_a_lab_names_the_plugins_that_are_not_in_the_cache(
     (problem,) = problems("kube-router", policies=2)
     assert "policies" in problem.what and problem.input
     assert problems("host", test="ping") == []
-
-
-def test_plugins_get_the_ranges_of_their_node() -> None:
-    nodes = [LabNode(1), LabNode(1, "ipv6")]
-    plugins = {
-        name: network.cni_plugins(nodes, 1400) for name, network in NETWORKS.items() if network.cni_plugins
-    }
-    (text,) = plugins["flannel-vxlan"].files.values()
-    assert "FLANNEL_SUBNET=10.244.1.1/24\n" in text and "FLANNEL_MTU=1400\n" in text
-    assert "FLANNEL_IPV6_SUBNET=fd00:10:244:1::1/64\n" in text
-    bridge, _ = plugins["kube-router"].configuration["plugins"]
-    assert bridge["mtu"] == 1400 and bridge["bridge"] == "kube-bridge"
-    assert bridge["ipam"]["ranges"] == [[{"subnet": "10.244.1.0/24"}], [{"subnet": "fd00:10:244:1::/64"}]]
-    (macvlan,) = plugins["macvlan"].configuration["plugins"]
-    first, _ = macvlan["ipam"]["ranges"]
-    assert first == [{"subnet": "10.245.0.0/16", "rangeStart": "10.245.1.2", "rangeEnd": "10.245.1.254"}]
 
 
 def test_the_lab_reports_the_work_of_the_plugins_alone(tmp_path: Path) -> None:

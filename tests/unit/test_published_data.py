@@ -43,12 +43,6 @@ def test_a_clone_has_the_files_that_the_tests_use(
     assert published_data.artifact_folder() == tmp_path / "clone" / "Data"
 
 
-def test_a_commit_that_the_repository_does_not_have_is_an_error(origin: Path, tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        published_data.clone(tmp_path / "clone", origin.as_uri(), published_data.COMMIT)
-    assert not (tmp_path / "clone" / "Data").exists()
-
-
 def test_a_failed_clone_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(published_data, "CLONE", tmp_path / "clone")
     monkeypatch.setattr(

@@ -19,14 +19,6 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", CAMPAIGN, "name: e\n")
 
 
-def test_attempts_are_read_in_order(tmp_path: Path) -> None:
-    run = folder(tmp_path)
-    for number in range(3):
-        run.append_attempt({"attempt": number, "network": "µ"})
-    assert [record["attempt"] for record in RunFolder.open(run.path).attempts()] == [0, 1, 2]
-    assert run.campaign == CAMPAIGN
-
-
 def test_attempts_of_earlier_versions_have_the_sizes_that_were_measured(tmp_path: Path) -> None:
     run = folder(tmp_path)
     run.append_attempt({"trial_id": "a", "valid": True})

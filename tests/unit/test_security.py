@@ -15,7 +15,7 @@ from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.preflight import contradictions
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.security import Protection
-from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Participant
+from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Participant
 from k8sdds.security import (
     CERTIFICATE,
     GOVERNANCE,
@@ -58,12 +58,6 @@ def test_an_unknown_level_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'SignRTPS'"):
         levels.load("SignRTP")
     assert "SignRTP" in contradictions(expanded("SignRTP"))[0].what
-
-
-def test_cell_ids_without_security_are_unchanged() -> None:
-    (cell,) = expanded("none").cells
-    assert cell == Cell(network="host", test="throughput", payload_bytes=1024, layout="split")
-    assert "security" not in cell.canonical()
 
 
 def test_levels_by_name_by_parts_and_with_changes() -> None:

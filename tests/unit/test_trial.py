@@ -129,6 +129,7 @@ cells = st.builds(
     rate=st.floats(0, 1e6),
     transport=st.sampled_from(["unicast", "multicast"]),
     nodes=st.none() | st.integers(2, 64),
+    ip_families=st.permutations(["ipv4", "ipv6"]).map(tuple) | st.sampled_from([("ipv4",), ("ipv6",)]),
 )
 
 
