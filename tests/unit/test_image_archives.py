@@ -142,7 +142,7 @@ def test_other_archives_are_rejected(
 
 
 @pytest.mark.parametrize("kind", ["oci", "docker"])
-@pytest.mark.parametrize("count", [60, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [30, pytest.param(5000, marks=pytest.mark.long)])
 def test_changed_content_is_never_used(tmp_path: Path, kind: str, count: int) -> None:
     path = tmp_path / "image.tar"
     docker_archive(path, SHORT, "amd64") if kind == "docker" else oci_archive(path, (NAME, "amd64"))

@@ -112,7 +112,7 @@ LOGINS = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     st.lists(
         st.tuples(LOGINS, st.none() | MACHINES), min_size=1, max_size=4, unique_by=lambda m: m[0].address

@@ -1,7 +1,7 @@
 """Topologies, datapaths and core layouts as data, without access to the machine."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from k8sdds import claims
@@ -52,6 +52,7 @@ def test_spread_uses_only_existing_nodes(publishers: int, subscribers: int, node
         assert not any(node in pub_nodes for item, node in places.items() if item.subscribes)
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(NETWORKS)), st.integers(1, 60), st.integers(2, 30))
 def test_addresses_are_unique_within_a_lab_network(network: str, subscribers: int, nodes: int) -> None:
     built = made(network, subscribers=subscribers, nodes=nodes)

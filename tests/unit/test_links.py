@@ -73,6 +73,10 @@ def test_what_a_link_does_not_have_is_named() -> None:
     features = parse_features("generic-receive-offload: off [fixed]\ntcp-segmentation-offload: off\n")
     assert link.differing(1500, features) == "an MTU of 1500, not of 9000, generic-receive-offload off"
     assert link.differing(9000, {**features, "generic-receive-offload": True}) == ""
+    bonded = Link(lag=2)
+    assert bonded.differing(1500, {}, Bond(2)) == ""
+    assert bonded.differing(1500, {}) == "no bond, not LAG of 2 (balance-xor, layer3+4)"
+    assert Link().differing(1500, {}, Bond(2)).endswith("not no bond")
 
 
 def test_the_lab_bonds_the_members_of_a_link_at_both_ends() -> None:
@@ -94,18 +98,6 @@ def test_the_lab_bonds_the_members_of_a_link_at_both_ends() -> None:
     assert shaped == ["port0", "port1"] * 2 + ["to-node0-0", "to-node0-1"]
     set_on = [line.split()[1] for batch in plan.batches if batch.tool == "ethtool" for line in batch.lines]
     assert set_on == ["port0", "port1", "eth0"] * 2
-
-
-def test_another_bond_than_requested_is_named() -> None:
-    link = Link(lag=2)
-    assert link.differing(1500, {}, Bond(2)) == ""
-    assert link.observed(1500, {}, Bond(2))["bond"] == {
-        "members": 2,
-        "mode": "balance-xor",
-        "hash": "layer3+4",
-    }
-    assert link.differing(1500, {}) == "no bond, not LAG of 2 (balance-xor, layer3+4)"
-    assert Link().differing(1500, {}, Bond(2)).endswith("not no bond")
 
 
 def test_the_lab_needs_bonding_and_a_cluster_refuses_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import K8SDDS, environment
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("utf-8", marks=pytest.mark.long)])
 def test_commands_work_in_every_locale(tmp_path: Path, encoding: str) -> None:
     locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": str(int(encoding == "utf-8"))}
     done = subprocess.run(

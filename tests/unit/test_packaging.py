@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_the_modules_of_extras_are_known_to_the_message() -> None:
 
 
 WITHOUT_EXTRAS = """
-import importlib, pkgutil, sys
+import importlib, json, os, pkgutil, sys
 from k8sdds.campaign import applications
 from k8sdds.campaign.racing import searched
 from k8sdds.system import faults
@@ -81,45 +82,51 @@ for module in pkgutil.iter_modules(k8sdds.cli.__path__):
     if module.name != "deploy_progress":  # only `deploy` imports it
         importlib.import_module(f"k8sdds.cli.{module.name}")
 from k8sdds.cli.main import run
-run()
+codes = []
+for number, argv in enumerate(json.loads(sys.argv[1])):
+    if not (child := os.fork()):
+        os.dup2(os.open(f"{number}.stdout", os.O_CREAT | os.O_WRONLY), 1)
+        os.dup2(os.open(f"{number}.stderr", os.O_CREAT | os.O_WRONLY), 2)
+        sys.argv[1:] = argv
+        run()
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(codes))
 """
 
 
-def without_extras(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, *argv], capture_output=True, text=True)
+def without_extras(folder: Path, *commands: tuple[str | Path, ...]) -> Iterator[tuple[int, str, str]]:
+    """Return exit code, output and errors of commands, one after the other, without the packages of all extras."""
+    argv = [sys.executable, "-c", WITHOUT_EXTRAS, json.dumps(commands, default=str)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    for number, code in enumerate(json.loads(done.stdout)):
+        output, errors = ((folder / f"{number}.{name}").read_text() for name in ("stdout", "stderr"))
+        yield code, output, errors
 
 
 MISSING = "Static figures need the Python package matplotlib"
 
 
-def test_recommendations_need_no_extra(tmp_path: Path) -> None:
-    experiment = searched(applications.load("teleoperation"), 12)
-    run = measured.folder(tmp_path / "run", experiment)
-    done = without_extras(
-        "recommend", "teleoperation", "--from", str(run.path), "--output", str(tmp_path / "out")
-    )
-    assert done.returncode in (0, 7, 8), done.stderr
-    assert MISSING in (tmp_path / "out" / "recommendation.html").read_text()
-
-
-def test_reports_and_comparisons_need_no_extra(tmp_path: Path) -> None:
+def test_reports_comparisons_and_recommendations_need_no_extra(tmp_path: Path) -> None:
     run = run_folders.make(tmp_path / "run", run_folders.Plan(networks=("host", "flannel-vxlan")))
-    done = without_extras("report", str(run.path), "--pdf")
-    assert done.returncode == 3 and "static figures need" in done.stderr
-    done = without_extras("report", str(run.path))
-    assert done.returncode == 0, done.stderr
+    searched_run = measured.folder(tmp_path / "search", searched(applications.load("teleoperation"), 12))
+    pdf, report, compare, recommend, status = without_extras(
+        tmp_path,
+        ("report", run.path, "--pdf"),
+        ("report", run.path),
+        ("compare", f"{run.path}@host", f"{run.path}@flannel-vxlan", "--output", "compared"),
+        ("recommend", "teleoperation", "--from", searched_run.path, "--output", "recommended"),
+        ("status", "one-machine"),
+    )
+    assert pdf[0] == 3 and "static figures need" in pdf[2]
+    assert report[0] == compare[0] == 0 and recommend[0] in (0, 7, 8), (report, compare, recommend)
     page = (run.report / "report.html").read_text()
     assert MISSING in page
     assert "explore-data" in page and not (run.derived / "trials.parquet").exists()
-    sides = f"{run.path}@host", f"{run.path}@flannel-vxlan"
-    done = without_extras("compare", *sides, "--output", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_command_without_its_extra_names_the_fix() -> None:
-    done = without_extras("status", "one-machine")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines() == [
+    assert MISSING in (tmp_path / "recommended" / "recommendation.html").read_text()
+    # A command that needs an extra names the fix.
+    assert status[:2] == (3, "")
+    assert status[2].splitlines() == [
         "k8sdds: clusters need the Python package urllib3, which is not installed",
         "  → run: make setup",
     ]

@@ -43,18 +43,6 @@ def test_a_clone_has_the_files_that_the_tests_use(
     assert published_data.artifact_folder() == tmp_path / "clone" / "Data"
 
 
-def test_a_failed_clone_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published_data, "CLONE", tmp_path / "clone")
-    monkeypatch.setattr(
-        published_data.clone, "__defaults__", (str(tmp_path / "nowhere"), published_data.COMMIT)
-    )
-    with pytest.raises(SystemExit, match=published_data.VARIABLE):
-        published_data.main()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match="git is not installed"):
-        published_data.main()
-
-
 def test_missing_data_is_skipped_and_a_wrong_folder_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,9 @@ def test_every_column_has_a_group_a_source_and_a_description() -> None:
     for column in COLUMNS.values():
         assert column.group in GROUPS
         assert column.source and column.description
+    for metric in METRICS.values():
+        assert metric.title and metric.unit
+        assert metric.kind in ("number", "integer")
 
 
 @pytest.mark.parametrize(
@@ -42,12 +45,6 @@ def test_older_throughput_trials_are_read_as_trials_that_time_samples(
     record = checked(older | changes, "trials.jsonl:1")
     assert record.get("loaded_latency") is read_as
     assert {key: value for key, value in record.items() if key != "loaded_latency"} == older | changes
-
-
-def test_metrics_have_a_title_and_a_unit() -> None:
-    for metric in METRICS.values():
-        assert metric.title and metric.unit
-        assert metric.kind in ("number", "integer")
 
 
 def test_the_headlines_of_dds_come_first() -> None:

@@ -18,12 +18,9 @@ ESP = "--set 'networks=[host, {name: flannel-ipsec, engine: kernel}]' --set link
     [
         ("run", 2, "no experiment given"),
         ("run nope", 2, "there is no experiment or application 'nope'"),
-        ("run quickstart --set payload_bytes=12", 2, "has at least 28 bytes"),
-        ("run quickstart --set payload", 2, "is not KEY=VALUE"),
         ("run quickstart --set transport=multicast", 2, "flannel-vxlan carries no multicast"),
         ("run quickstart --set middleware=raw", 2, "reliability must be best-effort"),
         ("run quickstart --set middleware=opensplice", 3, "'opensplice' is not built here"),
-        ("run quickstart --set qos=nope", 2, "there is no QoS profile 'nope'"),
         ("run quickstart --set qos=ros2-sensor-data", 2, "set it: reliability=best-effort"),
         ("run quickstart --set networks=flannel-vxlna", 2, "did you mean 'flannel-vxlan'"),
         ("run quickstart --set 'networks={name: weavenet, mtu: 1490}'", 2, "at most 1450"),

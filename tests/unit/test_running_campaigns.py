@@ -150,20 +150,6 @@ def refuse(host: ControlPlane, force: bool = False, must_read: bool = False) -> 
 # -- the check --------------------------------------------------------------------------------------------
 
 
-def test_a_campaign_prevents_changes_unless_they_are_forced(host: ControlPlane) -> None:
-    assert refuse(host) == []
-    host.leases.append(held_lease())
-    with pytest.raises(PrerequisiteError, match=REFUSED) as refused:
-        refuse(host)
-    (note,) = refuse(host, force=True)
-    assert note.startswith(REFUSED)
-    # The help, the remedy and the note state the same consequence.
-    (option,) = [item for item in cli_options.Force.__metadata__ if getattr(item, "help", None)]  # type: ignore[attr-defined]
-    for text in (refused.value.remedy, note, option.help):
-        assert running_campaigns.CONSEQUENCE in text
-    assert "--force" in refused.value.remedy
-
-
 @pytest.mark.parametrize(
     ("host", "why"),
     [
@@ -328,13 +314,18 @@ def test_every_command_refuses_unless_it_is_forced(
 ) -> None:
     host.leases.append(held_lease())
     interface = Interface()
-    with pytest.raises(PrerequisiteError, match=REFUSED):
+    with pytest.raises(PrerequisiteError, match=REFUSED) as refused:
         command(interface)
     assert interface.asked == 0
     with pytest.raises(Changed):
         command(interface, force=True)
     (note,) = (note for note in interface.notes if "campaign" in note)  # once, although there are two checks
     assert note.startswith(REFUSED)
+    # The help, the remedy and the note state the same consequence.
+    (option,) = [item for item in cli_options.Force.__metadata__ if getattr(item, "help", None)]  # type: ignore[attr-defined]
+    for text in (refused.value.remedy, note, option.help):
+        assert running_campaigns.CONSEQUENCE in text
+    assert "--force" in refused.value.remedy
 
 
 @every_command

@@ -8,18 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from k8sdds import middleware
 from k8sdds.campaign import contradictions
-from k8sdds.model.measurement import ParticipantPaths
 from k8sdds.model.services import MAX_SERVICES
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks.common import kube_proxy
 from k8sdds.perftest.output import Summary
 from k8sdds.testbeds.lab import preflight, services
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey
 from k8sdds.workloads import TrialOutputs, find
-from k8sdds.workloads.program import Surroundings
 
 SEP = "KUBE-SEP-JAGJKHEM3U5KSXIC"
 
@@ -134,32 +131,12 @@ def test_cells_with_other_services_have_another_lab_network() -> None:
     assert LabNetworkKey.of(cell(1)) == LabNetworkKey.of(cell(1, proxy="iptables"))
 
 
-def test_only_the_client_uses_the_address_of_the_service() -> None:
-    trial = Trial(cell=cell(), testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-    service = ("10.96.0.10", 5203)
-    endpoints = {
-        "pub0": Endpoint("10.0.0.1", "eth0", None),
-        "sub0": Endpoint("10.0.0.2", "eth0", None, service=service),
-    }
-    surroundings = Surroundings(endpoints, 1, ParticipantPaths("k8sdds-perftest", Path("out"), None))
-    program = middleware.program_of(trial.cell)
-    client, server = (
-        program.command(trial, Participant.named(name), surroundings).argv for name in ("pub0", "sub0")
-    )
-    assert client[client.index("--address") + 1 :][:3] == ["10.96.0.10", "--port", "5203"]
-    assert server[server.index("--address") + 1 :][:3] == ["10.0.0.2", "--port", "5202"]
-    assert "--new-connections" in client
-
-
 @pytest.mark.parametrize("network", ["host", "baremetal", "cilium-vxlan", "weavenet"])
-def test_networks_without_the_rules_are_refused(network: str) -> None:
+def test_networks_without_the_rules_and_ipvs_are_refused(network: str) -> None:
     for proxy in ("iptables", "nftables"):
         problem = preflight._contradiction(cell(network=network, proxy=proxy))
         assert problem is not None and "rules of kube-proxy" in problem.what
         assert preflight._contradiction(cell(proxy=proxy)) is None
-
-
-def test_the_lab_has_no_ipvs() -> None:
     problem = preflight._contradiction(cell(proxy="ipvs"))
     assert problem is not None and "kube-proxy in ipvs mode" in problem.what
 

@@ -162,17 +162,17 @@ def test_a_pod_of_ping_may_open_icmp_sockets_without_a_capability() -> None:
     assert Slot.of(Participant("publisher"), "n1", True, cell("ping")).sysctls == ()
 
 
-def test_the_rate_of_all_flows_together_is_offered() -> None:
-    argv = command(cell("tcp-stream", rate=1000, test_options={"flows": 4}), "pub0").argv
-    assert argv[argv.index("--bitrate") + 1] == str(1000 * 1024 * 8 // 4)
-
-
-def test_a_low_rate_is_not_unlimited() -> None:
-    slow = cell("tcp-stream", payload_bytes=1, rate=5, test_options={"flows": 128})
-    argv = command(slow, "pub0").argv
-    assert argv[argv.index("--bitrate") + 1] == "1"
-    argv = command(cell("tcp-stream"), "pub0").argv
-    assert argv[argv.index("--bitrate") + 1] == "0"
+@pytest.mark.parametrize(
+    ("values", "flows", "bits_per_s"),
+    [
+        ({"rate": 1000}, 4, 1000 * 1024 * 8 // 4),
+        ({"rate": 5, "payload_bytes": 1}, 128, 1),  # 0 stands for an unlimited rate
+        ({}, 1, 0),
+    ],
+)
+def test_the_rate_of_all_flows_together_is_offered(values: dict, flows: int, bits_per_s: int) -> None:
+    argv = command(cell("tcp-stream", **values, test_options={"flows": flows}), "pub0").argv
+    assert argv[argv.index("--bitrate") + 1] == str(bits_per_s)
 
 
 TCP = """\

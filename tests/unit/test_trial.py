@@ -84,17 +84,6 @@ def test_two_labels_of_one_network_are_two_cells() -> None:
     assert len(expand(experiment(networks=choices)).cells) == 2
 
 
-def test_a_sweep_is_the_product_of_its_lists() -> None:
-    expansion = expand(
-        experiment(
-            networks=["host", "kube-router"], payload_bytes=[64, 256, 1024], test=["throughput", "latency"]
-        )
-    )
-    assert len(expansion.cells) == 12
-    assert len(expansion.trials("lab")) == 36
-    assert len({trial.trial_id for trial in expansion.trials("lab")}) == 36
-
-
 def test_a_cell_of_two_sweeps_is_measured_once() -> None:
     one = Sweep(networks=["host"], payload_bytes=[64, 1024])
     two = Sweep(networks=["host"], payload_bytes=[1024, 4096])
