@@ -35,14 +35,6 @@ def tables(imported, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def main_run(artifact, tmp_path_factory):
-    """The report of the published data without the repeated runs."""
-    target = tmp_path_factory.mktemp("main") / "run"
-    done = import_folder(artifact / "CNI-Test", target, skip=["run2", "run3"])
-    return write_report(done.run, None).parent
-
-
 def plain(table: pd.DataFrame) -> pd.DataFrame:
     usual = {"transport": "unicast", "reliability": "reliable", "subscribers": 1, "batch_bytes": 0}
     for name in usual.keys() & set(table):  # the others are in conditions.csv
@@ -60,14 +52,6 @@ def test_the_tables_of_the_paper_are_reproduced(tables, name, printed):
     for network, values in printed.items():
         assert tuple(result.loc[network]) == values
     assert first.ci_low_percent.isna().all(), "one run carries no interval"
-
-
-def test_the_tables_of_the_paper_from_its_main_run(main_run):
-    table = plain(pd.read_csv(main_run / "tables" / "throughput_overhead.csv"))
-    result = table.pivot(index="network", columns="payload_bytes", values="overhead_percent").round(1)
-    for network, values in TABLE_I.items():
-        assert tuple(result.loc[network][list(PAYLOADS)]) == values
-    assert set(table.n) == {1}
 
 
 def test_best_effort_latencies_of_figure_6(best):
@@ -99,29 +83,19 @@ def test_every_file_is_accounted_for_and_copied_unchanged(artifact, imported):
     assert kept == Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in originals.values())
 
 
-def test_the_account_is_consistent(imported):
-    account = imported.account
+def test_the_account_is_consistent_and_copies_count_once(imported):
+    account, attempts = imported.account, imported.run.attempts()
     assert account["files"] == 1106 == sum(account["by_kind"].values())
     assert account["by_kind"] == {"log": 874, "metrics": 230, "note": 2}
     assert account["trials"] == 349 == account["valid"] + sum(account["invalid"].values())
     assert account["invalid"] == {"copy": 60, "set-aside": 28, "error": 4}
-    assert len(imported.run.attempts()) == 349
-    assert len({attempt["trial_id"] for attempt in imported.run.attempts()}) == 349
-    assert {attempt["experiment_folder"] for attempt in imported.run.attempts()} == {"BestEffort", "CNI-Test"}
-
-
-def test_copies_are_listed_and_count_once(imported, best):
-    assert len(imported.copies) == 60
-    assert (
-        "CNI-Test/run2/throughputTest/weavenet-udp/test-0 is a byte-for-byte copy of"
-        " CNI-Test/throughputTest/weavenet-udp/test-0"
-    ) in imported.copies
-    logs = [
-        source.sha256
-        for trial in imported.trials if trial.record.valid
-        for source in trial.bundle.logs.values()
-    ]  # fmt: skip
-    assert len(logs) == len(set(logs))
+    assert len(attempts) == 349 == len({attempt["trial_id"] for attempt in attempts})
+    assert {attempt["experiment_folder"] for attempt in attempts} == {"BestEffort", "CNI-Test"}
+    copy = "CNI-Test/run2/throughputTest/weavenet-udp/test-0"
+    assert f"{copy} is a byte-for-byte copy of {copy.replace('run2/', '')}" in imported.copies
+    valid = [trial for trial in imported.trials if trial.record.valid]
+    logs = [source.sha256 for trial in valid for source in trial.bundle.logs.values()]
+    assert len(imported.copies) == 60 and len(logs) == len(set(logs))
 
 
 def test_a_note_makes_a_variant_and_not_a_backup(best):
@@ -141,10 +115,11 @@ def test_kubectl_top_is_kept_with_its_trial(imported):
     assert trial["machine_cpu_percent"] is None, "no log says on which node the publisher ran"
 
 
-def test_figures_are_drawn(main_run):
-    figures = {path.name for path in (main_run / "figures").glob("*.png")}
-    assert any("overhead" in name for name in figures) and any("latency" in name for name in figures)
-    page = (main_run / "report.html").read_text()
+def test_a_report_of_single_runs_has_figures(artifact, tmp_path):
+    done = import_folder(artifact / "CNI-Test" / "latencyTest", tmp_path / "run")
+    folder = write_report(done.run, None).parent
+    assert any("latency" in path.name for path in (folder / "figures").glob("*.png"))
+    page = (folder / "report.html").read_text()
     assert "Single runs" in page and "imported: published data" in page
 
 
