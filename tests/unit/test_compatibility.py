@@ -91,29 +91,14 @@ def recorded_part(data: Any, recorded: Any) -> Any:
 
 
 def test_every_recorded_command_and_option_exists():
-    commands = options(typer.main.get_command(app))
+    commands = parameters(typer.main.get_command(app))
     for command, names in json.loads((RECORDED / "commands.json").read_text()).items():
+        existing = {name for param in commands[command] for name in (*param.opts, *param.secondary_opts)}
         # `-n` was short for --network; now it means --namespace, as in kubectl.
-        assert set(names) - {"-n"} <= set(commands[command]), command
-
-
-def test_n_is_short_for_namespace():
-    short = {
-        command: param.opts
-        for command, params in parameters(typer.main.get_command(app)).items()
-        for param in params
-        if "-n" in param.opts
-    }
+        assert set(names) - {"-n"} <= existing, command
+    short = {name: param.opts for name, params in commands.items() for param in params if "-n" in param.opts}
     assert set(short) == {"run", "recommend", "testbed", "clean"}
     assert all("--namespace" in names for names in short.values())
-
-
-def options(command) -> dict[str, list[str]]:
-    """Map each command, such as `artifact pack`, to its options."""
-    return {
-        path: [name for param in params for name in (*param.opts, *param.secondary_opts)]
-        for path, params in parameters(command).items()
-    }
 
 
 def parameters(command, path: tuple[str, ...] = ()) -> dict[str, list]:
