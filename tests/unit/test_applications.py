@@ -42,24 +42,16 @@ def test_the_installed_applications_have_configurations_and_enough_samples(name:
     assert experiment.duration_s <= 16
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_limits_of_the_delay() -> None:
+    for text, bound in (
         ("p99 <= 10 ms", ("p99", 10_000)),
         ("p99.9<=500us", ("p999", 500)),
         (" max <= 1.5 s ", ("max", 1_500_000)),
-    ],
-)
-def test_limits_of_the_delay(text: str, expected: tuple[str, float]) -> None:
-    assert parse_bound(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["p99 < 10 ms", "p95 <= 1 ms", "p99 <= 0 ms", "10 ms", "p99 <= -1 ms", "p99 <= 1e9 ms"]
-)
-def test_other_texts_are_no_limits(text: str) -> None:
-    with pytest.raises(ValueError, match=r"p99|limit|p95|10 ms"):
-        parse_bound(text)
+    ):
+        assert parse_bound(text) == bound
+    for wrong in ("p99 < 10 ms", "p95 <= 1 ms", "p99 <= 0 ms", "10 ms", "p99 <= -1 ms", "p99 <= 1e9 ms"):
+        with pytest.raises(ValueError, match=r"p99|limit|p95|10 ms"):
+            parse_bound(wrong)
 
 
 def test_mistakes_name_file_line_and_key(tmp_path: Path) -> None:
@@ -122,45 +114,39 @@ def test_the_other_flows_run_as_the_background() -> None:
 
 def test_samples_are_encrypted_once() -> None:
     choices = {
-        "middleware": ["cyclonedds"],
-        "receive_mode": ["listener"],
+        "middleware": "cyclonedds",
+        "receive_mode": "listener",
         "message_bytes": "auto",
         "transport": "unicast",
     }
-    known = candidates_of(application(security="encrypted", choices=choices))
-    pairs = {(dict(each.choices)["networks"], dict(each.choices)["security"]) for each in known.measurable}
-    assert ("weavenet-encrypt", "none") in pairs and ("flannel-vxlan", "EncryptRTPS") in pairs
-    assert ("flannel-vxlan", "none") not in pairs and ("weavenet-encrypt", "EncryptRTPS") not in pairs
-    signed = candidates_of(application(security="signed", choices=choices))
-    assert {dict(each.choices)["security"] for each in signed.measurable}.isdisjoint({"none"})
+
+    def pairs(security: str) -> set[tuple[str, str]]:
+        known = [
+            dict(each.choices)
+            for each in candidates_of(application(security=security, choices=choices)).measurable
+        ]
+        return {(each["networks"], each["security"]) for each in known}
+
+    encrypted = {("weavenet-encrypt", "none"), ("flannel-vxlan", "EncryptRTPS")}
+    assert encrypted <= pairs("encrypted")
+    assert pairs("encrypted").isdisjoint({("flannel-vxlan", "none"), ("weavenet-encrypt", "EncryptRTPS")})
+    assert "none" not in {security for _, security in pairs("signed")}
 
 
 def test_combinations_that_cannot_be_measured_are_left_out_with_the_reason() -> None:
     known = candidates_of(application())
     assert all(dict(each.choices)["transport"] == "unicast" for each in known.measurable)
     assert any("multicast" in why for _, why in known.excluded)
-    with pytest.raises(InputError, match=r"none of the choices can be measured: .*multicast"):
-        expand(
-            applications.experiment(
-                application(choices={"networks": "kube-router", "transport": "multicast"})
-            )
-        )
 
 
 def test_the_experiment_of_a_run_folder_has_the_same_cells(tmp_path: Path) -> None:
     experiment = applications.experiment(application())
-    run = folder(tmp_path / "run", experiment)
-    again = experiments.load(str(run.path / "experiment.yaml"))
+    path = folder(tmp_path / "run", experiment).path / "experiment.yaml"
+    again = experiments.load(str(path))
     assert isinstance(again, ApplicationExperiment) and again.application == experiment.application
-    assert [cell.cell_id for cell in expand(again).cells] == [
-        cell.cell_id for cell in expand(experiment).cells
-    ]
-
-
-def test_the_experiment_of_a_run_folder_has_a_sweep_for_each_flow(tmp_path: Path) -> None:
-    run = folder(tmp_path / "run", applications.experiment(application()))
-    path = run.path / "experiment.yaml"
-    changed = experiments.changed(experiments.load(str(path)), repetitions=2)
+    ids, same = ([cell.cell_id for cell in expand(each).cells] for each in (again, experiment))
+    assert ids == same
+    changed = experiments.changed(again, repetitions=2)
     assert isinstance(changed, ApplicationExperiment) and changed.repetitions == 2
     data = changed.model_dump(mode="json", exclude_none=True)
     path.write_text(yaml_text.dump(data | {"sweeps": 2 * data["sweeps"]}))
@@ -177,21 +163,17 @@ def test_the_experiment_of_a_run_folder_has_a_sweep_for_each_flow(tmp_path: Path
             {"flows": [{"name": "a", "payload_bytes": 64, "rate": 1e-4, "delay": "p99 <= 1 s"}]},
             "duration_s: ",
         ),
+        ({"choices": {"networks": "kube-router", "transport": "multicast"}}, "can be measured: .*multicast"),
     ],
 )
-def test_an_application_that_is_too_large_is_refused(changes: dict[str, Any], reason: str) -> None:
+def test_an_application_that_cannot_be_measured_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        applications.experiment(application(**changes))
+        expand(applications.experiment(application(**changes)))
 
 
 def test_changes_of_the_command_line() -> None:
-    changed = applications.changed(
-        application(),
-        ["weavenet"],
-        ["choices.middleware=[fastdds]", "flows=[{name: a, payload_bytes: 64, rate: 5}]"],
-        2,
-        7,
-    )
+    settings = ["choices.middleware=[fastdds]", "flows=[{name: a, payload_bytes: 64, rate: 5}]"]
+    changed = applications.changed(application(), ["weavenet"], settings, 2, 7)
     assert [choice.name for choice in changed.choices.networks] == ["weavenet"]
     assert (changed.choices.middleware, changed.repetitions, changed.duration_s) == (["fastdds"], 2, 7)
     for wrong in ("choices.middlewares=a", "flow=1", "name"):
@@ -220,21 +202,14 @@ def test_the_answer_is_the_configuration_with_the_least_cpu_time(tmp_path: Path)
 
 
 def test_requirements_decide_before_the_objective(tmp_path: Path) -> None:
-    """The cheapest network is too slow for the limit."""
+    """The cheapest network is too slow for the limit, or has no valid trial."""
     slow = Truth(noise=0.005, delay={"flannel-hostgw": 20.0})
     experiment = applications.experiment(application())
-    found = answer(evidence.of_own_run(folder(tmp_path / "run", experiment, slow), experiment))
-    assert found.recommended is not None and found.recommended.option.choices["network"] == "kube-router"
-    failing = [each for each in found.ranked if each.verdict == "not met"]
-    assert {each.option.choices["network"] for each in failing} == {"flannel-hostgw"}
-
-
-def test_a_configuration_without_valid_trials_fails(tmp_path: Path) -> None:
-    experiment = applications.experiment(application())
-    run = folder(tmp_path / "run", experiment, invalid=["flannel-hostgw"])
-    found = answer(evidence.of_own_run(run, experiment))
-    for each in found.ranked:
-        assert (each.verdict == "not met") == (each.option.choices["network"] == "flannel-hostgw")
+    for name, options in (("slow", {"truth": slow}), ("invalid", {"invalid": ["flannel-hostgw"]})):
+        found = answer(evidence.of_own_run(folder(tmp_path / name, experiment, **options), experiment))
+        assert found.recommended and found.recommended.option.choices["network"] == "kube-router"
+        failing = [each for each in found.ranked if each.verdict == "not met"]
+        assert {each.option.choices["network"] for each in failing} == {"flannel-hostgw"}
 
 
 def conclude(run: Any, experiment: Any, output: Path) -> None:
@@ -269,30 +244,26 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_any_run_folder_is_evidence(tmp_path: Path) -> None:
     """Trials of other campaigns count by their settings; what is missing is named."""
-    first = applications.experiment(
-        application(choices={"networks": "flannel-vxlan", "receive_mode": "listener"})
-    )
-    second = applications.experiment(
-        application(choices={"networks": "kube-router", "receive_mode": "listener"})
-    )
-    paths = [folder(tmp_path / name, each).path for name, each in (("a", first), ("b", second))]
-    flows = [first.application.flows[0].model_dump(), {"name": "commands", "payload_bytes": 64, "rate": 100}]
-    asked = application(flows=flows, choices={})
-    found = answer(evidence.of_folders(asked, [str(path) for path in paths]))
+
+    def measured(network: str) -> str:
+        choices = {"networks": network, "receive_mode": "listener"}
+        return str(folder(tmp_path / network, applications.experiment(application(choices=choices))).path)
+
+    paths = [measured("flannel-vxlan"), measured("kube-router")]
+    flows = [application().flows[0].model_dump(), {"name": "commands", "payload_bytes": 64, "rate": 100}]
+    found = answer(evidence.of_folders(application(flows=flows, choices={}), paths))
     assert {each.option.choices["network"] for each in found.ranked} == {"flannel-vxlan", "kube-router"}
     assert found.verdict == "undecided"
     assert any("was not measured for commands" in note for note in results.findings(found))
     with pytest.raises(InputError, match="no trial in"):
-        evidence.of_folders(application(flows=flows[1:]), [str(path) for path in paths])
+        evidence.of_folders(application(flows=flows[1:]), paths)
     # Configurations of different folders are never compared within a repetition.
-    both = application(choices={"receive_mode": "listener"})
-    alone = answer(evidence.of_folders(both, [str(path) for path in paths]))
-    other = next(each for each in alone.ranked if each.option.choices["network"] == "kube-router")
-    first_of_other = next(each for each in alone.ranked if each.option.choices["network"] == "flannel-vxlan")
-    assert (other.against is None) != (first_of_other.against is None) or alone.recommended in (
-        other,
-        first_of_other,
+    alone = answer(evidence.of_folders(application(choices={"receive_mode": "listener"}), paths))
+    first, other = (
+        next(each for each in alone.ranked if each.option.choices["network"] == network)
+        for network in ("flannel-vxlan", "kube-router")
     )
+    assert (other.against is None) != (first.against is None) or alone.recommended in (other, first)
 
 
 def test_only_what_the_application_allows_is_evidence(tmp_path: Path) -> None:
@@ -317,15 +288,8 @@ def test_a_changed_limit_needs_no_further_trial(tmp_path: Path) -> None:
 
 
 def test_options_that_need_a_measurement_are_refused_with_run_folders(tmp_path: Path) -> None:
-    for options in (
-        ["--dry-run"],
-        ["--repeat", "3"],
-        ["--testbed", "lab"],
-        ["--seed", "1"],
-        ["--yes"],
-        ["--quick"],
-    ):
-        result = CliRunner().invoke(app, ["recommend", "commands", "--from", str(tmp_path), *options])
+    for options in ("--dry-run", "--repeat 3", "--testbed lab", "--seed 1", "--yes", "--quick"):
+        result = CliRunner().invoke(app, ["recommend", "commands", "--from", str(tmp_path), *options.split()])
         assert isinstance(result.exception, InputError), options
         assert result.exception.message == "--from measures nothing"
     result = CliRunner().invoke(app, ["recommend", "commands", "--yes", "--quick"])

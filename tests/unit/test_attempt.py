@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import shutil
@@ -69,6 +68,9 @@ class Recording:
         data["k8sdds"].update(values)
         path.write_text(json.dumps(data))
 
+    def write(self, participant: str, text: str) -> None:
+        (self.folder / participant / "stdout").write_text(text)
+
     def record(self, measurement: Measurement | None = None, **changed_facts: Any) -> dict[str, Any]:
         facts = {key: self.expected[key] for key in FACTS} | changed_facts
         measured = measurement or self.measurement()
@@ -103,22 +105,6 @@ def test_an_invalid_fact_of_the_testbed_is_null_with_a_warning(
     assert record["valid"]
 
 
-def test_sums_and_means_by_hand(recording: Recording) -> None:
-    record = recording.record()
-    subs = [recording.reported(name) for name in ("sub0", "sub1")]
-    assert record["throughput_mbps"] == pytest.approx(
-        (subs[0]["throughput_mbps"] + subs[1]["throughput_mbps"]) / 2
-    )
-    assert record["received"] == subs[0]["received"] + subs[1]["received"]
-    pub = recording.meters["pub0"]
-    assert record["publisher_cpu_percent"] == pytest.approx(
-        100 * pub["cpu_s"] / pub["interval"]["duration_s"]
-    )
-    machine = pub["machine"]
-    busy = 100 * machine["busy_s"] / pub["interval"]["duration_s"] / machine["cpus"]
-    assert record["machine_cpu_percent"] == pytest.approx(busy)
-
-
 def reason(record: dict[str, Any]) -> str:
     assert not record["valid"]
     return record["reason"]
@@ -143,6 +129,25 @@ def _multicast_bytes(recording: Recording, number: int) -> None:
     recording.meters["pub0"]["network"]["ip_out_mcast_bytes"] = number
 
 
+def _received(made: Recording, **received: int | None) -> Measurement:
+    """Return the measurement with other bytes that crossed the links; None: the link was not read."""
+    measurement = made.measurement()
+    counts = measurement.received_bytes | received
+    return replace(measurement, received_bytes={k: size for k, size in counts.items() if size is not None})
+
+
+def _without_warmup(made: Recording) -> Measurement:
+    sub1 = made.reported("sub1")
+    delivered = sub1["received"] + sub1["warmup_received"]
+    return _received(made, sub1=delivered * made.trial.cell.payload_bytes - 1)
+
+
+def _explained(made: Recording) -> Measurement:
+    measurement = made.measurement(sub1=125)
+    failed = replace(measurement.outcomes["sub1"], message="not ready after 15 s: sub1")
+    return replace(measurement, outcomes=measurement.outcomes | {"sub1": failed})
+
+
 @pytest.mark.parametrize(
     ("recording", "change", "why"),
     [
@@ -150,69 +155,122 @@ def _multicast_bytes(recording: Recording, number: int) -> None:
         ("multicast", _no_samples, "no-samples: nothing was received"),
         ("latency", lambda made: made.change("pub0", latency_ns=None), "no-samples: no round trip"),
         ("paced", _no_histograms, "no-samples: no delay was measured"),
-        ("multicast", lambda made: made.meters["pub0"].pop("network"), "no-proof: the counters of pub0"),
+        (
+            "multicast",
+            lambda made: made.meters["pub0"].pop("network") and None,
+            "no-proof: the counters of pub0",
+        ),
         ("multicast", lambda made: _multicast_bytes(made, 1000), r"not-on-wire: .* only 1000 as multicast"),
         ("multicast", _sent_to_each, r"not-on-wire: pub0 sent \d+ bytes for"),
         ("best-effort", lambda made: _multicast_bytes(made, 10**9), ".* as multicast in a unicast trial"),
+        ("multicast", lambda made: _received(made, sub1=1000), "not-on-wire: sub1 got"),
+        ("multicast", _without_warmup, "not-on-wire: sub1 got"),
+        ("multicast", lambda made: _received(made, sub0=None), "no-proof: the link of sub0's node"),
+        # The cause, not its consequence.
+        (
+            "multicast",
+            lambda made: made.measurement(pub0=4, sub1=139),
+            "crashed: sub1: .* killed by signal 11",
+        ),
+        (
+            "multicast",
+            lambda made: made.measurement(pub0=4, sub0=139, sub1=137),
+            "part-failed: sub1: .* signal 9",
+        ),
+        ("multicast", _explained, "not-started: sub1: "),
+        *(
+            ("multicast", lambda made, text=text: made.write("sub0", text), "no-report:")
+            for text in ("", "{", "[]", '{"perftest": []}', '{"k8sdds": 3}')
+        ),
     ],
     indirect=["recording"],
 )
 def test_outputs_that_contradict_the_trial_make_the_attempt_invalid(
-    recording: Recording, change: Callable[[Recording], object], why: str
+    recording: Recording, change: Callable[[Recording], Measurement | None], why: str
 ) -> None:
+    assert re.match(why, reason(recording.record(change(recording))))
+
+
+def _best_effort_loss(made: Recording) -> None:
+    made.change("sub1", lost=3)
+
+
+def _lossy_link(made: Recording) -> None:
+    made.set_cell(link=Link(loss_percent=5))
+    made.change("pub0", pongs_timed_out=1800)
+
+
+@pytest.mark.parametrize(
+    ("recording", "change"),
+    [("best-effort", _best_effort_loss), ("latency", _lossy_link)],
+    indirect=["recording"],
+)
+def test_losses_that_the_trial_allows_are_results(
+    recording: Recording, change: Callable[[Recording], None]
+) -> None:
+    lost = recording.record()["lost"]
     change(recording)
-    assert re.match(why, reason(recording.record()))
-
-
-@pytest.mark.parametrize(
-    ("received", "why"),
-    [({"sub1": 1000}, "not-on-wire: sub1 got"), ({"sub0": None}, "no-proof: the link of sub0's node")],
-)
-def test_samples_crossed_the_links(recording: Recording, received: dict[str, Any], why: str) -> None:
-    measurement = recording.measurement()
-    seen = {name: size for name, size in (measurement.received_bytes | received).items() if size is not None}
-    assert reason(recording.record(replace(measurement, received_bytes=seen))).startswith(why)
-
-
-@pytest.mark.parametrize(
-    ("codes", "why"),
-    [
-        ({"pub0": 4, "sub1": 139}, "crashed: sub1: the participant was killed by signal 11"),
-        ({"pub0": 4, "sub0": 139, "sub1": 137}, "part-failed: sub1: the participant was killed by signal 9"),
-    ],
-)
-def test_the_reason_is_the_cause_not_its_consequence(
-    recording: Recording, codes: dict[str, int], why: str
-) -> None:
-    assert reason(recording.record(recording.measurement(**codes))).startswith(why)
-
-
-@pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
-def test_lost_samples_of_a_best_effort_trial_are_a_result(recording: Recording) -> None:
-    recording.change("sub1", lost=3)
     record = recording.record()
-    assert record["valid"]
-    assert (
-        record["lost"]
-        == recording.expected["lost"]
-        + 3
-        - json.loads((RECORDED / "best-effort" / "sub1" / "stdout").read_text())["k8sdds"]["lost"]
+    assert record["valid"] and record["lost"] == lost + 3 * (record["test"] == "throughput")
+
+
+def _slower(made: Recording) -> None:
+    made.set_cell(rate=10**7)
+
+
+def _shorter(made: Recording) -> None:
+    made.trial = made.trial.model_copy(update={"duration_s": 0.3})
+
+
+def _interval(made: Recording) -> None:
+    made.meters["sub1"]["interval"]["duration_s"] += 0.1
+
+
+def _others(made: Recording) -> None:
+    made.meters["pub0"]["machine"]["user_s"] += 0.5 * made.meters["pub0"]["interval"]["duration_s"]
+
+
+def _steal(made: Recording) -> None:
+    made.meters["pub0"]["machine"]["steal_s"] = 0.2 * made.meters["pub0"]["interval"]["duration_s"]
+
+
+def _cut_log(made: Recording) -> None:
+    made.meters["sub1"]["stderr_dropped_bytes"] = 40_000_000
+
+
+@pytest.mark.parametrize(
+    ("recording", "change", "warning"),
+    [
+        *(
+            (name, lambda made: made.change("pub0", ended_by="count"), "early-end: pub0 reached")
+            for name in NAMES
+        ),
+        ("multicast", _slower, r"rate: .*% of 1e\+07 samples/s were sent"),
+        ("multicast", _shorter, "duration: "),
+        ("multicast", _interval, "cpu-interval: the CPU time of sub1 covers 0.499 s, its samples 0.399 s"),
+        ("multicast", _others, "disturbed: other processes used"),
+        ("multicast", _steal, "disturbed: the hypervisor took 20 % of a core during the measured interval"),
+        ("multicast", _cut_log, "log: sub1 wrote so much to stderr that 40000000 bytes of it were not kept"),
+    ],
+    indirect=["recording"],
+)
+def test_what_makes_a_result_doubtful_is_a_warning(
+    recording: Recording, change: Callable[[Recording], None], warning: str
+) -> None:
+    usual = recording.record()["warnings"]
+    change(recording)
+    record = recording.record()
+    (text,) = [text for text in record["warnings"] if text not in usual]
+    assert record["valid"] and re.match(warning, text)
+
+
+def test_samples_of_one_node_left_it(recording: Recording) -> None:
+    few, many = (
+        recording.record(replace(recording.measurement(), uplink_bytes=size))
+        for size in (900_000, 400_000_000)
     )
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"perftest": []}', '{"k8sdds": 3}'])
-def test_incomplete_summary(recording: Recording, text: str) -> None:
-    (recording.folder / "sub0" / "stdout").write_text(text)
-    assert reason(recording.record()).startswith("no-report:")
-
-
-@pytest.mark.parametrize("uplink_bytes", [900_000, 400_000_000])
-def test_samples_of_one_node_left_it(recording: Recording, uplink_bytes: int) -> None:
-    record = recording.record(replace(recording.measurement(), uplink_bytes=uplink_bytes))
-    assert record["link_bytes"]["uplink"] == uplink_bytes
-    assert record["valid"] == (uplink_bytes < 1_000_000)
-    if not record["valid"]:
-        assert reason(record).startswith("not-on-node: the link to other nodes carried 400000000 bytes")
+    assert few["valid"] and few["link_bytes"]["uplink"] == 900_000
+    assert reason(many).startswith("not-on-node: the link to other nodes carried 400000000 bytes")
 
 
 def test_samples_did_not_cross_the_interfaces_of_the_network(recording: Recording) -> None:
@@ -248,16 +306,6 @@ def test_what_a_pod_received_crossed_the_network(recording: Recording, carried: 
     assert recording.record(measurement)["valid"] == (code == "")
 
 
-def test_warmup_samples_count_as_delivered(recording: Recording) -> None:
-    sub1 = recording.reported("sub1")
-    enough = (sub1["received"] + sub1["warmup_received"]) * recording.trial.cell.payload_bytes
-    measurement = recording.measurement()
-    few = {**measurement.received_bytes, "sub1": enough - 1}
-    assert reason(recording.record(replace(measurement, received_bytes=few))).startswith(
-        "not-on-wire: sub1 got"
-    )
-
-
 def test_the_rate_of_a_burst_is_that_over_the_measured_time(recording: Recording) -> None:
     common = {"first_ns": 10**9, "last_ns": 10**9 + 10**6, "samples": 70}
     for name in ("sub0", "sub1"):
@@ -269,20 +317,6 @@ def test_the_rate_of_a_burst_is_that_over_the_measured_time(recording: Recording
     assert record["interval_s"] == pytest.approx(publisher["measured_s"])
     payload_bytes = recording.trial.cell.payload_bytes
     assert record["throughput_mbps"] == pytest.approx(record["samples_per_s"] * payload_bytes * 8 / 1e6)
-
-
-def test_the_interval_of_the_rate_is_recorded(recording: Recording) -> None:
-    for name, last_ns in (("sub0", 380_000_000), ("sub1", 400_000_000)):
-        recording.change(name, common_interval={"first_ns": 0, "last_ns": last_ns, "samples": 70})
-    assert recording.record()["interval_s"] == pytest.approx(0.39)
-
-
-def test_missed_rate_and_duration_are_warnings(recording: Recording) -> None:
-    recording.set_cell(rate=10**7)
-    recording.trial = recording.trial.model_copy(update={"duration_s": 0.3})
-    rate, duration = recording.record()["warnings"]
-    assert rate.startswith("rate: ") and "% of 1e+07 samples/s were sent" in rate
-    assert duration.startswith("duration: ")
 
 
 @pytest.mark.parametrize(("share", "warned"), [(0.99, False), (0.97, True)])
@@ -310,63 +344,35 @@ def test_a_loss_above_the_limit_is_a_result_with_a_warning(
     )
 
 
-@pytest.mark.parametrize("recording", NAMES, indirect=True)
-def test_an_end_by_count_is_a_warning(recording: Recording) -> None:
-    usual = recording.record()["warnings"]
-    recording.change("pub0", ended_by="count")
-    (warning,) = [text for text in recording.record()["warnings"] if text not in usual]
-    assert warning.startswith("early-end: pub0 reached")
-
-
-def test_the_interval_of_the_cpu_time_is_recorded(recording: Recording) -> None:
+def test_intervals_and_the_batch_that_was_used_are_recorded(recording: Recording) -> None:
     assert recording.record()["publisher_cpu_interval_s"] == pytest.approx(0.400141115)
     recording.meters["sub1"]["interval"]["duration_s"] += 0.1
+    for name, last_ns in (("sub0", 380_000_000), ("sub1", 400_000_000)):
+        recording.change(name, common_interval={"first_ns": 0, "last_ns": last_ns, "samples": 70})
+    recording.change("pub0", qos={"batch_bytes": 4000})
     record = recording.record()
     assert record["subscriber_cpu_interval_s"] == pytest.approx((0.399658241 + 0.498923198) / 2)
-    (warning,) = record["warnings"]
-    assert warning == "cpu-interval: the CPU time of sub1 covers 0.499 s, its samples 0.399 s"
-
-
-def test_a_log_that_was_cut_is_a_warning(recording: Recording) -> None:
-    recording.meters["sub1"]["stderr_dropped_bytes"] = 40_000_000
-    (warning,) = recording.record()["warnings"]
-    assert warning == "log: sub1 wrote so much to stderr that 40000000 bytes of it were not kept"
-
-
-def test_the_batch_that_the_middleware_used_is_recorded(recording: Recording) -> None:
-    assert recording.record()["batch_bytes"] == 0
-    recording.change("pub0", qos={"batch_bytes": 4000})
-    assert recording.record()["batch_bytes"] == 4000
-
-
-@pytest.mark.parametrize("recording", ["latency"], indirect=True)
-def test_a_percentile_of_too_few_values_is_null_with_the_reason(recording: Recording) -> None:
-    record = recording.record()
-    assert record["latency_count"] == 18385 and record["latency_p9999_us"] is None
-    assert record["missing"] == {"latency_p9999_us": "18385 values, 100000 are needed"}
+    assert (record["interval_s"], record["batch_bytes"]) == (pytest.approx(0.39), 4000)
 
 
 @pytest.mark.parametrize(
     ("timed_out", "unknown"),
-    [
-        (0, set()),
-        (91, set()),
-        (92, {"p99"}),
-        (184, {"p99", "mean", "max"}),
-        (920, {"p99", "p90", "mean", "max"}),
-    ],
+    [(0, ""), (91, ""), (92, "p99"), (184, "p99 mean max"), (920, "p99 p90 mean max")],
 )
 @pytest.mark.parametrize("recording", ["latency"], indirect=True)
 def test_percentiles_that_unanswered_pings_could_move_are_unknown(
-    recording: Recording, timed_out: int, unknown: set[str]
+    recording: Recording, timed_out: int, unknown: str
 ) -> None:
     recording.change("pub0", pongs_timed_out=timed_out)
     record = recording.record()
     assert (record["pings"], record["pings_unanswered"]) == (18385, timed_out)
     assert record["pings_unanswered_percent"] == pytest.approx(timed_out / 183.85)
-    assert record["valid"]
+    assert record["valid"] and record["latency_count"] == 18385
     quantities = ("p50", "p90", "p99", "mean", "max")
-    assert {name for name in quantities if record[f"latency_{name}_us"] is None} == unknown
+    assert {name for name in quantities if record[f"latency_{name}_us"] is None} == set(unknown.split())
+    assert record["latency_p9999_us"] is None
+    if not timed_out:
+        assert record["missing"] == {"latency_p9999_us": "18385 values, 100000 are needed"}
     assert any(text.startswith("unanswered-pings: ") for text in record["warnings"]) == (timed_out > 183)
 
 
@@ -402,26 +408,12 @@ def test_lost_and_unsent_samples_missed_their_deadline(recording: Recording) -> 
     assert any(text.startswith("rate: pub0") and "did not send 10" in text for text in record["warnings"])
 
 
-@pytest.mark.parametrize("recording", ["latency"], indirect=True)
-def test_a_lossy_link_loses_pings_on_purpose(recording: Recording) -> None:
-    recording.set_cell(link=Link(loss_percent=5))
-    recording.change("pub0", pongs_timed_out=1800)
-    assert recording.record()["valid"]
-
-
 @pytest.mark.parametrize("recording", ["best-effort"], indirect=True)
 def test_unanswered_pings_of_a_throughput_test_cost_only_its_buffer_delay(recording: Recording) -> None:
     recording.change("pub0", pongs_timed_out=5)
     record = recording.record()
     assert record["valid"] and record["loaded_latency_p50_us"] is None
     assert record["missing"]["loaded_latency_p50_us"].startswith("33.3 % of the values are missing")
-
-
-def test_a_supervisor_that_explains_why_nothing_started_is_no_failed_part(recording: Recording) -> None:
-    measurement = recording.measurement(sub1=125)
-    explained = replace(measurement.outcomes["sub1"], message="not ready after 15 s: sub1")
-    measurement.outcomes["sub1"] = explained
-    assert reason(recording.record(measurement)).startswith("not-started: sub1: ")
 
 
 @pytest.mark.parametrize(
@@ -448,21 +440,6 @@ def test_participants_without_a_match_are_a_result_only_of_a_search_for_subscrib
         stated = " ".join(record["warnings"]) if valid else reason(record)
         assert valid or not record["warnings"]
         assert "no-match: pub0: the participants did not discover each other" in stated
-
-
-def test_other_load_on_the_machine_is_a_warning(recording: Recording) -> None:
-    assert recording.record()["warnings"] == []
-    machine = recording.meters["pub0"]["machine"]
-    duration = recording.meters["pub0"]["interval"]["duration_s"]
-    quiet = copy.deepcopy(machine)
-    machine["user_s"] = quiet["user_s"] + 0.5 * duration
-    (warning,) = recording.record()["warnings"]
-    assert warning.startswith("disturbed: other processes used")
-    machine.update(quiet)
-    machine["steal_s"] = 0.2 * duration
-    assert recording.record()["warnings"] == [
-        "disturbed: the hypervisor took 20 % of a core during the measured interval"
-    ]
 
 
 def test_work_of_other_programs_in_the_kernel_is_a_warning(recording: Recording) -> None:
@@ -554,16 +531,11 @@ def test_a_trial_that_did_not_run_as_requested_is_not_valid(recording: Recording
 def test_a_rate_that_changes_within_a_trial_is_a_warning(
     recording: Recording, second: int, warned: bool
 ) -> None:
-    rows = [
-        f"{100 * (row + 1)},{samples},{samples * 1000}"
-        for row in range(41)
-        if (samples := 100 if row < 20 else second)
-    ]
+    rates = [100] * 20 + [second] * 21
+    rows = [f"{100 * number},{rate},{rate * 1000}" for number, rate in enumerate(rates, 1)]
     for name in ("sub0", "sub1"):
         (recording.folder / name / "timeline.csv").write_text("\n".join(["elapsed_ms,samples,bytes", *rows]))
     record = recording.record()
-    assert record["valid"]
-    assert [
-        text.startswith("unsteady: ") and "lower than that of the first by 35.3% of the mean" in text
-        for text in record["warnings"]
-    ] == [True] * warned
+    assert record["valid"] and len(record["warnings"]) == warned
+    for text in record["warnings"]:
+        assert text.startswith("unsteady: ") and "lower than that of the first by 35.3% of the mean" in text
