@@ -76,17 +76,6 @@ def test_leftovers_of_killed_commands_are_removed(folder: Path) -> None:
     assert (folder / "archives/amd64-2.tar").exists()
 
 
-def test_creating_marks_an_entry_as_used_unless_it_fails(folder: Path) -> None:
-    with cache.creating(folder / "bases/one") as missing:
-        assert missing
-        (folder / "bases/one").mkdir()
-    with pytest.raises(ValueError, match="no"), cache.creating(folder / "bases/two"):
-        raise ValueError("no")
-    assert names(folder / "bases") == {"one", ".lock"}
-    with pytest.raises(FileNotFoundError):
-        cache.mark_used(folder / "bases/two")
-
-
 def test_entries_mounted_in_local_nodes_are_kept(folder: Path, tmp_path: Path) -> None:
     """Nodes of any state folder count; their root file system is kept, too."""
     for number in range(5):
