@@ -60,17 +60,30 @@ def rounds_of(whole: Experiment) -> list[list[TrialRecord]]:
     return rounds
 
 
-def test_the_campaign_starts_with_one_trial_per_network_without_a_rate() -> None:
-    trials = expand(experiment()).trials("lab")
-    assert [(trial.cell.network, trial.cell.rate, trial.repetition) for trial in trials] == [
-        ("host", 0, 0),
-        ("kube-router", 0, 0),
-    ]
+@pytest.mark.parametrize(
+    ("sweep", "searched", "started"),
+    [
+        ({}, True, "capacity host 0 ×1, capacity kube-router 0 ×1"),
+        ({"test": "throughput", "networks": ["host"]}, False, ", ".join(["throughput host 0 ×1"] * 3)),
+        # Other tests of the experiment keep their repetitions.
+        ({"test": ["capacity", "throughput"], "networks": ["host"]}, True,
+         "capacity host 0 ×1, " + ", ".join(["throughput host 0 ×1"] * 3)),
+        (SUBSCRIBERS, True, "capacity host 1000 ×1, capacity kube-router 1000 ×1"),
+    ],
+)  # fmt: skip
+def test_the_campaign_starts_with_one_trial_per_search(
+    sweep: dict[str, Any], searched: bool, started: str
+) -> None:
+    whole = expand(experiment(**sweep))
+    cells = [trial.cell for trial in whole.trials("lab")]
+    assert ", ".join(f"{c.test} {c.network} {c.rate:g} ×{c.subscribers}" for c in cells) == started
+    assert isinstance(start.planner_of(whole), CapacitySearch) == searched
+    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_capacity) == tidy.SEARCHES
 
 
-def test_the_planner_of_an_experiment_with_a_capacity_test_searches() -> None:
-    assert isinstance(start.planner_of(expand(experiment())), CapacitySearch)
-    assert start.planner_of(expand(experiment(test="throughput"))) is None
+def test_a_search_for_subscribers_is_checked_with_the_largest_number() -> None:
+    checked = every_trial(expand(experiment(networks=["host"], **SUBSCRIBERS)), "lab")
+    assert [trial.cell.subscribers for trial in checked] == [1, 40]
 
 
 def test_probes_of_all_networks_share_a_repetition_and_have_ids_of_their_own() -> None:
@@ -105,27 +118,12 @@ def test_the_status_names_what_is_known_of_each_network() -> None:
     done = search.status([record for done in rounds for record in done])
     low, high = done.partition("host ")[2].split(" samples/s, kube")[0].split(" – ")
     assert float(low.replace(",", "")) <= 20_100 and float(high.replace(",", "")) > 20_000
-
-
-def test_a_search_for_subscribers_starts_with_one_and_is_checked_with_the_largest_number() -> None:
-    whole = expand(experiment(**SUBSCRIBERS))
-    assert [trial.cell.subscribers for trial in whole.trials("lab")] == [1, 1]
-    checked = [(trial.cell.network, trial.cell.subscribers) for trial in every_trial(whole, "lab")]
-    assert checked == [("host", 1), ("kube-router", 1), ("host", 40), ("kube-router", 40)]
-
-
-def test_a_search_for_subscribers_changes_their_number_alone() -> None:
-    records = [record for done in rounds_of(experiment(**SUBSCRIBERS)) for record in done]
-    assert {record.rate for record in records} == {1000}
-    for network, most in (("host", 20), ("kube-router", 15)):
-        numbers = {record.subscribers for record in records if record.network == network}
-        assert {1, 2, 4, 8, 16, most, most + 1} <= numbers and max(numbers) <= 32
-
-
-def test_the_status_of_a_search_for_subscribers_counts_them() -> None:
     records = [record for done in rounds_of(experiment(**SUBSCRIBERS)) for record in done]
     status = CapacitySearch(expand(experiment(**SUBSCRIBERS))).status(records)
     assert status == "capacity so far: host 20 – 21 subscribers, kube-router 15 – 16 subscribers"
+    assert {record.rate for record in records} == {1000} and max(
+        record.subscribers for record in records
+    ) <= 32
 
 
 def test_two_searches_of_a_network_do_not_share_probes() -> None:
@@ -134,12 +132,6 @@ def test_two_searches_of_a_network_do_not_share_probes() -> None:
     small = [record for record in first if record.payload_bytes == 64]
     assert len(CapacitySearch(expand(both)).more(first)) == 2
     assert [trial.cell.payload_bytes for trial in CapacitySearch(expand(both)).more(small)] == [64]
-
-
-def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:
-    both = experiment(networks=["host"], test=["capacity", "throughput"])
-    trials = expand(both).trials("lab")
-    assert [trial.cell.test for trial in trials] == ["capacity", "throughput", "throughput", "throughput"]
 
 
 @pytest.mark.parametrize(
@@ -151,31 +143,20 @@ def test_other_tests_of_the_experiment_keep_their_repetitions() -> None:
         (SUBSCRIBERS | {"subscribers": 8}, "leave out `subscribers`"),
         (SUBSCRIBERS | {"transport": "shared-memory"}, "leave out max_subscribers"),
         (SUBSCRIBERS | {"placement": {"pub0": 0, "sub": 1}}, "needs a placement by name"),
+        (SUBSCRIBERS | {"nodes": [2, 4]}, "differ only in `nodes`"),
+        ({"middleware": "connext"}, "RTI PerfTest does not time samples"),
     ],
 )
 def test_a_sweep_that_contradicts_its_search_is_refused(sweep: dict[str, Any], message: str) -> None:
-    problems = contradictions(expand(experiment(**sweep)))
+    numbers = sweep.get("nodes", [None])
+    sweeps = [SWEEP | sweep | ({"nodes": number} if number else {}) for number in numbers]
+    problems = contradictions(expand(Experiment(name="capacity", repetitions=3, duration_s=2, sweeps=sweeps)))
     assert any(message in problem.what for problem in problems)
-
-
-def test_two_searches_that_differ_only_in_nodes_are_refused() -> None:
-    sweeps = [SWEEP | SUBSCRIBERS | {"nodes": nodes} for nodes in (2, 4)]
-    both = Experiment(name="capacity", repetitions=3, duration_s=2, sweeps=sweeps)
-    assert any("differ only in `nodes`" in problem.what for problem in contradictions(expand(both)))
 
 
 def test_the_announcement_states_that_trials_are_added() -> None:
     (note,) = notes(expand(experiment()))
     assert "for each of 2 searches: 1 to 4 min" in note
-
-
-def test_the_tidy_table_knows_the_tests_that_search() -> None:
-    assert tuple(name for name, workload in WORKLOADS.items() if workload.finds_capacity) == tidy.SEARCHES
-
-
-def test_connext_cannot_be_searched() -> None:
-    problems = contradictions(expand(experiment(middleware="connext")))
-    assert any("RTI PerfTest does not time samples" in problem.what for problem in problems)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,6 @@ from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
 from k8sdds.testbeds.cluster import installed, namespace, placement, pods, preflight
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
-from k8sdds.testbeds.cluster.fingerprints import Fingerprints
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
@@ -52,6 +52,9 @@ def cell(**values: Any) -> Cell:
     return Cell(**{"network": "flannel-vxlan", "test": "throughput", "payload_bytes": 1024, **values})
 
 
+SLEEVE = cell(network="weavenet", network_options={"engine": "sleeve"})
+
+
 def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
     return [
         Trial(cell=one, testbed="cluster", repetition=number, duration_s=1, warmup_s=0)
@@ -61,13 +64,12 @@ def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
 
 
 def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() -> None:
-    assert [node.name for node in usable(nodes(), ["amd64"])] == ["n2", "n3", "n1"]
-    tainted = {"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}
-    assert [node.name for node in usable(nodes(n1=tainted), ["amd64"])] == ["n2", "n3"]
-    assert [node.name for node in usable(nodes(n3={"spec": {"unschedulable": True}}), ["amd64"])] == [
-        "n2",
-        "n1",
-    ]
+    def names(**changes: dict[str, Any]) -> list[str]:
+        return [node.name for node in usable(nodes(**changes), ["amd64"])]
+
+    assert names() == ["n2", "n3", "n1"]
+    assert names(n1={"spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}) == ["n2", "n3"]
+    assert names(n3={"spec": {"unschedulable": True}}) == ["n2", "n1"]
     away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no report"}]}}
     assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no report"]
     assert usable(nodes(), ["arm64"]) == []
@@ -110,49 +112,27 @@ def test_placement(placement: Any, expected: dict[str, str]) -> None:
     assert {participant.name: node for participant, node in assignment.items()} == expected
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ({"placement": {"pub0": 0}}, "sub0"),
-        ({"placement": {"pub0": 0, "sub0": 3}}, "node 3"),
-        ({"placement": {"pub0": "n9", "sub0": 1}}, "'n9'"),
-        ({"placement": {"pub0": "zone=a", "sub0": 1}}, "zone=a"),
+def test_an_impossible_placement_is_an_input_error() -> None:
+    for values, named in (
+        ({"placement": {"pub0": 0}}, "sub0"), ({"placement": {"pub0": 0, "sub0": 3}}, "node 3"),
+        ({"placement": {"pub0": "n9", "sub0": 1}}, "'n9'"), ({"placement": {"pub0": "zone=a", "sub0": 1}}, "zone=a"),
         ({"nodes": 4}, "nodes: 4"),
-    ],
-)
-def test_an_impossible_placement_is_an_input_error(values: dict[str, Any], named: str) -> None:
-    with pytest.raises(InputError, match=named):
-        assign(cell(**values), usable(nodes(), ["amd64"]))
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=named):
+            assign(cell(**values), usable(nodes(), ["amd64"]))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("image", "ErrImageNeverPull"),
-        ("pull", "ImagePullBackOff"),
-        ("crash", "exited with code 7"),
-        ("start", "/nothing"),
-        ("oom", "OOMKilled"),
-    ],
-)
-def test_a_pod_that_cannot_become_ready_has_a_reason(name: str, message: str) -> None:
-    assert message in pods.failure(PODS[name])
-    assert not pods.is_ready(PODS[name])
-
-
-def test_ready_and_pending_pods_have_no_failure() -> None:
-    assert pods.failure(PODS["nowhere"]) == ""
+def test_a_pod_that_cannot_become_ready_has_a_reason() -> None:
+    for name, message in (
+        ("image", "ErrImageNeverPull"), ("pull", "ImagePullBackOff"), ("crash", "exited with code 7"),
+        ("start", "/nothing"), ("oom", "OOMKilled"),
+    ):  # fmt: skip
+        assert message in pods.failure(PODS[name]) and not pods.is_ready(PODS[name])
     assert "nodes are available" in pods.unscheduled_reason(PODS["nowhere"])
-    assert pods.is_ready(PODS["good"])
-    assert pods.failure(PODS["good"]) == ""
-    terminating = copy.deepcopy(PODS["good"])
+    assert pods.failure(PODS["nowhere"]) == pods.failure(PODS["good"]) == "" and pods.is_ready(PODS["good"])
+    terminating, wrong = copy.deepcopy(PODS["good"]), copy.deepcopy(PODS["start"])
     terminating["metadata"]["deletionTimestamp"] = "2026-11-21T16:00:00Z"
-    assert pods.failure(terminating)
-    assert not pods.is_ready(terminating)
-
-
-def test_a_failure_names_the_wrong_architecture() -> None:
-    wrong = copy.deepcopy(PODS["start"])
+    assert pods.failure(terminating) and not pods.is_ready(terminating)
     state = wrong["status"]["containerStatuses"][0]["state"]["terminated"]
     state["message"] = "exec /opt/k8sdds/k8sdds-supervisor: exec format error"
     assert "another architecture" in pods.failure(wrong)
@@ -235,59 +215,75 @@ def test_settings_that_only_the_lab_supports_are_rejected() -> None:
     assert "mtu" in preflight.unsupported([smaller], can_switch=False)[0].what
 
 
-def test_missing_networks_are_reported_or_removed() -> None:
-    (problem,) = preflight.missing_networks(
-        [cell(network="weavenet"), cell(network="host")], ["host", "kube-router"]
-    )
-    assert "weavenet" in problem.what
-    assert "kube-router" in problem.what
-    (problem,) = preflight.missing_networks([cell(network="weavenet")], ["host", "unknown"])
-    assert "--pod-network" in problem.remedy
-    (problem,) = preflight.missing_networks(
-        [cell(network="weavenet")], ["host", "kube-router"], lambda name: "no kernel"
-    )
-    assert problem.what == "weavenet cannot be installed on this cluster: no kernel"
+@pytest.mark.parametrize(
+    ("missing", "available", "obstacle", "what", "remedy"),
+    [
+        (cell(network="weavenet"), ["host", "kube-router"], None, "weavenet.*kube-router", ""),
+        (cell(network="weavenet"), ["host", "unknown"], None, "weavenet", "--pod-network"),
+        (
+            cell(network="weavenet"),
+            ["host"],
+            "no kernel",
+            "weavenet cannot be installed on this cluster: no kernel",
+            "",
+        ),
+        # An engine that only clusters have is another network.
+        (
+            SLEEVE,
+            ["host", "weavenet"],
+            "no dummy",
+            r"weavenet \(sleeve\) cannot be installed on this cluster: no dummy",
+            "",
+        ),
+    ],
+)
+def test_missing_networks_are_reported(
+    missing: Cell, available: list[str], obstacle: str | None, what: str, remedy: str
+) -> None:
+    why = [lambda name: obstacle] if obstacle else []
+    (problem,) = preflight.missing_networks([missing, cell(network="host")], available, *why)
+    assert re.match(f".*{what}", problem.what) and remedy in problem.remedy
+    assert preflight.missing_networks([missing], ["host", "weavenet", "weavenet (sleeve)"]) == []
+
+
+@pytest.mark.parametrize(
+    ("available", "requested", "installed_by_others", "measured"),
+    [
+        (["host", "flannel-vxlan"], [], "", ["host", "flannel-vxlan"]),
+        # The network that others installed is measured in place of those that the cluster does not have.
+        (["host", "cilium-vxlan"], [], "cilium-vxlan", ["host", "cilium-vxlan"]),
+        # If the baseline is missing, nothing is removed.
+        (["flannel-vxlan"], [], "", ["host", "flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"]),
+        (["host"], ["weavenet"], "", ["host", "weavenet"]),
+    ],
+)
+def test_networks_that_the_cluster_does_not_have_are_removed(
+    available: list[str], requested: list[str], installed_by_others: str, measured: list[str]
+) -> None:
     quickstart = experiments.load("quickstart")
-    reduced, removed = preflight.reduce_networks(quickstart, ["host", "flannel-vxlan"], [])
-    assert [choice.name for choice in reduced.sweeps[0].networks] == ["host", "flannel-vxlan"]
-    assert removed == ["flannel-hostgw", "kube-router", "weavenet"]
-    # The network that others installed is measured in place of those that the cluster does not have.
-    replaced, removed = preflight.reduce_networks(quickstart, ["host", "cilium-vxlan"], [], "cilium-vxlan")
-    assert [choice.name for choice in replaced.sweeps[0].networks] == ["host", "cilium-vxlan"]
-    assert removed == ["flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"]
-    # An engine that only clusters have is another network.
-    sleeve = cell(network="weavenet", network_options={"engine": "sleeve"})
-    assert preflight.missing_networks([sleeve], ["host", "weavenet (sleeve)"]) == []
-    (problem,) = preflight.missing_networks([sleeve], ["host", "weavenet"], lambda name: "no dummy")
-    assert problem.what == "weavenet (sleeve) cannot be installed on this cluster: no dummy"
-    # If the baseline is missing, nothing is removed.
-    assert preflight.reduce_networks(quickstart, ["flannel-vxlan"], []) == (quickstart, [])
-    requested, removed = preflight.reduce_networks(quickstart, ["host"], ["weavenet"])
-    assert [choice.name for choice in requested.sweeps[0].networks] == ["host", "weavenet"]
-    assert "weavenet" not in removed
+    reduced, removed = preflight.reduce_networks(quickstart, available, requested, installed_by_others)
+    assert [choice.name for choice in reduced.sweeps[0].networks] == measured
+    assert removed == [choice.name for choice in quickstart.sweeps[0].networks if choice.name not in measured]
 
 
 def test_problems_of_nodes_are_reported_before_the_start() -> None:
-    assert preflight.placement_problems([cell()], nodes(), IMAGE) == []
-    (bare,) = preflight.placement_problems(
-        [cell()], nodes(n2={"status": {"images": [{"names": ["other"]}]}}), IMAGE
-    )
-    # `|=` keeps the conditions of n2 and replaces its images.
-    assert "is not on n2" in bare.what
-    # The runtime has it, although the kubelet does not report it yet, or has more images than it reports.
+    def problem(found: list[NodeInfo], image: str = IMAGE, runtime: Any = None, **values: Any) -> Any:
+        more = [runtime] if runtime else []
+        return (*preflight.placement_problems([cell(**values)], found, image, *more), None)[0]
+
+    assert problem(nodes()) is None
     late = nodes(n2={"status": {"images": [{"names": ["other"]}]}})
-    assert preflight.placement_problems([cell()], late, IMAGE, {"n2": {IMAGE}}.__getitem__) == []
-    (bare,) = preflight.placement_problems([cell()], late, IMAGE, {"n2": {"other"}}.__getitem__)
-    assert "is not on n2" in bare.what
+    assert "is not on n2" in problem(late).what
+    # The runtime has it, although the kubelet does not report it yet, or has more images than it reports.
+    assert problem(late, runtime={"n2": {IMAGE}}.__getitem__) is None
+    assert "is not on n2" in problem(late, runtime={"n2": {"other"}}.__getitem__).what
     many = nodes(n2={"status": {"images": [{"names": [f"other:{number}"]} for number in range(50)]}})
-    assert preflight.placement_problems([cell()], many, IMAGE) == []
+    assert problem(many) is None
     cordoned = {"spec": {"unschedulable": True}}
-    (few,) = preflight.placement_problems([cell()], nodes(n2=cordoned, n3=cordoned), IMAGE)
-    assert "n2: cordoned" in few.what
-    (same,) = preflight.placement_problems([cell(placement={"pub": "n1", "sub": "n1"})], nodes(), IMAGE)
-    assert same.input
+    assert "n2: cordoned" in problem(nodes(n2=cordoned, n3=cordoned)).what
+    assert problem(nodes(), placement={"pub": "n1", "sub": "n1"}).input
     # The image cannot run on these nodes, even if they have it.
-    (foreign,) = preflight.placement_problems([cell()], nodes(), f"{IMAGE}-arm64")
+    foreign = problem(nodes(), f"{IMAGE}-arm64")
     assert foreign.input and "runs on arm64 only" in foreign.what and foreign.remedy == f"use --image {IMAGE}"
 
 
@@ -318,12 +314,11 @@ def test_the_current_testbed_is_remembered(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        (IMAGE, "k8sdds.local/tools:1"),
+        (IMAGE, "k8sdds.local/tools:1"), ("perftest:0.1.0", "tools:1"),
         ("registry.example:5000/lab/perftest:0.1.0", "registry.example:5000/lab/tools:1"),
         ("registry.example/perftest@sha256:00", "registry.example/tools:1"),
-        ("perftest:0.1.0", "tools:1"),
     ],
-)
+)  # fmt: skip
 def test_other_images_come_from_the_registry_of_perftest(image: str, expected: str) -> None:
     assert selection.sibling_image(image, versions.TOOLS_IMAGE) == expected
 
@@ -392,35 +387,20 @@ def test_the_number_of_switches_includes_the_first_and_the_restored_network(
     assert count_switches(blocks, lambda mode: mode[0] == "flannel-vxlan") == expected
 
 
-def test_trials_in_shared_memory_do_not_prevent_the_observation_of_their_network() -> None:
-    fingerprints = Fingerprints(cast(Any, None), cast(Any, None))
-    fingerprints.take(cell(transport="shared-memory"), {})
-    assert fingerprints.of(cell()) is None
+def test_each_tuning_and_number_of_policies_has_blocks_of_its_own() -> None:
+    def blocks(measured: list[Trial]) -> list[Block]:
+        return make_blocks(measured, seed=1, one_network=False)
 
-
-def test_each_tuning_has_blocks_of_its_own() -> None:
-    cells = [
-        cell(network=network, tuning=name)
-        for network in ("host", "kube-router")
-        for name in ("none", "tcp-buffers")
-    ]
+    tunings = ("none", "tcp-buffers")
+    cells = [cell(network=network, tuning=name) for network in ("host", "kube-router") for name in tunings]
     measured = trials(*cells, repetitions=2)
-    blocks = make_blocks(measured, seed=1, one_network=False)
-    assert len(blocks) == 8
-    assert all(len({trial.cell.tuning for trial in block.trials}) == 1 for block in blocks)
-    hosts = [trial for trial in measured if trial.cell.network == "host"]
-    assert len(make_blocks(hosts, seed=1, one_network=False)) == 4, "host alone, too"
+    assert len(blocks(measured)) == 8
+    assert all(len({trial.cell.tuning for trial in block.trials}) == 1 for block in blocks(measured))
+    assert len(blocks([trial for trial in measured if trial.cell.network == "host"])) == 4, "host alone, too"
     usual = [trial for trial in measured if trial.cell.tuning == "none"]
-    assert len(make_blocks(usual, seed=1, one_network=False)) == 2, "one network and the host share a block"
-
-
-def test_policies_have_blocks_of_their_own() -> None:
-    measured = trials(*(cell(network="kube-router", policies=count) for count in (0, 1, 100)))
-    blocks = make_blocks(measured, seed=1, one_network=False)
-    assert sorted(block.trials[0].cell.policies for block in blocks) == [0, 1, 100]
-
-
-def test_nodes_of_other_clusters_are_not_tuned() -> None:
-    (problem,) = NodeTuning("", [cell(network="flannel-vxlan", tuning="tcp-buffers")]).problems()
+    assert len(blocks(usual)) == 2, "one network and the host share a block"
+    policies = blocks(trials(*(cell(network="kube-router", policies=count) for count in (0, 1, 100))))
+    assert sorted(block.trials[0].cell.policies for block in policies) == [0, 1, 100]
+    (problem,) = NodeTuning("", cells[1:2]).problems()
     assert "tuning tcp-buffers: k8sdds has no access to the nodes" in problem.what
-    assert NodeTuning("", [cell(network="flannel-vxlan")]).problems() == []
+    assert NodeTuning("", cells[:1]).problems() == []

@@ -37,14 +37,8 @@ def trials(*cells: Cell, repetitions: int = 1) -> list[Trial]:
 
 
 def test_each_set_of_services_has_blocks_of_its_own() -> None:
-    cells = [
-        cell(test="tcp-crr", test_options={}),
-        cell(test="tcp-rr", test_options={}),
-        cell(),
-        cell(5),
-        cell(5, "headless"),
-        cell(5, payload_bytes=64),
-    ]
+    cells = [cell(test="tcp-crr", test_options={}), cell(test="tcp-rr", test_options={})]
+    cells += [cell(), cell(5), cell(5, "headless"), cell(5, payload_bytes=64)]
     blocks = make_blocks(trials(*cells, repetitions=2), seed=1, one_network=False)
     shown = sorted(tuple(sorted(str(t.cell.test_options) for t in block.trials)) for block in blocks)
     assert len(blocks) == 8 and [block.index for block in blocks] == list(range(8))
@@ -72,18 +66,13 @@ def test_a_service_belongs_to_the_pod_of_the_server(via: Any, kind: str, address
     assert body["spec"]["ipFamilies"] == ["IPv4"] and "selector" not in body["spec"]
     (owner,) = body["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Pod", "0a1b2c3d-1")
-
-
-def test_its_slice_has_the_endpoint_and_belongs_to_the_service() -> None:
-    created = {"metadata": {"name": "service-1", "namespace": "ns", "uid": "77", "labels": {"a": "b"}}}
-    body = created_services.endpoint_slice(created, "worker1", "fd00::2")
-    assert body["addressType"] == "IPv6"
-    assert body["metadata"]["labels"]["kubernetes.io/service-name"] == "service-1"
-    assert body["metadata"]["ownerReferences"][0]["uid"] == "77"
-    assert body["endpoints"] == [
-        {"addresses": ["fd00::2"], "nodeName": "worker1", "conditions": {"ready": True}}
-    ]
-    assert body["ports"][0]["port"] == 5202
+    body["metadata"]["uid"] = "77"
+    endpoints = created_services.endpoint_slice(body, "worker1", "fd00::2")
+    assert (endpoints["addressType"], endpoints["ports"][0]["port"]) == ("IPv6", 5202)
+    assert endpoints["metadata"]["labels"]["kubernetes.io/service-name"] == "service-1"
+    assert endpoints["metadata"]["ownerReferences"][0]["uid"] == "77"
+    (endpoint,) = endpoints["endpoints"]
+    assert (endpoint["addresses"], endpoint["nodeName"]) == (["fd00::2"], "worker1")
 
 
 IPTABLES = """\
@@ -92,7 +81,6 @@ IPTABLES = """\
 --dport 9153 -j KUBE-SVC-JD5MR3NA4I4DYORP
 -A KUBE-SERVICES -d 10.101.2.3/32 -p tcp -m comment --comment "ns/service-1-aa cluster IP" -m tcp --dport 5202 -j KUBE-SVC-A
 -A KUBE-SERVICES -d 10.100.2.3/32 -p tcp -m comment --comment "ns/service-2-aa cluster IP" -m tcp --dport 5202 -j KUBE-SVC-B
--A KUBE-SERVICES -m comment --comment "kubernetes service nodeports" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
 """
 NFTABLES = """\
 table ip kube-proxy {
@@ -131,14 +119,16 @@ def test_one_listing_shows_tracked_and_translated_connections(tmp_path: Path) ->
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
     ).stdout  # fmt: skip
     assert translations.counters(printed) == Counters(None, 2, 1)
+    assert translations.counters(LISTED) == Counters(732, 700, 699)
+    assert translations.counters("") == Counters(None, None, None)
 
 
 def test_programmed_services() -> None:
     own = ["10.100.2.3", "10.101.2.3", "10.96.9.9"]
-    assert translations.programmed(IPTABLES, own) == ["10.101.2.3", "10.100.2.3"]
-    assert translations.programmed(NFTABLES, own) == ["10.100.2.3"]
-    assert translations.programmed("\n", own) is None
-    assert translations.programmed(IPVS, own) is None
+    for rules, programmed in (
+        (IPTABLES, ["10.101.2.3", "10.100.2.3"]), (NFTABLES, ["10.100.2.3"]), ("\n", None), (IPVS, None),
+    ):  # fmt: skip
+        assert translations.programmed(rules, own) == programmed
 
 
 LISTED = """\
@@ -149,12 +139,6 @@ Chain KUBE-SEP-JAGJKHEM3U5KSXIC (1 references)
 tracked 700
 translated 699
 """
-
-
-def test_counters_of_a_node() -> None:
-    assert translations.counters(LISTED) == Counters(732, 700, 699)
-    assert translations.counters("tracked 5\ntranslated 5\n") == Counters(None, 5, 5)
-    assert translations.counters("") == Counters(None, None, None)
 
 
 SERVICE = Connection("ns/service", "10.244.0.2", "10.101.2.3", 5202, "10.244.1.2", 5202)
