@@ -217,32 +217,23 @@ def test_a_trial_that_always_fails_its_parts_ends_and_the_others_are_measured(ru
     assert sorted(valid(run_folder)) == sorted([TRIAL.trial_id, OTHER.trial_id])
 
 
-def test_a_preparation_is_repeated_a_limited_number_of_times(run_folder: RunFolder) -> None:
+def test_a_preparation_is_repeated_a_limited_number_of_times(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, testbed, _ = campaign(run_folder, failing_preparations=MAX_FAILURES)
+    with pytest.raises(Aborted, match="the testbed failed 10 times in succession") as raised:
+        measured.execute()
+    assert f"k8sdds run --resume {run_folder.path}" in raised.value.remedy
     measured, testbed, notes = campaign(run_folder, failing_preparations=MAX_FAILURES - 1)
     measured.execute()
     assert testbed.preparations == MAX_FAILURES
     assert notes.notes == ["host: its sandbox has ended; it is built again"] * (MAX_FAILURES - 1)
-
-
-def test_a_preparation_is_repeated_for_a_limited_time(
-    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
     clock = itertools.count(0, trial_loop.MAX_OUTAGE_S * 2 / 3)
     monkeypatch.setattr(trial_loop, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    measured, testbed, _ = campaign(run_folder, failing_preparations=MAX_FAILURES)
+    measured, testbed, _ = campaign(run_folder, failing_preparations=MAX_FAILURES, trials=[OTHER])
     with pytest.raises(Aborted, match="failed 3 times in succession"):
         measured.execute()
     assert testbed.preparations == 3
-
-
-def test_a_testbed_that_cannot_be_prepared_ends_the_campaign_with_the_way_to_go_on(
-    run_folder: RunFolder,
-) -> None:
-    measured, _, _ = campaign(run_folder, failing_preparations=MAX_FAILURES)
-    with pytest.raises(Aborted) as raised:
-        measured.execute()
-    assert "the testbed failed 10 times in succession" in raised.value.message
-    assert f"k8sdds run --resume {run_folder.path}" in raised.value.remedy
 
 
 def test_attempts_can_be_given_back(run_folder: RunFolder) -> None:
@@ -251,26 +242,24 @@ def test_attempts_can_be_given_back(run_folder: RunFolder) -> None:
         with pytest.raises(InvalidTrials):
             measured.execute()
         assert len(run_folder.attempts()) == attempts
-    measured, _, _ = campaign(run_folder, retry_failed=True)
-    measured.execute()
-    assert valid(run_folder) == [TRIAL.trial_id]
-
-
-def test_attempts_that_earlier_versions_lost_with_their_pods_do_not_count(run_folder: RunFolder) -> None:
-    measured, _, _ = campaign(run_folder, then=CRASHED)
-    with pytest.raises(InvalidTrials):
-        measured.execute()
+    # Attempts that earlier versions lost with their pods do not count.
     trials = run_folder.path / "trials.jsonl"
-    trials.write_text(trials.read_text().replace('"crashed: ', '"pod-lost: '))
+    counted = trials.read_text()
+    trials.write_text(counted.replace('"crashed: ', '"pod-lost: '))
     campaign(run_folder)[0].execute()
     assert valid(run_folder) == [TRIAL.trial_id]
+    trials.write_text(counted)
+    campaign(run_folder, retry_failed=True)[0].execute()
+    assert valid(run_folder) == [TRIAL.trial_id]
 
 
-@pytest.mark.parametrize(("code", "killed"), [(0, True), (137, True), (143, True), (1, False), (139, False)])
-def test_a_pod_is_killed_if_its_container_was_stopped(code: int, killed: bool) -> None:
+def test_a_pod_is_killed_if_its_container_was_stopped() -> None:
     # The first process of a pod ends only when it is stopped.
-    pod = {"metadata": {}, "status": {"containerStatuses": [{"state": {"terminated": {"exitCode": code}}}]}}
-    assert pods.was_killed(pod) == killed
+    for code, killed in ((0, True), (137, True), (143, True), (1, False), (139, False)):
+        state = {"terminated": {"exitCode": code}}
+        assert (
+            pods.was_killed({"metadata": {}, "status": {"containerStatuses": [{"state": state}]}}) == killed
+        )
     assert pods.was_killed({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
     assert not pods.was_killed({"metadata": {}, "status": {"phase": "Pending"}})
 
@@ -300,18 +289,22 @@ def exit_codes(
     return {name: outcome.exit_code for name, outcome in outcomes.items()}
 
 
-def test_a_participant_that_outlives_its_deadline_is_not_a_failed_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    overdue_s = -runner.GRACE_S - 5
-    assert exit_codes(tmp_path, monkeypatch, overdue_s, RUNS) == {"pub0": DEADLINE}
-
-
+@pytest.mark.parametrize(
+    ("deadline_s", "scripts", "codes"),
+    [
+        # A participant that outlives its deadline is not a failed part.
+        (-runner.GRACE_S - 5, [RUNS], {"pub0": DEADLINE}),
+        (60, [RUNS, IS_KILLED], {"pub0": PEER_LOST, "sub0": 137}),
+    ],
+)
 def test_the_peers_of_a_killed_participant_do_not_wait_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deadline_s: float,
+    scripts: list[str],
+    codes: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    codes = exit_codes(tmp_path, monkeypatch, 60, RUNS, IS_KILLED)
-    assert codes == {"pub0": PEER_LOST, "sub0": 137}
+    assert exit_codes(tmp_path, monkeypatch, deadline_s, *scripts) == codes
 
 
 class Replies:
@@ -341,41 +334,29 @@ def execution(replies: Replies, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "replies",
+    ("replies", "failed", "reason"),
     [
-        Replies([]),
-        Replies([b"ready", b"file meters.json 3072"]),
-        Replies([b"ready", b"clock 12", b"end 143"]),
-        Replies([], exit_code=137),
-        Replies([b"file stderr 0", b"end lost"]),
-        Replies([b"file stderr 0", b"end 137"]),
+        (Replies([]), True, ""),
+        (Replies([b"ready", b"file meters.json 3072"]), True, ""),
+        (Replies([b"ready", b"clock 12", b"end 143"]), True, ""),
+        (Replies([], exit_code=137), True, ""),
+        (Replies([b"file stderr 0", b"end lost"]), True, ""),
+        (Replies([b"file stderr 0", b"end 137"]), True, ""),
+        (Replies([b"error: no such CPU"]), False, "no such CPU"),
+        (Replies([], exit_code=125), False, ""),
+        (
+            Replies([b"file stderr 0", b"end 3 cannot run it with SCHED_FIFO"]),
+            False,
+            "cannot run it with SCHED_FIFO",
+        ),
     ],
 )
-def test_a_supervisor_that_is_killed_before_the_start_is_a_failed_part(
-    replies: Replies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_supervisor_that_is_killed_before_the_start_is_a_failed_part_and_one_that_refuses_is_none(
+    replies: Replies, failed: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = execution(replies, tmp_path, monkeypatch)
-    assert killed.prepare()
-    assert killed.unreachable.startswith("pod pub0-pod-1: ")
-
-
-@pytest.mark.parametrize("replies", [Replies([b"error: no such CPU"]), Replies([], exit_code=125)])
-def test_a_supervisor_that_refuses_to_start_is_not_a_failed_part(
-    replies: Replies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = execution(replies, tmp_path, monkeypatch)
-    assert refused.prepare()
-    assert not refused.unreachable
-
-
-def test_a_supervisor_that_cannot_prepare_the_participant_gives_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused = execution(
-        Replies([b"file stderr 0", b"end 3 cannot run it with SCHED_FIFO"]), tmp_path, monkeypatch
-    )
-    assert refused.prepare() == "cannot run it with SCHED_FIFO"
-    assert not refused.unreachable
+    supervisor = execution(replies, tmp_path, monkeypatch)
+    assert reason in (supervisor.prepare() or pytest.fail("it is ready"))
+    assert supervisor.unreachable.startswith("pod pub0-pod-1: ") == failed == bool(supervisor.unreachable)
 
 
 class OnePod:

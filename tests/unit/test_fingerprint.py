@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from k8sdds.model.link import Link
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.networks import packets
 from k8sdds.networks.packets import Wrapping
-from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint, unobserved
+from k8sdds.results.fingerprint import PACKET_BYTES, Fingerprint
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import Block, fingerprint, packet_handling
 from k8sdds.testbeds.fingerprint import Probed
@@ -86,27 +86,20 @@ GENEVE = b"\x02\x00\x65\x58\x00\x00\x07\x00" + bytes(8)
 )
 def test_headers_of_other_networks(frame: bytes, expected: Wrapping) -> None:
     assert seen(frame) == expected
-
-
-def test_an_uplink_without_ethernet() -> None:
+    # An uplink without Ethernet.
     assert seen(ip(4, pod_packet()), link_type=packets.RAW_IP) == Wrapping("IP-in-IP", None, 20, True)
 
 
 def test_encrypted_packets_are_recognized_by_their_number_and_size() -> None:
-    hidden = [ethernet(ip(50, bytes(1060)))] * 60
+    hidden = [ethernet(ip(50, bytes(1060)))] * 64
     other = [ethernet(ip(6, bytes(1400)))] * 90 + [ethernet(udp(53, bytes(40)))] * 64
     other += [ethernet(ip(6, bytes(1010)))] * 25
-    assert seen(*hidden, *other, sent=64) == Wrapping("ESP", None, 1080 - PACKET_BYTES, False)
+    assert seen(*hidden[:60], *other, sent=64) == Wrapping("ESP", None, 1080 - PACKET_BYTES, False)
     assert seen(*hidden[:15], *other[:-25], sent=64) is None
-
-
-def test_one_readable_packet_shows_that_the_network_does_not_encrypt() -> None:
-    found = seen(*[ethernet(ip(50, bytes(1060)))] * 64, ethernet(pod_packet()), sent=64)
-    assert found == Wrapping("none", None, 0, True)
-
-
-def test_key_exchange_is_not_traffic_of_pods() -> None:
-    assert seen(*[ethernet(udp(4500, bytes(1200)))] * 64, sent=64) is None
+    # One readable packet shows that the network does not encrypt.
+    assert seen(*hidden, ethernet(pod_packet()), sent=64) == Wrapping("none", None, 0, True)
+    key_exchange = [ethernet(udp(4500, bytes(1200)))] * 64
+    assert seen(*key_exchange, sent=64) is None
 
 
 def test_an_incomplete_capture_ends_at_its_last_whole_packet() -> None:
@@ -149,47 +142,14 @@ def test_rules_match_if_they_count_every_packet() -> None:
     assert packet_handling.matched_rules(before, after, 64) == 2
     assert after.rules is not None and len(after.rules) == 4
     assert (after.uplink, after.connections, after.unreadable) == ("eth0", 12, {})
-
-
-def test_legacy_rules_count_too() -> None:
-    texts = [f"*filter\n:FORWARD ACCEPT [9:9]\n[{n}:0] -A FORWARD -j ACCEPT\nCOMMIT" for n in (1, 65)]
-    before, after = (state(legacy=text) for text in texts)
+    legacy = "*filter\n:FORWARD ACCEPT [9:9]\n[{}:0] -A FORWARD -j ACCEPT\nCOMMIT"
+    before, after = (state(legacy=legacy.format(count)) for count in (1, 65))
     assert packet_handling.matched_rules(before, after, 64) == 1
-
-
-def test_what_a_user_may_not_read_is_named() -> None:
+    # What a user may not read is named.
     found = state(nft="!Operation not permitted (you must be root)", conntrack="!No such file or directory")
     assert (found.rules, found.connections) == (None, 0)
     assert found.unreadable == {"rules": "Operation not permitted (you must be root)"}
     assert packet_handling.matched_rules(found, found, 64) is None
-
-
-class Recorded:
-    """A pod or a node with recorded answers, of which this user may not read the packet filters."""
-
-    supervisor = "k8sdds-supervisor"
-
-    def run(self, argv: Sequence[str]) -> bytes:
-        if argv[0] == "sh":
-            return state_text(nft="!Operation not permitted").encode()
-        report = {"sent": 64, "answered": 64, "seen_as": ["10.0.0.1"], "path_mtu_bytes": 1500}
-        return json.dumps(report).encode()
-
-    @contextmanager
-    def running(self, argv: Sequence[str]) -> Iterator[Callable[[], bytes]]:
-        yield (RECORDED / "flannel-vxlan.pcap").read_bytes
-
-
-def test_everything_that_was_not_observed_has_a_reason() -> None:
-    place = Recorded()
-    probed = fingerprint.Probed(
-        place, "10.0.0.1", "eth0", 1500, place, "10.0.0.2", "eth0", peer="192.0.2.2", node=place
-    )
-    found = fingerprint.observe(probed)
-    missing = {name for name, value in found if value is None and name != "outer_port"}
-    assert missing == set(found.not_observed) >= {"rules", "rules_matched", "outer_protocol"}
-    assert found.not_observed["rules_matched"] == "Operation not permitted"
-    assert (found.conntrack, found.programs, found.path_mtu_bytes) == (False, [], 1500)
 
 
 def test_programs_of_xdp_and_tc_are_listed() -> None:
@@ -210,17 +170,6 @@ def test_other_output_is_no_state(text: str) -> None:
         assert "not the state of a node" in str(error)
     else:
         assert found.unreadable
-
-
-def test_a_value_as_text() -> None:
-    found = Fingerprint(outer_protocol="VXLAN", outer_port=8472, cleartext=True, programs=[])
-    assert (found.outer, found.value("cleartext"), found.value("programs")) == (
-        "VXLAN, port 8472",
-        "yes",
-        "none",
-    )
-    assert unobserved("no pod").outer == "not observed"
-    assert unobserved("no pod").value("rules") == "not observed"
 
 
 class Place:
@@ -263,12 +212,23 @@ def test_without_a_pod_on_the_node_only_what_pods_see_is_observed() -> None:
     assert (found.path_mtu_bytes, found.multicast, found.masqueraded) == (1450, False, False)
     assert (found.outer_protocol, found.rules, found.programs) == (None, None, None)
     assert found.not_observed["outer_protocol"] == found.not_observed["rules_matched"] == "no pod"
+    missing = {name for name, value in found if value is None and name != "outer_port"}
+    assert missing == set(found.not_observed) >= {"rules", "rules_matched", "outer_protocol"}
+    assert (found.outer, found.value("rules"), found.value("masqueraded")) == (
+        "not observed",
+        "not observed",
+        "no",
+    )
+    seen = Fingerprint(outer_protocol="VXLAN", outer_port=8472, cleartext=True, programs=[])
+    assert (seen.outer, seen.value("cleartext"), seen.value("programs")) == (
+        "VXLAN, port 8472",
+        "yes",
+        "none",
+    )
 
 
 def test_without_the_right_to_capture_the_rest_of_the_node_is_observed() -> None:
-    sections = {"route": '[{"dev": "ens3"}]', "links": "[]", "conntrack": "3", "queues": ""}
-    state_text = "".join(f"== {name} 0\n{text}\n" for name, text in sections.items())
-    node = Place(sh=(state_text + "== nft 1\nOperation not permitted\n").encode())
+    node = Place(sh=state_text(nft="!Operation not permitted", route='[{"dev": "ens3"}]').encode())
     found = fingerprint.observe(probed(node))
     assert (found.uplink, found.conntrack, found.programs) == ("ens3", False, [])
     assert found.not_observed == dict.fromkeys(
