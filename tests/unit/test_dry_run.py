@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -42,61 +41,44 @@ def test_every_command_that_changes_something_has_a_dry_run() -> None:
     with_dry_run = {
         path for path, leaf in LEAVES.items() if any("--dry-run" in param.opts for param in leaf.params)
     }
-    assert with_dry_run == LEAVES.keys() - READ_ONLY - RUNS_OR_WRITES_WHAT_THE_USER_NAMES
-
-
-def test_dry_run_has_the_same_meaning_everywhere() -> None:
     texts = {p.help for leaf in LEAVES.values() for p in leaf.params if "--dry-run" in p.opts}
     assert texts == {"Print what would be done, and change nothing."}
-
-
-def snapshot(folder: Path) -> dict[str, str]:
-    """Map each file and folder to its content, except empty folders of state and cache."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.endswith(".lock")
-    }
+    assert with_dry_run == LEAVES.keys() - READ_ONLY - RUNS_OR_WRITES_WHAT_THE_USER_NAMES
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("security", "init", "credentials", "--subscribers", "2"), "would create credentials: "),
-        (("testbed", "lab"), "would select the testbed: lab"),
-        (("destroy", "one-machine"), "Nothing to destroy"),
-        (("nodes", "up", "alpha", "--cluster", "mine"), "would create and boot alpha of mine"),
-        (("nodes", "down", "--cluster", "mine"), ""),
-        (("bundle", "cache", "--prune"), "would free 0.0 MB"),
-        (("clean",), "Nothing to clean"),
-        (("reproduce", "flannel-vxlan-slower"), "k8sdds run"),
+        ("security init credentials --subscribers 2", "would create credentials: "),
+        ("testbed lab", "would select the testbed: lab"),
+        ("destroy one-machine", "Nothing to destroy"),
+        ("nodes up alpha --cluster mine", "would create and boot alpha of mine"),
+        ("nodes down --cluster mine", ""),
+        ("bundle cache --prune", "would free 0.0 MB"),
+        ("clean", "Nothing to clean"),
+        ("reproduce flannel-vxlan-slower", "k8sdds run"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_dry_run_changes_nothing(
-    k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], message: str
+    k8sdds: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: str, message: str
 ) -> None:
     monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
-    before = snapshot(tmp_path)
-    done = k8sdds(*args, "--dry-run")
+    done = k8sdds(*args.split(), "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
     assert message in done.stdout
-    assert snapshot(tmp_path) == before
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> None:
     (tmp_path / "credentials").mkdir()
     (tmp_path / "credentials" / "mine").touch()
     for args, message in (
-        (("security", "init", "credentials"), "already exists"),
-        (("deploy", "no-such-profile"), "there is no profile"),
-        (("reproduce", "flannel-vxlan-slower", "-o", "credentials"), "credentials already exists"),
-        (
-            ("network", "switch", "one-machine", "host", "--interface", "e;x"),
-            "--interface e;x: String should match",
-        ),
+        ("security init credentials", "already exists"),
+        ("deploy no-such-profile", "there is no profile"),
+        ("reproduce flannel-vxlan-slower -o credentials", "credentials already exists"),
+        ("network switch one-machine host --interface e;x", "--interface e;x: String should match"),
     ):
-        done = k8sdds(*args, "--dry-run")
+        done = k8sdds(*args.split(), "--dry-run")
         assert done.returncode == 2
         assert message in done.stderr
 
