@@ -41,16 +41,15 @@ def test_every_setting_separates_cells_and_has_a_column_and_keys():
     assert {axis.key for axis in AXES.values() if axis.key} | {"capture"} == set(Sweep.model_fields)
     assert set(LISTS) <= set(Sweep.model_fields)
     assert {axis.key for axis in AXES.values() if axis.choice is not None} == set(Choices.model_fields)
-
-
-def test_an_experiment_has_the_settings_of_all_its_sweeps():
     of_experiment = {axis.key for axis in AXES.values() if axis.of_experiment}
     assert of_experiment == set(Experiment.model_fields) & set(Sweep.model_fields) - {"name", "capture"}
-
-
-def test_no_setting_is_newer_than_the_record():
-    parts = axes(Link).values()
-    assert all(axis.since is None or 2 <= axis.since <= SCHEMA for axis in (*AXES.values(), *parts))
+    # Claims are about the default of a setting unless it may have any value.
+    assert (DEFAULTS["background"], DEFAULTS["policies"]) == ("none", 0)
+    assert not {"middleware", "layout", "link"} & set(DEFAULTS)
+    # No setting is newer than the record.
+    declared = (*AXES.values(), *axes(Link).values())
+    assert all(axis.since is None or 2 <= axis.since <= SCHEMA for axis in declared)
+    assert all(AXES[name].description for name in SETTINGS if AXES[name].key)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -75,21 +74,10 @@ def test_a_default_is_described_recorded_and_read_back(name):
         assert _row({"network": "host"})[name] == axis.recorded_default
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if AXES[name].key])
-def test_the_reference_has_a_description(name):
-    assert AXES[name].description
-
-
 def test_plain_udp_is_compared_in_everything_but_the_middleware():
     assert set(CONDITION) - set(limit.SAME) == {name for name, axis in AXES.items() if axis.scope == DDS}
     assert AXES["background"].scope == LOAD
     assert AXES["transport"].scope == WORKLOAD
-
-
-def test_claims_are_about_the_default_of_a_setting_unless_it_may_have_any_value():
-    assert DEFAULTS["background"] == "none"
-    assert DEFAULTS["policies"] == 0
-    assert not {"middleware", "layout", "link"} & set(DEFAULTS)
 
 
 def test_the_tidy_column_of_a_part_is_described_like_the_setting():
@@ -176,43 +164,28 @@ def test_one_label_stands_for_one_definition(tmp_path, options, value):
     assert found.notes == (f"1 trial of {label} left out: most others have {options} {{}}",)
 
 
-def test_trials_of_different_machines_are_not_pooled(tmp_path):
-    folders = [folder(tmp_path / "a", 2), folder(tmp_path / "b", 3, cpu_model="Cortex-A76")]
-    found = evidence.of_folders(APPLICATION, folders)
-    assert used(found) == [3]
-    machine = "{}, 4 cores, kernel unknown"
-    assert found.notes == (
-        f"2 trials left out, with other machine ({machine.format('Cortex-A72')}, not"
-        f" {machine.format('Cortex-A76')})",
-    )
-
-
-def test_unknown_machines_are_different_machines(tmp_path):
-    folders = [folder(tmp_path / "a", 2, cpu_model=None), folder(tmp_path / "b", 3, cpu_model=None)]
-    assert used(evidence.of_folders(APPLICATION, folders)) == [3]
-
-
-def test_trials_over_the_earlier_switch_are_not_pooled(tmp_path):
-    folders = [folder(tmp_path / "a", 1), folder(tmp_path / "b", 3, schema=3)]
-    found = evidence.of_folders(APPLICATION, folders)
-    assert (used(found), found.notes) == (
-        [3],
-        ("1 trial left out, with other switch (of an earlier version, not usual)",),
-    )
-
-
-def test_trials_with_another_definition_of_cpu_time_are_not_pooled(tmp_path):
-    folders = [folder(tmp_path / "a", 1, schema=3), folder(tmp_path / "b", 3, schema=4)]
-    found = evidence.of_folders(APPLICATION, folders)
-    assert (used(found), found.notes) == (
-        [3],
-        ("1 trial left out, with other CPU time (of an earlier version, not usual)",),
-    )
-
-
 def test_trials_of_one_environment_are_pooled(tmp_path):
     found = evidence.of_folders(APPLICATION, [folder(tmp_path / "a", 2), folder(tmp_path / "b", 3)])
     assert (used(found), found.notes) == ([5], ())
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "difference"),
+    [
+        ({}, {"cpu_model": "Cortex-A76"},
+         "machine (Cortex-A72, 4 cores, kernel unknown, not Cortex-A76, 4 cores, kernel unknown)"),
+        # Unknown machines are different machines.
+        ({"cpu_model": None}, {"cpu_model": None}, "machine"),
+        ({}, {"schema": 3}, "switch (of an earlier version, not usual)"),
+        ({"schema": 3}, {"schema": 4}, "CPU time (of an earlier version, not usual)"),
+    ],
+)  # fmt: skip
+def test_trials_of_other_environments_are_not_pooled(tmp_path, first, others, difference):
+    folders = [folder(tmp_path / "a", 1, **first), folder(tmp_path / "b", 3, **others)]
+    found = evidence.of_folders(APPLICATION, folders)
+    assert used(found) == [3]
+    (note,) = found.notes
+    assert note.startswith(f"1 trial left out, with other {difference}")
 
 
 def test_choices_have_values_that_applications_may_have():

@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 from k8sdds.analysis import conditions
-from k8sdds.campaign import background, record, validity
+from k8sdds.campaign import background, validity
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.background import Background
 from k8sdds.model.experiment import Experiment
@@ -54,15 +54,15 @@ def test_wrong_backgrounds_are_refused(wrong: dict[str, Any]) -> None:
 def test_a_sweep_combines_backgrounds() -> None:
     loads = [{}, {"flows": 9, "rate_mbit": 2}, {"cpus": [1]}]
     sweep = {"networks": ["host"], "test": ["latency"], "payload_bytes": [64], "background": loads}
-    cells = expand(Experiment.model_validate({"name": "x", "sweeps": [sweep]})).cells
+    loaded = Experiment.model_validate({"name": "x", "sweeps": [sweep]})
+    cells = expand(loaded).cells
     assert [c.background.describe() for c in cells] == ["none", "9 udp flows of 2 Mbit/s", "busy core 1"]
-    dumped = Experiment.model_validate({"name": "x", "sweeps": [sweep]}).model_dump(
-        mode="json", exclude_none=True
-    )
-    assert [c.cell_id for c in expand(Experiment.model_validate(dumped)).cells] == [c.cell_id for c in cells]
-
-
-def test_the_load_runs_between_other_pods_of_the_same_nodes() -> None:
+    again = Experiment.model_validate(loaded.model_dump(mode="json", exclude_none=True))
+    assert [c.cell_id for c in expand(again).cells] == [c.cell_id for c in cells]
+    text = cells[1].background.model_dump_json()
+    assert conditions.describe({"background": text}) == "background 9 udp flows of 2 Mbit/s"
+    assert conditions.describe({"background": "damaged"}) == "background damaged"
+    # The load runs between other pods of the same nodes.
     node_of = {pod.name: pod.node for pod in topology_of(cell(flows=1)).pods}
     assert node_of["load0"] == node_of["pub0"] != node_of["sub0"] == node_of["load1"]
     assert set(pod.name for pod in topology_of(cell(cpus=[0])).pods) == {"pub0", "sub0", "load0"}
@@ -92,13 +92,11 @@ def test_a_client_is_ready_when_it_is_connected() -> None:
     listens = "   0: 00000000:14B5 00000000:0000 0A\n"
     connected = "   1: 0200000A:C001 0400000A:14B5 01\n"
     server, client = Listener("tcp", 5301), Listener("tcp", 5301, connects=True)
-    assert listening.is_listening(server, head + listens) and not listening.is_listening(
-        client, head + listens
-    )
-    assert listening.is_listening(client, head + connected) and not listening.is_listening(
-        server, head + connected
-    )
-    assert not listening.is_listening(client, head + connected.replace(" 01", " 02"))
+    for line, of_server, of_client in (
+        (listens, True, False), (connected, False, True), (connected.replace(" 01", " 02"), False, False),
+    ):  # fmt: skip
+        assert listening.is_listening(server, head + line) == of_server
+        assert listening.is_listening(client, head + line) == of_client
 
 
 BOOT_S = 1000.0
@@ -134,22 +132,23 @@ def printed(
 
 
 def test_the_record_has_the_achieved_rate(tmp_path: Path) -> None:
-    found = outputs(tmp_path, trial(flows=10, rate_mbit=1), printed(0, 1_250_000), printed(1_200_000, 0))
-    achieved = background.observed(found)
+    def found(source: str, sink: str, **load: Any) -> Any:
+        return outputs(tmp_path, trial(**load), source, sink)
+
+    whole = found(printed(0, 1_250_000), printed(1_200_000, 0), flows=10, rate_mbit=1)
+    achieved = background.observed(whole)
     # The clock of the samples has a resolution of 10 ms.
     assert achieved["interval_s"] == pytest.approx(2, abs=1)
     assert (achieved["sent_mbps"], achieved["received_mbps"]) == (pytest.approx(10), pytest.approx(9.6))
     assert achieved["sent_percent"] == pytest.approx(100)
-    assert background.invalid(found) is None and background.warnings(found) == []
-    stopped = outputs(
-        tmp_path, trial(flows=10), printed(0, 9, end_s=BOOT_S + 1.5), printed(9, 0, end_s=BOOT_S + 2)
+    assert background.invalid(whole) is None and background.warnings(whole) == []
+    # It was stopped right after the participants.
+    assert not background.invalid(
+        found(printed(0, 9, end_s=BOOT_S + 1.5), printed(9, 0, end_s=BOOT_S + 2), flows=10)
     )
-    assert background.invalid(stopped) is None  # it was stopped right after the participants
-    slow = outputs(tmp_path, trial(flows=10, rate_mbit=1), printed(0, 625_000), printed(600_000, 0))
+    slow = found(printed(0, 625_000), printed(600_000, 0), flows=10, rate_mbit=1)
     assert background.warnings(slow) == ["background: the flows sent 50 % of the requested rate"]
-    unlimited = outputs(
-        tmp_path, trial(flows=1, kind="tcp", rate_mbit=0), printed(0, 10**9), printed(10**9, 0)
-    )
+    unlimited = found(printed(0, 10**9), printed(10**9, 0), flows=1, kind="tcp", rate_mbit=0)
     assert background.observed(unlimited)["sent_percent"] is None and background.warnings(unlimited) == []
 
 
@@ -211,16 +210,10 @@ def test_the_script_prints_the_core_of_a_busy_process(tmp_path: Path, shell: str
     """Also in a folder that the user may not write to, as in pods of a cluster."""
     core = core_layout.available()[-1]
     (launch,) = background.launches(trial(cpus=[core]), tmp_path, {}, lambda *_: Path(tempfile.gettempdir()))
-    user = {"user": 65532, "group": 65532, "extra_groups": []} if not os.geteuid() else {}
-    argv = [*shell.split(), "-c", launch.argv[-1]]
+    user: dict[str, Any] = {"user": 65532, "group": 65532, "extra_groups": []} if not os.geteuid() else {}
+    argv, env = [*shell.split(), "-c", launch.argv[-1]], {**os.environ, **launch.env}
     running = subprocess.Popen(
-        argv,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd="/",
-        env={**os.environ, **launch.env},
-        **user,
+        argv, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd="/", env=env, **user
     )
     try:
         assert running.stdout is not None
@@ -234,14 +227,6 @@ def test_the_script_prints_the_core_of_a_busy_process(tmp_path: Path, shell: str
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-
-
-def test_the_condition_of_a_result_contains_the_background() -> None:
-    described = record.description(trial(flows=3, rate_mbit=2))
-    assert described["background"]["flows"] == 3 and "background" not in record.description(trial())
-    text = Background(flows=3, rate_mbit=2).model_dump_json()
-    assert conditions.describe({"background": text}) == "background 3 udp flows of 2 Mbit/s"
-    assert conditions.describe({"background": "damaged"}) == "background damaged"
 
 
 def test_problems_name_the_core_and_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

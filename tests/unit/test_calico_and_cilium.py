@@ -10,7 +10,7 @@ from k8sdds import networks
 from k8sdds.deploy.network_install import read_manifests
 from k8sdds.deploy.network_switch import footprint
 from k8sdds.deploy.network_switch.node_state import NodeState
-from k8sdds.networks.cluster_install import InstallOptions, Manifest, container, custom_resources, find
+from k8sdds.networks.cluster_install import InstallOptions, Manifest, container, find
 from k8sdds.testbeds.cluster.verify import _path_evidence
 from tests.unit.test_second_interface import cell
 
@@ -85,13 +85,6 @@ def test_felix_may_list_all_policies_that_it_waits_for() -> None:
         definition = find(manifests, "CustomResourceDefinition", f"{kind}.policy.networking.k8s.io")
         assert definition["metadata"]["annotations"]["api-approved.kubernetes.io"].startswith("unapproved")
         assert any(kind in rule["resources"] and rule["verbs"] == ["list", "watch"] for rule in rules)
-
-
-def test_definitions_have_the_names_that_kubernetes_derives() -> None:
-    kinds = ("BlockAffinity", "CalicoNodeStatus", "IPPool", "ClusterInformation")
-    names = [manifest["metadata"]["name"] for manifest in custom_resources("x.io", "v1", kinds, ("Tier",))]
-    plurals = ["blockaffinities", "caliconodestatuses", "ippools", "clusterinformations", "tiers"]
-    assert names == [f"{plural}.x.io" for plural in plurals]
 
 
 def test_only_addresses_of_pods_are_removed_from_the_kernels_tunnel() -> None:

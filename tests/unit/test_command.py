@@ -47,12 +47,6 @@ def test_a_publisher() -> None:
     assert not {"-latencyCount", "-loadedLatency", "-histogramFile"} & set(args)
 
 
-def test_a_throughput_test_times_samples_on_request() -> None:
-    args = line(test_options={"loaded_latency": True})
-    assert "-loadedLatency" in args and value(args, "-histogramFile").endswith("latency.hlog")
-    assert "-loadedLatency" not in line("sub0", test_options={"loaded_latency": True})
-
-
 def test_a_subscriber_has_no_option_of_a_publisher() -> None:
     args = line("sub1", subscribers=2, publishers=3)
     assert value(args, "-sidMultiSubTest") == "1"
@@ -85,38 +79,48 @@ def test_command_line_of_the_discovery_server() -> None:
     ]  # fmt: skip
 
 
-def test_options_of_a_cell() -> None:
-    assert "-latencyTest" in line(test="latency", layout="same")
-    assert "-multicast" in line(transport="multicast")
-    assert value(line(rate=30), "-pubRate") == "30:sleep"
-    assert value(line(rate=1234567), "-pubRate") == "1234567:sleep"
-    assert value(line(rate=0.5), "-pubRate") == "0.5:sleep"
-    assert value(line(batch_bytes=8192), "-batchSize") == "8192"
-    assert value(line(receive_mode="spin"), "-receive") == "spin"
-    assert not {"-messageSizeMax", "-fragmentSize"} & set(line())
-    sized = line(message_bytes="mtu", fragment_bytes=1000)
-    assert (value(sized, "-messageSizeMax"), value(sized, "-fragmentSize")) == ("mtu", "1000")
-    keyed = {"instances": 8}
-    assert value(line(**keyed), "-instances") == value(line("sub0", **keyed), "-instances") == "8"
-    assert "-keyed" in line(**keyed) and "-keyed" in line("sub0", **keyed)
-    assert "-keyed" not in line()
-    several = {"topics": 3, "writers": 2}
-    for participant in ("pub0", "sub0"):
-        assert value(line(participant, **several), "-topics") == "3"
-        assert value(line(participant, **several), "-writers") == "2"
-    assert not {"-topics", "-writers"} & set(line())
-    paced = line(test="paced", rate=100, rate_profile="burst:10")
-    assert value(paced, "-rateProfile") == "burst:10"
+BEST_EFFORT = {"reliability": "best-effort"}
+RAW = {"middleware": "raw", **BEST_EFFORT}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"test": "latency", "layout": "same"}, "-latencyTest"),
+        ({"transport": "multicast"}, "-multicast"),
+        ({"rate": 30}, "-pubRate 30:sleep"),
+        ({"rate": 1234567}, "-pubRate 1234567:sleep"),
+        ({"rate": 0.5}, "-pubRate 0.5:sleep"),
+        ({"batch_bytes": 8192}, "-batchSize 8192"),
+        ({"receive_mode": "spin"}, "-receive spin"),
+        ({"message_bytes": "mtu", "fragment_bytes": 1000}, "-messageSizeMax mtu -fragmentSize 1000"),
+        ({"instances": 8}, "-keyed -instances 8"),
+        ({"topics": 3, "writers": 2}, "-topics 3 -writers 2"),
+        ({"test": "paced", "rate": 100, "rate_profile": "burst:10"}, "-rateProfile burst:10"),
+        (BEST_EFFORT, "-bestEffort"),
+        (RAW, "-middleware raw"),
+        (RAW | {"middleware": "raw-gso"}, "-middleware raw -rawMode gso"),
+        ({"test_options": {"loaded_latency": True}}, "-loadedLatency"),
+    ],
+)
+def test_options_of_a_cell(changes: dict[str, object], options: str) -> None:
+    names = {word for word in options.split() if word.startswith("-")} - {"-middleware", "-receive"}
+    assert not names & set(line()) and not names & set(line("sub0"))
+    text = " ".join(line(**changes))
+    for option in options.replace(" -", "|-").split("|"):
+        assert f"{option} " in f"{text} "
+    of_both = names & {"-instances", "-keyed", "-topics", "-writers", "-rawMode"}
+    of_subscriber = " ".join(line("sub0", **changes))
+    assert all(name in of_subscriber for name in of_both)
+
+
+def test_files_of_a_cell() -> None:
+    assert value(line(**BEST_EFFORT), "-qosFile").endswith("best-effort.xml")
+    assert not {"-qosFile", "-rawMode"} & set(line(**RAW))
     assert "-rateProfile" not in line(test="paced", rate=100)
-    best_effort = line(reliability="best-effort")
-    assert "-bestEffort" in best_effort
-    assert value(best_effort, "-qosFile").endswith("best-effort.xml")
-    raw = line(middleware="raw", reliability="best-effort")
-    assert value(raw, "-middleware") == "raw"
-    assert not {"-qosFile", "-rawMode"} & set(raw)
-    for participant in ("pub0", "sub0"):
-        gso = line(participant, middleware="raw-gso", reliability="best-effort")
-        assert (value(gso, "-middleware"), value(gso, "-rawMode")) == ("raw", "gso")
+    timed = line(test_options={"loaded_latency": True})
+    assert value(timed, "-histogramFile").endswith("latency.hlog")
+    assert "-loadedLatency" not in line("sub0", test_options={"loaded_latency": True})
 
 
 def test_a_qos_file_of_the_user(tmp_path: Path) -> None:
@@ -137,12 +141,13 @@ def cell(**changes: object) -> Cell:
         ({"test": "latency", "batch_bytes": 8192}, "never batches"),
         ({"test": "latency", "publishers": 2}, "one publisher"),
         ({"middleware": "raw"}, "best-effort"),
-        ({"middleware": "raw", "reliability": "best-effort", "payload_bytes": 65508}, "at most 65507"),
-        (
-            {"middleware": "raw", "reliability": "best-effort", "batch_bytes": 8192},
-            "does not have the setting batch_bytes",
-        ),
-        ({"middleware": "raw", "reliability": "best-effort", "qos": "batched"}, "setting qos: leave it out"),
+        ({}, "None"),
+        (RAW | {"payload_bytes": 65507}, "None"),
+        (RAW | {"message_bytes": "max", "payload_bytes": 65500}, "None"),
+        ({"middleware": "fastdds", "message_bytes": "mtu", "fragment_bytes": "mtu"}, "None"),
+        (RAW | {"payload_bytes": 65508}, "at most 65507"),
+        (RAW | {"batch_bytes": 8192}, "does not have the setting batch_bytes"),
+        (RAW | {"qos": "batched"}, "setting qos: leave it out"),
         ({"middleware": "raw-mmsg"}, "raw-mmsg sends plain UDP"),
         ({"middleware": "raw-mmsg", "reliability": "best-effort", "test": "latency"}, "collects samples"),
         ({"middleware": "raw-gso", "reliability": "best-effort", "rate": 30}, "collects samples"),
@@ -162,16 +167,10 @@ def cell(**changes: object) -> Cell:
             "must be default, not 1400",
         ),
         ({"middleware": "fastdds", "fragment_bytes": "mtu"}, "fragment_bytes must be default, not mtu"),
-        (
-            {"middleware": "raw", "reliability": "best-effort", "fragment_bytes": "max"},
-            "setting fragment_bytes",
-        ),
-        (
-            {"middleware": "raw", "reliability": "best-effort", "message_bytes": 600},
-            "message_bytes 600 is too short",
-        ),
-        ({"middleware": "raw", "reliability": "best-effort", "instances": 4}, "setting instances"),
-        ({"middleware": "raw", "reliability": "best-effort", "topics": 2}, "setting topics"),
+        (RAW | {"fragment_bytes": "max"}, "setting fragment_bytes"),
+        (RAW | {"message_bytes": 600}, "message_bytes 600 is too short"),
+        (RAW | {"instances": 4}, "setting instances"),
+        (RAW | {"topics": 2}, "setting topics"),
         ({"middleware": "connext", "writers": 2}, "topics and writers must be 1"),
         ({"test": "latency", "writers": 2}, "one sample under way"),
         ({"topics": 2, "security": "SignRTPS"}, "topics must be 1 with DDS Security"),
@@ -183,29 +182,6 @@ def cell(**changes: object) -> Cell:
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
     assert message in str(contradictions.unsupported(cell(**changes)))
-
-
-def test_supported_cells() -> None:
-    assert contradictions.unsupported(cell()) is None
-    assert (
-        contradictions.unsupported(cell(middleware="raw", reliability="best-effort", payload_bytes=65507))
-        is None
-    )
-    assert (
-        contradictions.unsupported(cell(middleware="fastdds", message_bytes="mtu", fragment_bytes="mtu"))
-        is None
-    )
-    raw = cell(middleware="raw", reliability="best-effort", message_bytes="max", payload_bytes=65500)
-    assert contradictions.unsupported(raw) is None
-
-
-def test_the_names_of_cells_contain_their_sizes() -> None:
-    assert (
-        cell(message_bytes="mtu", fragment_bytes=1000)
-        .describe()
-        .endswith("messages that fit the MTU, fragments of up to 1000 B")
-    )
-    assert "messages" not in cell().describe()
 
 
 def test_no_domain_reaches_the_ephemeral_ports() -> None:

@@ -28,83 +28,79 @@ CILIUM = "quay.io/cilium/cilium:v1.16.5@sha256:0123"
 BACKEND = "flannel.alpha.coreos.com/backend-type"
 
 
+def calico(**annotations: str) -> dict[str, Any]:
+    return {"annotations": {f"projectcalico.org/{name}": address for name, address in annotations.items()}}
+
+
+def config(name: str, **data: str) -> dict[str, Any]:
+    return {
+        "config_maps": {f"kube-system/{name}": {key.replace("_", "-"): value for key, value in data.items()}}
+    }
+
+
+CANAL = {BACKEND: "vxlan", "projectcalico.org/IPv4Address": "192.0.2.1/24"}
+OLD_FLANNEL = {"annotations": {BACKEND: "vxlan"}}
+"""The annotation remains after a change of the network."""
+
+
 @pytest.mark.parametrize(
-    ("signs", "name", "version"),
+    ("daemonsets", "signs", "name", "version"),
     [
-        (Signs(annotations={"projectcalico.org/IPv4Address": "192.0.2.1/24"}, daemonsets=running("calico-node")), "calico-bgp", ""),
-        (
-            Signs(
-                annotations={
-                    "projectcalico.org/IPv4Address": "192.0.2.1/24",
-                    "projectcalico.org/IPv4VXLANTunnelAddr": "10.1.2.0",
-                },
-                daemonsets={"calico-node": agent("docker.io/calico/node:v3.29.1")},
-            ),
-            "calico-vxlan",
-            "v3.29.1",
-        ),
-        (
-            Signs(
-                annotations={"projectcalico.org/IPv4IPIPTunnelAddr": "10.1.2.0"}, daemonsets=running("calico-node")
-            ),
-            "calico-ipip",
-            "",
-        ),
-        (Signs(reasons=frozenset(["CiliumIsUp"]), daemonsets={"cilium": agent(CILIUM)}), "cilium", "v1.16.5"),
-        (
-            Signs(
-                daemonsets={"cilium": agent(CILIUM), "kube-proxy": agent("registry.k8s.io/kube-proxy:v1.33.1")},
-                config_maps={"kube-system/cilium-config": {"routing-mode": "tunnel", "tunnel-protocol": "geneve"}},
-            ),
-            "cilium-geneve",
-            "v1.16.5",
-        ),
-        (
-            Signs(
-                daemonsets=running("cilium"),
-                config_maps={"kube-system/cilium-config": {"routing-mode": "native"}},
-            ),
-            "cilium-native",
-            "",
-        ),
-        (
-            Signs(
-                daemonsets=running("antrea-agent"),
-                config_maps={"kube-system/antrea-config": {"antrea-agent.conf": "tunnelType: geneve\n"}},
-            ),
-            "antrea-geneve",
-            "",
-        ),
-        (
-            Signs(
-                annotations={BACKEND: "vxlan", "projectcalico.org/IPv4Address": "192.0.2.1/24"},
-                daemonsets={"canal": agent("docker.io/calico/node:v3.29.1")},
-            ),
-            "canal-vxlan",
-            "",
-        ),
-        (Signs(daemonsets=running("ovnkube-node")), "ovn-kubernetes", ""),
-        (Signs(labels={"vpc.amazonaws.com/has-trunk-attached": "false"}, daemonsets=running("aws-node")), "aws-vpc", ""),
-        (Signs(labels={"kubernetes.azure.com/ebpf-dataplane": "cilium"}, daemonsets=running("cilium")), "azure-cilium", ""),
-        (Signs(labels={"kubernetes.azure.com/podnetwork-type": "overlay"}, daemonsets=running("azure-cns")), "azure", ""),
-        (Signs(labels={"cloud.google.com/gke-netd-ready": "true"}, daemonsets=running("netd")), "gke", ""),
-        (Signs(daemonsets={"kindnet": agent("docker.io/kindest/kindnetd:v20250512-df8de77b")}), "kindnet", "v20250512-df8de77b"),
-        (Signs(daemonsets={"weave-net": agent("weaveworks/weave-kube:2.8.1")}), "weavenet", "2.8.1"),
-        (
-            Signs(daemonsets={"weave-net": agent("weaveworks/weave-kube:2.8.1", WEAVE_PASSWORD="x")}),
-            "weavenet-encrypt",
-            "2.8.1",
-        ),
-        (Signs(daemonsets={"kube-router": agent("docker.io/cloudnativelabs/kube-router:v2.5.0")}), "kube-router", "v2.5.0"),
-        (Signs(), UNKNOWN, ""),
-        (Signs(images=frozenset(["docker.io/kindest/kindnetd:1", CILIUM])), UNKNOWN, ""),
+        ({"calico-node": ""}, calico(IPv4Address="192.0.2.1/24"), "calico-bgp", ""),
+        ({"calico-node": "docker.io/calico/node:v3.29.1"},
+         calico(IPv4Address="192.0.2.1/24", IPv4VXLANTunnelAddr="10.1.2.0"), "calico-vxlan", "v3.29.1"),
+        ({"calico-node": ""}, calico(IPv4IPIPTunnelAddr="10.1.2.0"), "calico-ipip", ""),
+        ({"cilium": CILIUM}, {"reasons": frozenset(["CiliumIsUp"])}, "cilium", "v1.16.5"),
+        ({"cilium": CILIUM, "kube-proxy": "registry.k8s.io/kube-proxy:v1.33.1"},
+         config("cilium-config", routing_mode="tunnel", tunnel_protocol="geneve"), "cilium-geneve", "v1.16.5"),
+        ({"cilium": ""}, config("cilium-config", routing_mode="native"), "cilium-native", ""),
+        ({"cilium": ""}, OLD_FLANNEL, "cilium", ""),
+        ({"antrea-agent": ""}, config("antrea-config", **{"antrea-agent.conf": "tunnelType: geneve\n"}), "antrea-geneve", ""),
+        ({"canal": "docker.io/calico/node:v3.29.1"}, {"annotations": CANAL}, "canal-vxlan", ""),
+        ({"ovnkube-node": ""}, {}, "ovn-kubernetes", ""),
+        ({"aws-node": ""}, {"labels": {"vpc.amazonaws.com/has-trunk-attached": "false"}}, "aws-vpc", ""),
+        ({"cilium": ""}, {"labels": {"kubernetes.azure.com/ebpf-dataplane": "cilium"}}, "azure-cilium", ""),
+        ({"azure-cns": ""}, {"labels": {"kubernetes.azure.com/podnetwork-type": "overlay"}}, "azure", ""),
+        ({"netd": ""}, {"labels": {"cloud.google.com/gke-netd-ready": "true"}}, "gke", ""),
+        ({"kindnet": "docker.io/kindest/kindnetd:v20250512-df8de77b"}, OLD_FLANNEL, "kindnet", "v20250512-df8de77b"),
+        ({"weave-net": "weaveworks/weave-kube:2.8.1"}, {}, "weavenet", "2.8.1"),
+        ({"kube-router": "docker.io/cloudnativelabs/kube-router:v2.5.0"}, {}, "kube-router", "v2.5.0"),
+        # A backend that k8sdds does not have is unknown, but named.
+        ({"kube-flannel-ds": ""}, {"annotations": {BACKEND: "udp"}}, "flannel-udp", ""),
+        ({"kube-flannel-ds": ""}, {"annotations": {BACKEND: "alivpc"}}, "flannel", ""),
+        ({}, {}, UNKNOWN, ""),
+        ({}, {"images": frozenset(["docker.io/kindest/kindnetd:1", CILIUM])}, UNKNOWN, ""),
     ],
 )  # fmt: skip
-def test_a_plugin_is_detected_by_its_signs(signs: Signs, name: str, version: str) -> None:
-    found = detection.detect(signs)
+def test_a_plugin_is_detected_by_its_signs(
+    daemonsets: dict[str, str], signs: dict[str, Any], name: str, version: str
+) -> None:
+    running = {agent_name: agent(image or "registry.test/agent") for agent_name, image in daemonsets.items()}
+    found = detection.detect(Signs(daemonsets=running, **signs))
     assert (found.name, found.version) == (name, version)
     assert bool(found.signs) == (name != UNKNOWN)
     assert networks.find(name).name == name
+    if signs is OLD_FLANNEL:
+        assert found.remains == (f"annotation {BACKEND}",)
+
+
+def test_a_password_and_secondary_interfaces_are_signs() -> None:
+    weave = {"weave-net": agent("weaveworks/weave-kube:2.8.1", WEAVE_PASSWORD="x")}
+    assert detection.detect(Signs(daemonsets=weave)).name == "weavenet-encrypt"
+    found = detection.detect(Signs(daemonsets=running("kube-multus-ds", "kindnet")))
+    assert (found.name, found.secondary) == ("kindnet", ("multus",))
+    assert "also multus" in found.describe()
+
+
+def test_every_name_is_a_network() -> None:
+    for name in networks.known_names():
+        network = networks.find(name)
+        assert network.name == name and network.title
+        assert NETWORKS.get(name, network) is network
+        # The encryption of a network that others installed is unknown.
+        assert (network.encryption is None) == (name not in NETWORKS)
+    assert len({plugin.name for plugin in PLUGINS}) == len(PLUGINS)
+    assert networks.find("flannel-udp").fidelity == "real"
 
 
 REMAINS = (
@@ -151,45 +147,7 @@ def test_an_agent_that_k8sdds_installed_names_its_network() -> None:
     assert detection.detect(signs).name == UNKNOWN
 
 
-def test_annotations_that_remain_after_a_change_of_the_network_do_not_count() -> None:
-    cilium = Signs(annotations={BACKEND: "vxlan"}, daemonsets=running("cilium"))
-    assert (detection.detect(cilium).name, detection.detect(cilium).remains) == (
-        "cilium",
-        (f"annotation {BACKEND}",),
-    )
-    kindnet = Signs(annotations={BACKEND: "vxlan"}, daemonsets=running("kindnet"))
-    assert detection.detect(kindnet).name == "kindnet"
-
-
-def test_a_backend_that_k8sdds_does_not_have_is_unknown_but_named() -> None:
-    flannel = running("kube-flannel-ds")
-    assert detection.detect(Signs(annotations={BACKEND: "udp"}, daemonsets=flannel)).name == "flannel-udp"
-    assert detection.detect(Signs(annotations={BACKEND: "alivpc"}, daemonsets=flannel)).name == "flannel"
-    assert networks.find("flannel-udp").fidelity == "real"
-
-
-def test_the_encryption_of_a_network_that_others_installed_is_unknown() -> None:
-    assert all(
-        networks.find(name).encryption is None for name in networks.known_names() if name not in NETWORKS
-    )
-    assert None not in [network.encryption for network in NETWORKS.values()]
-
-
-def test_secondary_interfaces_are_named_next_to_the_network() -> None:
-    found = detection.detect(Signs(daemonsets=running("kube-multus-ds", "kindnet")))
-    assert (found.name, found.secondary) == ("kindnet", ("multus",))
-    assert "also multus" in found.describe()
-
-
 def test_only_config_maps_of_plugins_that_run_are_read() -> None:
     assert detection.config_maps(Signs(daemonsets=running("cilium"))) == ["kube-system/cilium-config"]
     assert detection.config_maps(Signs(reasons=frozenset(["CiliumIsUp"]))) == []
     assert detection.config_maps(Signs()) == []
-
-
-def test_every_name_is_a_network_and_a_label() -> None:
-    for name in networks.known_names():
-        network = networks.find(name)
-        assert network.name == name and network.title
-        assert NETWORKS.get(name, network) is network
-    assert len({plugin.name for plugin in PLUGINS}) == len(PLUGINS)

@@ -25,31 +25,32 @@ def labels(resolved_one: Experiment) -> list[str]:
     return [cell.network_label for cell in expand(resolved_one).cells]
 
 
-def test_the_plugins_engine_is_selected_if_available() -> None:
-    resolved = with_engines(experiment("flannel-ipsec"), lambda name: True)
-    assert labels(resolved) == ["host", "flannel-ipsec (kernel ESP)"]
-
-
-def test_the_userspace_engine_is_the_fallback() -> None:
+@pytest.mark.parametrize(
+    ("networks", "available", "expected"),
+    [
+        (["flannel-ipsec"], None, ["flannel-ipsec (kernel ESP)"]),
+        (
+            ["flannel-ipsec", "flannel-wireguard"], {"strongswan", "tun"},
+            ["flannel-ipsec (userspace ESP)", "flannel-wireguard (userspace WireGuard)"],
+        ),
+        # A label does not hide the engine.
+        ([{"name": "flannel-ipsec", "label": "fast"}], set(), ["fast (userspace ESP)"]),
+        (
+            [{"name": "weavenet-encrypt", "engine": engine} for engine in ("kernel", "userspace")], None,
+            ["weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_engine_of_the_plugin_is_selected_if_it_is_available(
+    networks: list[object], available: set[str] | None, expected: list[str]
+) -> None:
     resolved = with_engines(
-        experiment("flannel-ipsec", "flannel-wireguard"),
-        lambda feature: feature.name in {"strongswan", "tun"},
+        experiment(*networks), lambda feature: available is None or feature.name in available
     )
-    assert labels(resolved) == [
-        "host", "flannel-ipsec (userspace ESP)", "flannel-wireguard (userspace WireGuard)",
-    ]  # fmt: skip
-
-
-def test_a_label_does_not_hide_the_engine() -> None:
-    resolved = with_engines(experiment({"name": "flannel-ipsec", "label": "fast"}), lambda name: False)
-    assert labels(resolved) == ["host", "fast (userspace ESP)"]
-
-
-def test_both_engines_in_one_experiment() -> None:
-    both = [{"name": "weavenet-encrypt", "engine": engine} for engine in ("kernel", "userspace")]
-    resolved = with_engines(experiment(*both), lambda name: True)
-    assert labels(resolved) == ["host", "weavenet-encrypt (kernel ESP)", "weavenet-encrypt (userspace ESP)"]
-    assert len({cell.cell_id for cell in expand(resolved).cells}) == 3
+    assert labels(resolved) == ["host", *expected]
+    assert len({cell.cell_id for cell in expand(resolved).cells}) == 1 + len(expected)
+    of_baseline = with_engines(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda feature: True)
+    assert of_baseline.baseline == "flannel-ipsec (kernel ESP)"
 
 
 def test_an_engine_of_clusters_is_selected_only_on_request_and_not_in_the_lab() -> None:
@@ -65,11 +66,6 @@ def test_an_engine_of_clusters_is_selected_only_on_request_and_not_in_the_lab() 
     assert cluster_modes()[find("weavenet").mode_name(sleeve)] == (find("weavenet"), "sleeve")
     assert find("weavenet").options_error({"engine": "sleeve"}) is None
     assert "unknown engine 'sleeve'" in str(find("weavenet-encrypt").options_error({"engine": "sleeve"}))
-
-
-def test_the_baseline_gets_the_label_of_its_network() -> None:
-    resolved = with_engines(experiment("flannel-ipsec", baseline="flannel-ipsec"), lambda name: True)
-    assert resolved.baseline == "flannel-ipsec (kernel ESP)"
 
 
 @given(st.sets(st.sampled_from(["esp", "tun", "strongswan", "wireguard", "wg", "wireguard-go"])))
