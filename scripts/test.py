@@ -18,7 +18,7 @@ RESULTS = Path("build/tests")
 # Several files of these folders run at once: they use names and DDS domains of their own, do not check what is left on
 # the machine, and mostly wait. The other real tests do check it.
 PARALLEL = tuple(
-    f"tests/lab/{folder}" for folder in ("perftest", "supervisor", "report", "native", "security")
+    f"tests/lab/{folder}" for folder in ("perftest", "supervisor", "report", "native", "security", "networks")
 )
 ONE_BY_ONE = tuple(f"--ignore={folder}" for folder in PARALLEL)
 PARTS = {
