@@ -15,10 +15,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RESULTS = Path("build/tests")
-# Several files of these folders run at once: they use names and DDS domains of their own, do not check what is left on
-# the machine, and mostly wait. The other real tests do check it.
+# Several files of these folders run at once: they use names and DDS domains of their own, and mostly wait. The other
+# real tests need the machine for themselves.
 PARALLEL = tuple(
-    f"tests/lab/{folder}" for folder in ("perftest", "supervisor", "report", "native", "security", "networks")
+    f"tests/lab/{folder}"
+    for folder in ("networks", "perftest", "supervisor", "report", "native", "security", "connext")
 )
 ONE_BY_ONE = tuple(f"--ignore={folder}" for folder in PARALLEL)
 PARTS = {

@@ -118,7 +118,8 @@ class Traces:
 def traces(folder: Path) -> Traces:
     """Return the machine's links, network namespaces, mounts and k8sdds cgroups, and the processes of a folder.
 
-    The processes are those that a command run in `folder` has started.
+    The processes are those that a command run in `folder` has started. What other tests use at the same time is left
+    out: network namespaces of perftest, and cgroups with the ID of a running process in their name.
     """
     processes = []
     for entry in Path("/proc").iterdir():
@@ -132,20 +133,19 @@ def traces(folder: Path) -> Traces:
             if str(folder) in environ or str(folder) in line:
                 processes.append(line.replace("\0", " ")[:100])
     netns = Path("/run/netns")
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    owned = [
+        str(path)
+        for parent in cgroups.own_cgroup().folders.values()
+        for path in parent.glob("k8sdds-*")
+        if not Path("/proc", path.name.rpartition("-")[2], "stat").exists()
+    ]
     return Traces(
         links=tuple(sorted(os.listdir("/sys/class/net"))),
-        network_namespaces=tuple(sorted(os.listdir(netns))) if netns.is_dir() else (),
-        mounts=tuple(
-            sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
-        ),
+        network_namespaces=tuple(sorted(path.name for path in netns.glob("*") if path.name[:3] != "pt-")),
+        mounts=tuple(sorted(path for path in mounts if not path.startswith(str(netns)))),
         processes=tuple(sorted(processes)),
-        cgroups=tuple(
-            sorted(
-                str(path)
-                for parent in cgroups.own_cgroup().folders.values()
-                for path in parent.glob("k8sdds-*")
-            )
-        ),
+        cgroups=tuple(sorted(owned)),
     )
 
 

@@ -35,16 +35,9 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def traces(folder: Path) -> Traces:
     """Return what nodes may leave behind, without what concurrent labs may change."""
-    leftover_traces = all_traces(folder)
-    # The perftest tests, which may run at the same time, have their own namespaces.
-    mounts = tuple(path for path in leftover_traces.mounts if not path.startswith("/run/netns"))
-    named = tuple(name for name in leftover_traces.network_namespaces if not name.startswith("pt-"))
-    leftover_traces = replace(leftover_traces, mounts=mounts, network_namespaces=named)
-    ours = ("k8sdds-life-", "k8sdds-killed-", "k8sdds-many-")
-    return replace(
-        leftover_traces,
-        cgroups=tuple(path for path in leftover_traces.cgroups if Path(path).name.startswith(ours)),
-    )
+    found = all_traces(folder)
+    ours = ("k8sdds-life-", "k8sdds-killed-")
+    return replace(found, cgroups=tuple(path for path in found.cgroups if Path(path).name.startswith(ours)))
 
 
 def ssh(node: nodes.LocalNode, *command: str, user: str = "") -> subprocess.CompletedProcess[str]:

@@ -44,7 +44,7 @@ def supervisor(supervisor_path, tmp_path):
 def _cgroup(parent: Path):
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         return None
-    path = parent / f"k8sdds-test-{uuid.uuid4().hex[:8]}"
+    path = parent / f"supervisor-test-{uuid.uuid4().hex[:8]}"
     try:
         path.mkdir()
     except OSError:
