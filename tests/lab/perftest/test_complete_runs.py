@@ -10,7 +10,8 @@ from perftest_tools import SLOWNESS
 @pytest.mark.parametrize("receive", ["listener", "waitset", "spin"])
 @pytest.mark.parametrize("test", [("-loadedLatency",), ("-latencyTest",)])
 @pytest.mark.parametrize(
-    ("middleware", "both"), [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("raw", ())]
+    ("middleware", "both"),
+    [("cyclonedds", ()), ("cyclonedds", ("-bestEffort",)), ("fastdds", ()), ("raw", ())],
 )
 def test_pair(perftest, middleware, both, test, receive):
     publisher, subscriber = perftest.pair(*both, "-receive", receive, pub=test, middleware=middleware)
@@ -20,8 +21,8 @@ def test_pair(perftest, middleware, both, test, receive):
     assert s["received"] + s["lost"] == s["sent"]
     assert p["received"] == s["received"] and p["subscribers"][0]["received"] == s["received"]
     assert s["duplicates"] == 0
-    if middleware == "cyclonedds" and not both:
-        assert s["lost"] == 0
+    if middleware != "raw" and not both:
+        assert s["lost"] == s["out_of_order"] == 0
     name, other = ("latency_ns", "loaded_latency_ns")[:: 1 if test == ("-latencyTest",) else -1]
     latency = p[name]
     assert latency["count"] == p["pongs_received"]
@@ -46,7 +47,7 @@ def test_a_throughput_test_times_no_samples(perftest, middleware, more):
     assert subscriber.k8sdds["received"] > 0
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
 def test_several_subscribers(perftest, middleware, test):
     subscribers = [perftest.sub("-sidMultiSubTest", i, middleware=middleware) for i in range(3)]
@@ -56,7 +57,7 @@ def test_several_subscribers(perftest, middleware, test):
     assert [r["id"] for r in reports] == [0, 1, 2]
     for i, subscriber in enumerate(subscribers):
         assert subscriber.k8sdds["received"] == reports[i]["received"] > 0
-        if middleware == "cyclonedds":
+        if middleware != "raw":
             assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"]
     if test:
         assert publisher.k8sdds["latency_ns"]["count"] == publisher.k8sdds["pongs_received"] > 0
@@ -98,11 +99,12 @@ def test_the_rate_is_that_of_the_common_interval(perftest, middleware):
 
 
 @pytest.mark.parametrize("test", [(), ("-latencyTest",)])
-def test_an_end_by_count_is_visible(perftest, test):
+def test_num_iter_counts_measured_samples(perftest, test):
     by_count, subscriber = perftest.pair(pub=("-numIter", 137, *test), time=30)
     by_time, _ = perftest.pair(pub=test)
     ends = [process.k8sdds["ended_by"] for process in (by_count, by_time, subscriber)]
     assert ends == ["count", "time", None]
+    assert by_count.k8sdds["sent"] == subscriber.k8sdds["received"] == 137
 
 
 def test_times_between_samples(perftest, tmp_path):
@@ -120,8 +122,15 @@ def test_times_between_samples(perftest, tmp_path):
     assert publisher.k8sdds["inter_arrival_ns"] is None
 
 
-@pytest.mark.parametrize("middleware", ["cyclonedds", "raw"])
-@pytest.mark.parametrize("length", [28, 29, 1472, 1473, 14721, 65507])
+LENGTHS = {
+    "cyclonedds": (28, 29, 1472, 1473, 14721, 65507),
+    "raw": (28, 29, 1472, 1473, 65507),
+    # Around one message (14720 bytes), and many fragments.
+    "fastdds": (28, 14500, 14720, 300_000),
+}
+
+
+@pytest.mark.parametrize(("middleware", "length"), [(m, length) for m in LENGTHS for length in LENGTHS[m]])
 def test_lengths(perftest, middleware, length):
     publisher, subscriber = perftest.pair(
         "-dataLen", length, pub=("-numIter", 20, "-pubRate", "500:sleep"), time=30, middleware=middleware
@@ -147,12 +156,6 @@ def test_different_lengths_are_an_error(perftest):
     publisher = perftest.pub("-dataLen", 200)
     assert (subscriber.end(), publisher.end()) == (2, 2)
     assert "-dataLen" in subscriber.err
-
-
-@pytest.mark.parametrize("test", [(), ("-latencyTest",)])
-def test_num_iter_counts_measured_samples(perftest, test):
-    publisher, subscriber = perftest.pair(pub=("-numIter", 137, *test), time=30)
-    assert publisher.k8sdds["sent"] == subscriber.k8sdds["received"] == 137
 
 
 @pytest.mark.parametrize("method", ["spin", "sleep"])
@@ -214,11 +217,16 @@ def test_timeline_adds_up_to_the_totals(perftest, tmp_path, middleware):
         assert elapsed == sorted(elapsed) and len(elapsed) >= 2
 
 
-def test_environment_is_ignored(perftest):
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_environment_is_ignored(perftest, tmp_path, middleware):
+    broken = tmp_path / "profiles.xml"
+    broken.write_text("<dds>")
     env = {
-        "CYCLONEDDS_URI": "<General><Interfaces><NetworkInterface name='nonsense'/></Interfaces></General>"
+        "CYCLONEDDS_URI": "<General><Interfaces><NetworkInterface name='nonsense'/></Interfaces></General>",
+        "FASTRTPS_DEFAULT_PROFILES_FILE": str(broken),
+        "ROS_DISCOVERY_SERVER": "192.0.2.1:11811",
     }
-    perftest.pair(env=env)
+    perftest.pair(middleware=middleware, env=env)
 
 
 def test_only_the_selected_middleware_is_loaded(perftest):

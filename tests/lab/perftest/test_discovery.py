@@ -6,7 +6,6 @@ import pytest
 from perftest_tools import multicast_packets, sh
 
 A, B = "10.99.0.1", "10.99.0.2"
-IPV6 = ("-transport", "UDPv6")
 
 
 def server(netns, number, port):
@@ -134,23 +133,3 @@ def test_an_interface_without_multicast_reaches_this_host_only(perftest, link, m
     subscriber = perftest.sub(nic="eth0", netns=link[0], middleware=middleware)
     publisher = perftest.pub(nic="eth0", netns=link[0], middleware=middleware)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
-
-
-@pytest.mark.parametrize(
-    ("middleware", "args", "expected"),
-    [
-        ("fastdds", ("-discovery", "server"), "-discoveryServer"),
-        ("fastdds", ("-discoveryServer", A), "-discovery server"),
-        ("fastdds", ("-discovery", "server", "-discoveryServer", "10.0.0.1:x"), "ADDRESS:PORT"),
-        ("fastdds", ("-discovery", "server", "-discoveryServer", "[fd00::1]:x", *IPV6), "ADDRESS:PORT"),
-        ("fastdds", ("-discovery", "server", "-discoveryServer", "[10.0.0.1]", *IPV6), "cannot be resolved"),
-        ("fastdds", ("-discovery", "server", "-discoveryServer", A, "-peer", B), "-peer"),
-        ("cyclonedds", ("-discovery", "server", "-discoveryServer", A), "fastdds"),
-        ("raw", ("-bestEffort",), "-peer ADDR"),
-    ],
-)
-def test_unsupported_options(perftest, middleware, args, expected):
-    completed = perftest.run("-pub", "-check", "-middleware", middleware, *args)
-    assert (
-        completed.returncode == 2 and expected in completed.stderr and len(completed.stderr.splitlines()) == 1
-    )

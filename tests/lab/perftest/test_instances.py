@@ -99,20 +99,3 @@ def test_a_topic_with_a_key_matches_none_without(perftest) -> None:
     publisher = perftest.pub("-keyed", "-discoveryTimeout", 1)
     assert (subscriber.end(), publisher.end()) == (3, 3)
     assert "-keyed" in publisher.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-instances", 3), "-instances: has an effect only with -keyed"),
-        (
-            ("-keyed", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1"),
-            "-keyed: plain UDP has no keys",
-        ),
-        (("-keyed", "-instances", 0), "-instances: 0 is out of range"),
-        (("-keyed", "-instances", 2, "-middleware", "fastdds"), "add a -qosFile with KEEP_LAST"),
-    ],
-)
-def test_what_is_refused(perftest, arguments: tuple[object, ...], message: str) -> None:
-    done = perftest.run("-pub", "-check", *arguments)
-    assert done.returncode == 2 and message in done.stderr

@@ -97,31 +97,3 @@ def test_short_samples_of_fastdds_in_the_longest_messages(perftest, link):
     # The send buffer for short samples is shorter than the longest message.
     transport, created = run(perftest, link, "fastdds", ("-dataLen", 100, "-messageSizeMax", "max"))
     assert (transport["max_message_bytes"], created) == (65500, 0)
-
-
-@pytest.mark.parametrize(
-    ("middleware", "args", "message"),
-    [
-        (
-            "cyclonedds",
-            ("-messageSizeMax", "big"),
-            "-messageSizeMax: 'big' is not a size; give auto, default, mtu",
-        ),
-        ("cyclonedds", ("-messageSizeMax", "65501"), "a number from 512 to 65500"),
-        (
-            "cyclonedds",
-            ("-fragmentSize", "auto"),
-            "-fragmentSize: 'auto' is not a size; give default, mtu, max",
-        ),
-        ("fastdds", ("-fragmentSize", "1344"), "each fragment of fastdds fills a message"),
-        ("raw", ("-fragmentSize", "max"), "raw does not fragment samples"),
-        ("raw", ("-messageSizeMax", "600", "-dataLen", "601"), "give at most 600"),
-        ("cyclonedds", ("-messageSizeMax", "mtu", "-nic", ""), "give its name or address with -nic"),
-    ],
-)
-def test_sizes_that_are_rejected(perftest, middleware, args, message):
-    nic = () if "-nic" in args else ("-nic", "lo")
-    more = ("-bestEffort", "-peer", "127.0.0.1") if middleware == "raw" else ()
-    args = tuple(arg for arg in args if arg not in ("-nic", ""))
-    done = perftest.run("-pub", "-check", "-middleware", middleware, *nic, *more, *args)
-    assert done.returncode == 2 and message in done.stderr, done.stderr

@@ -147,11 +147,6 @@ def test_refused_files(perftest, config, middleware, text, message):
     assert message in done.stderr
 
 
-def test_a_missing_file(perftest):
-    done = perftest.run("-pub", "-check", "-nic", "lo", "-middlewareConfig", "/nowhere.xml")
-    assert (done.returncode, "/nowhere.xml: No such file" in done.stderr) == (2, True), done.stderr
-
-
 def test_watermarks_and_send_queue_exclude_each_other(perftest, config):
     marks = config(CYCLONE.format("<Internal><Watermarks><WhcHigh>1 MB</WhcHigh></Watermarks></Internal>"))
     arguments = ("-pub", "-check", "-nic", "lo", "-middlewareConfig", marks)

@@ -94,12 +94,13 @@ def test_fragment_length_is_reported_correctly(perftest, link, middleware):
     assert captured.splitlines() == [f"{reported} {65536 + 4}"]
 
 
-def test_reliable_delivery_over_a_lossy_link(perftest, link):
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_reliable_delivery_over_a_lossy_link(perftest, link, middleware):
     sh(
         f"ip netns exec {link[1]} nft 'add table netdev imp; add chain netdev imp in {{ type filter hook ingress "
         "device eth0 priority 0; }; add rule netdev imp in ip protocol udp numgen random mod 1000 < 10 counter drop'"
     )
-    publisher, subscriber = across(perftest, link, (), pub=("-dataLen", 1000))
+    publisher, subscriber = across(perftest, link, (), pub=("-dataLen", 1000), middleware=middleware)
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     result = subscriber.k8sdds
     assert result["received"] == publisher.k8sdds["sent"] > 0

@@ -71,20 +71,6 @@ def test_a_stall_of_the_publisher_counts_in_every_delay_and_shifts_nothing(perft
         assert longer_than(delays, share * STALL_S) >= (1 - share) * STALL_S * rate - 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("-pacedTest", "-executionTime", 1), "-pubRate"),
-        (("-pacedTest", "-pubRate", "5:sleep"), "-executionTime"),
-        (("-pacedTest", "-pubRate", "5:sleep", "-executionTime", 1, "-latencyTest"), "-latencyTest"),
-        (("-deadline", 1), "-pacedTest"),
-    ],
-)
-def test_what_a_schedule_needs(perftest, options, message):
-    done = perftest.run("-pub", *options)
-    assert done.returncode == 2 and message in done.stderr
-
-
 def test_a_latency_test_at_a_rate_times_pings_from_when_they_were_due(perftest, tmp_path):
     rate = 500
     log = tmp_path / "pub0" / histograms.LOG

@@ -85,18 +85,3 @@ def test_a_length_that_fails_ends_the_scan(perftest) -> None:
     publisher = perftest.pub(*SCAN, "-discoveryTimeout", 0.5)
     assert publisher.end() == 3
     assert len(publisher.out.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-scan", "64:12"), "'12' is not a length"),
-        (("-scan", "64:"), "'' is not a length"),
-        (("-scan", "64,128"), "'64,128' is not a length"),
-        ((*SCAN, "-dataLen", 64), "replaces -dataLen"),
-        (("-scan", "64:65508", "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1"), "at most 65507"),
-    ],
-)
-def test_what_is_refused(perftest, arguments: tuple[object, ...], message: str) -> None:
-    done = perftest.run("-pub", "-check", *arguments)
-    assert done.returncode == 2 and message in done.stderr

@@ -73,43 +73,6 @@ def test_on_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "message"),
-    [
-        ("sine", "is not a profile"),
-        ("ramp", "is not a profile"),
-        ("ramp:1:2", "is not a profile"),
-        ("burst:x", "is not a profile"),
-        ("burst:0", "from 1 to 1000000"),
-        ("burst:1.5", "from 1 to 1000000"),
-        ("ramp:500", "other than that of -pubRate"),
-        ("on-off:0.001:1", "at least one sample"),
-        ("on-off:1:0", "seconds above 0"),
-    ],
-)
-def test_wrong_profiles(perftest, profile: str, message: str) -> None:
-    done = perftest.run(
-        *(
-            "-pub",
-            "-check",
-            "-pacedTest",
-            "-pubRate",
-            "500:sleep",
-            "-executionTime",
-            1,
-            "-rateProfile",
-            profile,
-        )
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("k8sdds-perftest: -rateProfile: ") and message in done.stderr
-
-
-def test_a_rate_profile_needs_a_paced_test(perftest) -> None:
-    done = perftest.run("-pub", "-check", "-pubRate", "500:sleep", "-rateProfile", "burst:10")
-    assert done.returncode == 2 and "add it" in done.stderr
-
-
-@pytest.mark.parametrize(
     ("profile", "samples"),
     [("constant", 300), ("ramp:0", 150), ("burst:50", 300), ("on-off:0.1:0.2", 100)],
 )

@@ -32,17 +32,3 @@ def test_the_bytes_are_those_of_other_samples(perftest, publishes, middleware):
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     assert subscriber.k8sdds["received"] == publisher.k8sdds["sent"] > 0
     assert subscriber.json["perftest"][0]["length"] == 1001
-
-
-def test_it_excludes_keys(perftest):
-    completed = perftest.run("-pub", "-check", "-middleware", "cyclonedds", "-serialized", "-keyed")
-    assert completed.returncode == 2 and "-serialized" in completed.stderr
-
-
-@pytest.mark.parametrize("middleware", ["fastdds", "raw"])
-def test_other_middlewares_reject_it(perftest, middleware):
-    options = ("-bestEffort",) if middleware == "raw" else ()
-    completed = perftest.run(
-        "-pub", "-check", "-middleware", middleware, "-serialized", "-peer", "127.0.0.1", *options
-    )
-    assert completed.returncode == 2 and "-serialized" in completed.stderr

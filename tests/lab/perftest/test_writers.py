@@ -52,19 +52,3 @@ def test_a_writer_without_a_reader_is_not_started(perftest) -> None:
 def test_instances_of_several_writers(perftest) -> None:
     _, subscriber = perftest.pair(*SEVERAL, "-keyed", "-instances", 4, pub=("-numIter", 120), time=30)
     assert subscriber.k8sdds["instances"] == {"received": 4, "fewest_samples": 5, "most_samples": 5}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-topics", 100, "-writers", 100), "at most 2048 writers"),
-        (("-writers", 2, "-latencyTest"), "a latency test has one sample under way"),
-        (
-            ("-topics", 2, "-middleware", "raw", "-bestEffort", "-peer", "127.0.0.1"),
-            "plain UDP has no topics",
-        ),
-    ],
-)
-def test_what_is_refused(perftest, arguments: tuple[object, ...], message: str) -> None:
-    done = perftest.run("-pub", "-check", *arguments)
-    assert done.returncode == 2 and message in done.stderr
