@@ -171,12 +171,14 @@ class Case:
         if option.key == best.option.key:
             return True, 1.0
         contrast = self.fit.contrast((option.key, best.option.key))
-        true, truly_best = self.fit_of_truth.mean(option.key), self.fit_of_truth.mean(best.option.key)
+        true, truly_best = self.fit_of_truth.level(option.key), self.fit_of_truth.level(best.option.key)
         if contrast is None or contrast.error is None or true is None or truly_best is None:
             return False, None
         low, _ = contrast.interval()
-        undistinguished = low is not None and true - truly_best <= contrast.log - math.log(low)
-        return undistinguished and self.by_key[option.key].verdict != NOT_MET, math.exp(true - truly_best)
+        undistinguished = low is not None and true.log - truly_best.log <= contrast.log - math.log(low)
+        return undistinguished and self.by_key[option.key].verdict != NOT_MET, math.exp(
+            true.log - truly_best.log
+        )
 
 
 def rows_of(run: RunFolder) -> list[Row]:

@@ -114,39 +114,26 @@ class _Stage:
 
 @dataclass(frozen=True)
 class Search:
-    """The search of one cell.
-
-    Args:
-        goals: The goals; latencies are measured below the capacity of the first.
-        duration_s: Length of a full probe.
-        trials: Full probes that decide about a rate, by majority.
-        width: Width at which an interval is narrow enough, as a share of its lower end.
-        lowest: No value below is probed.
-        highest: No value above is probed.
-        latency_at_percent: Shares of the capacity at which the latency is measured.
-        fixed_rate: Rate of all probes, if the number of subscribers is searched; `lowest` and `highest` then are
-            numbers of subscribers. None: the rate is searched.
-    """
+    """The search of one cell."""
 
     goals: tuple[Goal, ...]
+    """Latencies are measured below the capacity of the first."""
     duration_s: float
+    """Length of a full probe."""
     trials: int
+    """Full probes that decide about a value, by majority."""
     width: float
+    """Width at which an interval is narrow enough, as a share of its lower end."""
     lowest: float
     highest: float
     latency_at_percent: tuple[float, ...] = ()
+    """Shares of the capacity at which the latency is measured."""
     fixed_rate: float | None = None
+    """Rate of all probes, if the number of subscribers is searched; None: the rate is searched."""
 
     @classmethod
     def of(cls, options: CapacityOptions, duration_s: float, trials: int, rate: float) -> Search:
-        """Return the search that the options of a `test: capacity` describe.
-
-        Args:
-            options: The options.
-            duration_s: Length of a full probe.
-            trials: Full probes that decide about a value.
-            rate: Rate of all probes, if subscribers are searched.
-        """
+        """Return the search of a `test: capacity`; `rate` is that of all probes, if subscribers are searched."""
         most = options.max_subscribers
         return cls(
             goals=tuple(Goal(loss, options.p99_ms) for loss in sorted(options.loss_percent)),
@@ -207,7 +194,6 @@ class Search:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether values are whole numbers, of subscribers."""
         return self.fixed_rate is not None
 
     def _rounded(self, value: float) -> float:

@@ -142,8 +142,6 @@ def of_networks(trials: Sequence[Row], confidence: float = CONFIDENCE, level: fl
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two sides that are compared."""
-
     a: Side
     b: Side
     relative: bool = False

@@ -19,18 +19,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import Row
+from k8sdds.analysis.statistics import geometric_mean
 from k8sdds.results import steadiness
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.errors import InputError
 from k8sdds.workloads import HEADLINES
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FALSE_ALARMS = 0.01
 """Probability that a history without any change shows one, over all its series."""
@@ -127,8 +127,6 @@ def find_changes(logs: Sequence[Sequence[float]], level: float = FALSE_ALARMS) -
 
     The indexes of changes are among the runs that the series has.
     """
-    import numpy as np
-
     table = np.asarray(logs, dtype=float)
     divide = functools.cache(lambda first, end: _divide(table[:, first:end]))
     changes = _find(table, divide, level, [0.0] * len(table))
@@ -139,8 +137,6 @@ def _find(
     table: np.ndarray, divide: Callable[[int, int], Division], level: float, correlation: Sequence[float]
 ) -> list[list[Change]]:
     """Return the changes of each series, given the correlation of consecutive runs of each."""
-    import numpy as np
-
     changes: list[list[Change]] = [[] for _ in table]
     parts = [(0, table.shape[1])]
     tested: set[tuple[int, int]] = set()
@@ -169,8 +165,6 @@ def correlations(table: np.ndarray, changes: Sequence[Sequence[Change]]) -> list
     Biometrika 41, 1954), and because the parts are those that differ most. Its standard error is 1/√n (Bartlett,
     JRSS Suppl. 8, 1946) and is added. No series gets less than the mean over the series, which varies less.
     """
-    import numpy as np
-
     bounds = []
     for values, its in zip(table, changes, strict=True):
         present = values[~np.isnan(values)]
@@ -213,8 +207,6 @@ class Division:
 
 
 def _divide(table: np.ndarray) -> Division:
-    import numpy as np
-
     count = table.shape[1]
     # A fixed seed: the same folders always give the same result.
     dice = np.random.default_rng(20240229)
@@ -244,8 +236,6 @@ def _stretches(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     A stretch, and what is before and after it, has at least MIN_PART values or none.
     """
-    import numpy as np
-
     rows, n = values.shape
     values = values - values.mean(axis=1, keepdims=True)
     sums = np.concatenate([np.zeros((rows, 1)), np.cumsum(values, axis=1)], axis=1)
@@ -298,17 +288,16 @@ def _row(runs: Sequence[Run], one: Series) -> Row:
     }  # fmt: skip
     last = dict.fromkeys(("folder", "started_at", "runs_since", "before", "after", "change_percent", "p"))
     if one.changes:
-        change = one.changes[-1]
+        index = one.changes[-1].index
         start = one.changes[-2].index if len(one.changes) > 1 else 0
         before, after = (
-            math.exp(math.fsum(math.log(value) for _, value in part) / len(part))
-            for part in (means[start : change.index], means[change.index :])
+            geometric_mean([value for _, value in part]) for part in (means[start:index], means[index:])
         )
-        run = means[change.index][0]
+        run = means[index][0]
         better = (after > before) == METRICS[one.quantity].gain
-        last = {
-            "folder": run.folder, "started_at": run.started_at, "runs_since": len(means) - change.index,
-            "before": before, "after": after, "change_percent": 100 * (after / before - 1), "p": change.p,
-        }  # fmt: skip
         row |= {"better": better, "worse": not better}
+        last = {
+            "folder": run.folder, "started_at": run.started_at, "runs_since": len(means) - index, "before": before,
+            "after": after, "change_percent": 100 * (after / before - 1), "p": one.changes[-1].p,
+        }  # fmt: skip
     return row | last

@@ -55,12 +55,9 @@ def shares(best: list[Row], baseline: str | None) -> list[Row]:
     for quantity in QUANTITIES:
         machine, packets = _limits(cells, quantity), _limits(cells, quantity, leave_out=GSO)
         for (label, *condition), trials in cells.items():
-            limit = {
-                MACHINE: _limit_of(trials, machine, baseline),
-                PACKETS: _limit_of(trials, packets, baseline),
-            }
-            if limit[PACKETS] is limit[MACHINE]:
-                del limit[PACKETS]
+            limit = {MACHINE: _limit_of(trials, machine, baseline)}
+            if (by_packets := _limit_of(trials, packets, baseline)) is not limit[MACHINE]:
+                limit[PACKETS] = by_packets
             cell = {UNIT: label} | dict(zip(CONDITION, condition, strict=True))
             cell |= {"quantity": quantity, "raw": is_raw(trials[0]["middleware"])}
             for name, of in limit.items():

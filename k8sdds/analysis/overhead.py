@@ -290,7 +290,6 @@ def _values(trials: list[Row], metric: str) -> list[float]:
 
 
 def _measured(trials: list[Row]) -> list[Metric]:
-    """Return the metrics that at least one of the trials has."""
     return [
         metric for metric in METRICS.values() if any(trial.get(metric.name) is not None for trial in trials)
     ]

@@ -195,7 +195,6 @@ class _Prediction:
         self.spread = np.sqrt(variance * scale)
 
     def _observed(self, weights: Any) -> Any:
-        """Return the prior covariance of the observed configurations."""
         return _kernel(self._codes, weights, self._at, self._at)
 
     def _factor(self, kernel: Any, noise: float, block: float) -> tuple[Any, Any, float]:
@@ -247,7 +246,6 @@ class _Prediction:
 
 
 def _normal(values: Any) -> Any:
-    """Return the distribution function of the standard normal distribution."""
     import numpy as np
 
     return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in values])

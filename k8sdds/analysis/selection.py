@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from k8sdds.analysis.overhead import Row
 from k8sdds.analysis.requirements import BLOCK, budget_rows, rows_of
-from k8sdds.analysis.statistics import Contrast
+from k8sdds.analysis.statistics import Contrast, geometric_mean
 from k8sdds.model.application import Application, Flow, Optimize, Requirement
 
 OWN_SPREAD = 1.0
@@ -84,10 +85,8 @@ class Fit:
         known = {key: own for key, own in measured.items() if own}
         self._index = {key: number for number, key in enumerate(known)}
         self._n = {key: len(own) for key, own in known.items()}
-        blocks = {
-            block: number
-            for number, block in enumerate(dict.fromkeys(b for own in known.values() for b in own))
-        }
+        names = dict.fromkeys(block for own in known.values() for block in own)
+        blocks = {block: number for number, block in enumerate(names)}
         entries = [
             (self._index[key], blocks[b], score) for key, own in known.items() for b, score in own.items()
         ]
@@ -109,18 +108,12 @@ class Fit:
         self._variances[self._own] = squares[self._own] / self._dfs[self._own]
 
     def _sums(self, values: Any) -> Any:
-        """Return the sum of a value of each entry over the entries of each configuration."""
         import numpy as np
 
         return np.bincount(self._owner, values, len(self._index))
 
-    def mean(self, key: Any) -> float | None:
-        """Return the mean score of a configuration as if all had been measured in all blocks."""
-        level = self.level(key)
-        return level.log if level else None
-
     def level(self, key: Any) -> Contrast | None:
-        """Return the same with its error; None if the configuration was not measured."""
+        """Return the mean score as if all had been measured in all blocks; None if it was not measured."""
         import numpy as np
 
         if key not in self._index:
@@ -177,26 +170,23 @@ def _with_nodes(flow: Flow, row: Row) -> Row:
 def _delay(application: Application, trials: Trials) -> dict[Any, float]:
     """Return the largest delay of a flow relative to its limit by block."""
     flows = [
-        _by_block(trials.get(flow.name, ()), lambda row, flow=flow: _share_of_limit(flow, row))
-        for flow in application.flows
+        _by_block(trials.get(flow.name, ()), partial(_share_of_limit, flow)) for flow in application.flows
     ]
     blocks = set.intersection(*(set(values) for values in flows))
     return {block: max(values[block] for values in flows) for block in blocks}
 
 
 def _share_of_limit(flow: Flow, row: Row) -> float | None:
-    """Return the largest delay of a trial relative to its limit."""
     limits = [(r.metric, r.limit) for r in flow.requirements if r.metric.startswith("delay_")]
     values = [(row.get(metric), limit) for metric, limit in limits or [("delay_p90_us", 1e6 / flow.rate)]]
     known = [value / limit for value, limit in values if value is not None]
     return max(known) if len(known) == len(values) else None
 
 
-def _by_block(rows: Iterable[Row], value_of: Any) -> dict[Any, float]:
-    """Return the geometric mean of a value in each block."""
-    logs: dict[Any, list[float]] = defaultdict(list)
+def _by_block(rows: Iterable[Row], value_of: Callable[[Row], float | None]) -> dict[Any, float]:
+    values: dict[Any, list[float]] = defaultdict(list)
     for row in rows:
         value = value_of(row)
         if value is not None and value > 0:
-            logs[row[BLOCK]].append(math.log(value))
-    return {block: math.exp(math.fsum(own) / len(own)) for block, own in logs.items()}
+            values[row[BLOCK]].append(value)
+    return {block: geometric_mean(own) for block, own in values.items()}

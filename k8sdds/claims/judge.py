@@ -171,7 +171,6 @@ def _most_decisive(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _disagreement(verdicts: Sequence[Verdict]) -> str:
-    """Return which verdicts disagree; empty if none do."""
     decided = [verdict for verdict in verdicts if verdict.verdict in _DECIDED]
     kinds = {verdict.verdict for verdict in decided}
     if CONTRADICTED not in kinds or len(kinds) == 1:

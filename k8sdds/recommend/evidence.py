@@ -303,7 +303,6 @@ def _renamed(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_of(flow: Flow, row: Row) -> bool:
-    """Return whether a trial measured this flow."""
     counts = all(
         row.get(name) == getattr(flow, name)
         for name in ("payload_bytes", "rate", "publishers", "subscribers")

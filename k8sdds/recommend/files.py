@@ -187,7 +187,6 @@ def _pod_file(application: Application, best: Ranked) -> ReadyFile:
 
 
 def _config_map(name: str, files: Mapping[str, str]) -> str:
-    """Return a ConfigMap in which the files are readable."""
     lines = ["apiVersion: v1", "kind: ConfigMap", "metadata:", f"  name: {name}", "data:"]
     for file, text in files.items():
         lines += [f"  {file}: |", *(f"    {line}" if line else "" for line in text.splitlines())]
@@ -195,7 +194,6 @@ def _config_map(name: str, files: Mapping[str, str]) -> str:
 
 
 def _cpu_milli(best: Ranked) -> int:
-    """Return the most CPU time of a participant, in thousandths of a core."""
     used = [
         float(row[name])
         for rows in best.option.trials.values()
@@ -207,7 +205,6 @@ def _cpu_milli(best: Ranked) -> int:
 
 
 def _confirm_file(application: Application, choices: Mapping[str, Any]) -> ReadyFile:
-    """Return an experiment that measures the configuration with the files."""
     measured = [file.name for file in _middleware_files(application, choices) if file.measured]
     network = label_without_engine(str(choices["network"]))
     sweeps = []

@@ -84,7 +84,6 @@ def _decide(evidence: Evidence, best: Ranked, again: list[str]) -> tuple[str, st
 
 
 def _changed(command: Sequence[str], options: Sequence[str] = ()) -> str:
-    """Return a command line with other values of some options."""
     kept, skip = [], False
     for word in command:
         name, has_value, _ = word.partition("=")

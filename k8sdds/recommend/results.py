@@ -171,7 +171,6 @@ def lead(answer: Answer) -> list[str]:
 
 
 def _legend(answer: Answer) -> str:
-    """Describe the signs of the tables."""
     evidence = answer.evidence
     return (
         f"✓ met, ✗ not met, ? undecided: one-sided tests at {100 * evidence.family_error:g} % after correction for"
@@ -310,7 +309,6 @@ def _change(contrast: Contrast | None) -> Cell:
 
 
 def _figures(answer: Answer, folder: Path) -> list[Figure]:
-    """Draw the figures of the page."""
     best = answer.recommended
     if best is None:
         return []
@@ -332,7 +330,6 @@ def _figures(answer: Answer, folder: Path) -> list[Figure]:
 
 
 def _scores(answer: Answer, each: Ranked) -> dict[Optimize, Contrast]:
-    """Return the CPU time and the delay of a configuration as far as they are known."""
     levels = {quantity: fit.level(each.option.key) for quantity, fit in answer.fits.items()}
     return {quantity: level for quantity, level in levels.items() if level is not None}
 
@@ -382,7 +379,6 @@ def _level(level: Contrast | None, scale: float) -> str:
 
 
 def _cost_unit(optimize: Optimize) -> tuple[float, str]:
-    """Return the scale and the unit of a score."""
     return (1, "% of one core") if optimize == "cpu" else (100, "% of the limit")
 
 
