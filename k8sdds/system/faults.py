@@ -52,7 +52,7 @@ EXTRAS = {
     "artifact": ("archives", ("rocrate",)),
     "cluster": ("clusters", ("kubernetes", "fabric", "invoke", "paramiko", "urllib3", "websocket", "yaml")),
     "parquet": ("Parquet files", ("pyarrow",)),
-    "report": ("static figures", ("matplotlib",)),
+    "report": ("static figures", ("matplotlib", "seaborn")),
 }
 """The optional dependencies in pyproject.toml: what requires each, and the modules that come with it."""
 

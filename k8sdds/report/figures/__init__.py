@@ -4,7 +4,7 @@
 `capacity` delays by offered rate, `trade_off` throughput against latency, `topology` paths, `details` subscribers,
 rates over time and CPU time, `flame_graph` profiles, `changes` comparisons and histories, and `recommendation`
 answers. `estimates` draws what they have in common: axes, means, intervals and trials. `canvas` has the style, grids
-of panels and legends. matplotlib is imported when the first figure is drawn.
+of panels and legends. seaborn and matplotlib are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     alone: list[Callable[[], list[Figure]]] = [partial(capacity.draw, content, folder), flames]
     if not content.settings:
         return alone
-    import matplotlib.figure  # noqa: F401  (so that the processes that draw do not each import it)
+    import seaborn  # noqa: F401  (so that the processes that draw do not each import it)
 
     drawings: list[Callable[[], Figure | None]] = []
     outside = details.Outside.of(content)

@@ -76,9 +76,9 @@ def text_width(texts: Sequence[str], size: float = FONT) -> float:
 
 @cache
 def _set_style() -> None:
-    import matplotlib as mpl
+    import seaborn as sns
 
-    mpl.rcParams.update(_STYLE)
+    sns.set_theme(style="ticks", rc=_STYLE)
 
 
 def grid(

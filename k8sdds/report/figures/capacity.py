@@ -103,15 +103,17 @@ def _panel(ax: Axes, searches: Sequence[Found], styles: Styles) -> None:
 
 def _search(ax: Axes, one: Found, style: NetworkColor) -> None:
     """Draw the probes, the interval of the capacity for each goal, and the delay at the lower end for the strictest."""
+    import seaborn as sns
+
     strictest = one.search.goals[0]
     delays: dict[float, list[float]] = {}
     for met, marker in ((True, "o"), (False, "X")):
         points = [pair for pair in _drawn(one) if (pair[0].excess(strictest) <= 1) is met]
         for probe, delay in points:
             delays.setdefault(float(probe.value or 0), []).append(delay)
-        ax.scatter(
-            [probe.value for probe, _ in points], [delay for _, delay in points], 11, color=style.light, marker=marker,
-            linewidth=0, alpha=0.85, zorder=2,
+        sns.scatterplot(
+            x=[probe.value for probe, _ in points], y=[delay for _, delay in points], s=11, color=style.light,
+            marker=marker, linewidth=0, alpha=0.85, zorder=2, ax=ax,
         )  # fmt: skip
     medians = {value: median(delays[value]) for value in sorted(delays)}
     ax.plot([*medians], [*medians.values()], color=style.light, linewidth=0.8, alpha=0.75)

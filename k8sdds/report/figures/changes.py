@@ -70,6 +70,8 @@ def over_runs(
 def _history(
     runs: int, chosen: Sequence[tuple[Series, str]], quantity: str, relative: bool, folder: Path
 ) -> Figure:
+    import seaborn as sns
+
     shown = chosen[:_MAX_PANELS]
     colors = variant_colors([name for _, name in shown])
     left, right = 0.62, 0.1
@@ -79,7 +81,8 @@ def _history(
     for ax, (one, name) in zip(panels, shown, strict=True):
         places = [index for index, log in enumerate(one.logs) if not math.isnan(log)]
         logs, color = [one.logs[index] for index in places], colors[name].light
-        ax.scatter([place + 1 for place in places], [*map(math.exp, logs)], 14, color=color, linewidth=0)
+        x, y = [place + 1 for place in places], [math.exp(log) for log in logs]
+        sns.scatterplot(x=x, y=y, s=14, color=color, linewidth=0, ax=ax)
         starts = [0, *(change.index for change in one.changes)]
         for start, end in zip(starts, [*starts[1:], len(logs)], strict=True):
             mean = math.exp(math.fsum(logs[start:end]) / (end - start))

@@ -1,6 +1,7 @@
 """Draw estimates: means as markers, their 95 % intervals as lines, and single trials as small dots.
 
-Nothing is estimated here: the means and the intervals come from `k8sdds.analysis`.
+seaborn draws the means along an axis and the trials. It estimates nothing: the means and the intervals come from
+`k8sdds.analysis`.
 """
 
 from __future__ import annotations
@@ -86,12 +87,14 @@ def along(
 
     Neighboring series are shifted sideways by a step, so that intervals do not cover each other.
     """
+    import seaborn as sns
+
     for index, (label, estimates) in enumerate(series.items()):
         at = [x + (index - (len(series) - 1) / 2) * step for x in estimates]
         style, items = styles[label], list(estimates.values())
-        ax.plot(
-            at, [item.mean for item in items], color=style.light, marker=style.marker, ms=4.6, mew=0, lw=0.8,
-            ls=(0, (4, 2)) if label in dashed else "-",
+        sns.lineplot(
+            x=at, y=[item.mean for item in items], estimator=None, color=style.light, marker=style.marker,
+            markersize=4.6, markeredgewidth=0, linewidth=0.8, linestyle=(0, (4, 2)) if label in dashed else "-", ax=ax,
         )  # fmt: skip
         # The dots are next to the interval, so that its line does not cover them.
         _spread(ax, at, items, style.light, 0.42 * step)
@@ -101,12 +104,14 @@ def _spread(
     ax: Axes, at: Sequence[float], items: Sequence[Estimate], color: str, shift: float, upright: bool = True
 ) -> None:
     """Draw the trials, marks and intervals of estimates, which are upright or in rows; trials are shifted."""
+    import seaborn as sns
+
     lines = ax.vlines if upright else ax.hlines
 
     def dots(points: list[tuple[float, float]], marker: str, size: float, width: float, alpha: float) -> None:
         if points:
             x, y = zip(*(point if upright else point[::-1] for point in points), strict=True)
-            ax.scatter(x, y, size, color=color, marker=marker, linewidth=width, alpha=alpha)
+            sns.scatterplot(x=x, y=y, s=size, color=color, marker=marker, linewidth=width, alpha=alpha, ax=ax)
 
     def strokes(spans: list[tuple[float, float | None, float | None]], **style: Any) -> None:
         if spans:

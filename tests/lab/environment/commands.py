@@ -15,6 +15,7 @@ import matplotlib.backends.backend_agg
 import matplotlib.figure
 import pandas as pd
 import pyarrow.parquet
+import seaborn  # noqa: F401
 
 from k8sdds import report
 from k8sdds.artifact import archive  # noqa: F401
