@@ -292,7 +292,7 @@ def test_a_second_ctrl_c_stops_at_once(k8sdds: Command, small: Path, tmp_path: P
 
 def cleaned(k8sdds: Command, tmp_path: Path) -> None:
     """`clean` takes all that is left; afterwards nothing is, which the fixture sees too."""
-    left = list((tmp_path / "state-None").glob("*.json"))
+    left = list((tmp_path / "state-None/labs").glob("*.json"))
     done = k8sdds("clean")
     assert done.returncode == 0, done.stderr
     assert ("removed" in done.stdout) == bool(left)

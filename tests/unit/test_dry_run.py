@@ -191,6 +191,6 @@ def test_a_dry_run_of_clean_names_what_it_would_remove(
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
     records.create(records.LabRecord("old", "campaign", owner=(2**22 + 1, 1)))
     assert k8sdds("clean", "--dry-run").stdout == "would remove old\n"
-    assert (state / "old.json").exists()
+    assert (state / "labs/old.json").exists()
     assert k8sdds("clean").stdout == "removed old\n"
-    assert not (state / "old.json").exists()
+    assert not (state / "labs/old.json").exists()

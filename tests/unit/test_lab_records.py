@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.system import paths
 from k8sdds.testbeds.lab import records
 from tests.conftest import Command, environment
 
@@ -25,10 +24,13 @@ def test_a_damaged_record_does_not_prevent_the_removal_of_others(
     ended = (2**22 + 1, 1)
     records.create(records.LabRecord("damaged", "campaign", owner=ended))
     records.create(records.LabRecord("old", "campaign", owner=ended, cgroup_folders=[str(folder)]))
-    path = paths.state_folder() / "damaged.json"
+    path = records.folder() / "damaged.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert k8sdds("testbed", "lab").returncode == 0
     assert k8sdds("lab", "ls").returncode == 0
     done = k8sdds("clean")
     assert (done.returncode, done.stdout) == (0, "removed old\n")
-    assert f"{path} is damaged" in done.stderr
+    assert f"{path} is damaged" in done.stderr and len(done.stderr.splitlines()) == 1, (
+        "not the selected testbed"
+    )
     assert folder.is_dir(), "it is not a cgroup"

@@ -1,6 +1,6 @@
 """Record what each lab is about to create on this machine, so that `k8sdds clean` can remove it.
 
-There is one small JSON file per lab (of a campaign, or of `lab up`) in the user's state folder. Only the
+There is one small JSON file per lab (of a campaign, or of `lab up`) in `labs/` of the user's state folder. Only the
 cgroups and this file remain after a crash. Everything else ends with the lab's holder processes.
 """
 
@@ -47,6 +47,13 @@ class LabRecord:
         return processes.is_alive(*self.owner)
 
 
+def folder() -> Path:
+    """Return the folder of the records."""
+    path = state_folder() / "labs"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
 def create(record: LabRecord) -> None:
     """Write a new record.
 
@@ -68,15 +75,14 @@ def write(record: LabRecord) -> None:
 
 
 def _write(record: LabRecord, exclusive: bool) -> None:
-    path = state_folder() / f"{record.name}.json"
+    path = folder() / f"{record.name}.json"
     write_atomically(path, json.dumps(asdict(record)), exclusive=exclusive)
 
 
 def unfinished() -> list[Path]:
-    """Return the files that killed writers left in the state folder: empty records and temporary files."""
-    folder = state_folder()
-    files = [path for path in folder.glob("*.json") if path.stat().st_size == 0]
-    files += folder.glob("*.json.*.new")
+    """Return the files that killed writers left: empty records and temporary files."""
+    files = [path for path in _files() if path.stat().st_size == 0]
+    files += folder().glob("*.json.*.new")
     return [path for path in files if time.time() - path.stat().st_mtime > UNFINISHED_S]
 
 
@@ -91,7 +97,7 @@ def damaged() -> list[Path]:
 
 
 def _files() -> list[Path]:
-    return sorted(state_folder().glob("*.json"))
+    return sorted(folder().glob("*.json"))
 
 
 def _read(path: Path) -> LabRecord | None:
@@ -126,5 +132,5 @@ def remove(record: LabRecord) -> list[str]:
             processes.wait_gone(pid, 10)
     left = [folder for folder in record.cgroup_folders if not cgroups.remove(Path(folder))]
     if not left:
-        (state_folder() / f"{record.name}.json").unlink(missing_ok=True)
+        (folder() / f"{record.name}.json").unlink(missing_ok=True)
     return left
