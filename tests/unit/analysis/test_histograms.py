@@ -12,27 +12,22 @@ from tests import run_folders as folders
 IDLE, LOADED = ["latency"], ["loaded_latency"]
 
 
-def run_with_logs(tmp_path):
-    return folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), noise=0))
+def attempt_of(tmp_path, test="latency"):
+    """Return a run folder, and an attempt of a test with its raw folder."""
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), noise=0))
+    attempt = next(item for item in run.attempts() if item["test"] == test)
+    return run, attempt, run.raw(attempt["trial_id"], 1)
 
 
 def test_percentiles_of_a_log_equal_those_of_the_trial(tmp_path):
-    run = run_with_logs(tmp_path)
-    attempt = next(item for item in run.attempts() if item["test"] == "latency")
-    histogram = histograms.read(run.raw(attempt["trial_id"], 1), IDLE)
+    _, attempt, raw = attempt_of(tmp_path)
+    histogram = histograms.read(raw, IDLE)
     assert histogram.percentiles([99])[0] / 1000 == attempt["latency_p99_us"]
     assert histogram.total == 4000
 
 
-def test_tags_select_histograms(tmp_path):
-    run = run_with_logs(tmp_path)
-    attempt = next(item for item in run.attempts() if item["test"] == "throughput")
-    assert histograms.read(run.raw(attempt["trial_id"], 1), IDLE) is None
-    assert histograms.read(run.raw(attempt["trial_id"], 1), LOADED) is not None
-
-
 def test_distribution_merges_trials_and_is_monotonic(tmp_path):
-    run = run_with_logs(tmp_path)
+    run, *_ = attempt_of(tmp_path)
     trials = [(item["trial_id"], 1, IDLE) for item in run.attempts() if item["test"] == "latency"]
     merged = distribution(run, trials)
     assert (merged.samples, merged.trials) == (12000, 3)
@@ -44,40 +39,29 @@ def test_distribution_merges_trials_and_is_monotonic(tmp_path):
 
 
 def test_histograms_of_different_ranges_are_merged(tmp_path):
-    run = run_with_logs(tmp_path)
-    attempt = next(item for item in run.attempts() if item["test"] == "latency")
+    run, attempt, raw = attempt_of(tmp_path)
     small, large = HdrHistogram(1, 10_000_000, 2), HdrHistogram(1, 10_000_000_000, 3)
     small.record_value(1_000_000, 50)
     large.record_value(2_000_000_000, 50)
     folders.write_hlog(run, attempt, "latency", large)
-    other = run.raw(attempt["trial_id"], 1) / "pub1"
-    (run.raw(attempt["trial_id"], 1) / "pub0").rename(other)
+    (raw / "pub0").rename(raw / "pub1")
     folders.write_hlog(run, attempt, "latency", small)
-    merged = histograms.read(run.raw(attempt["trial_id"], 1), IDLE)
+    merged = histograms.read(raw, IDLE)
     assert merged.total == 100
     assert merged.maximum == pytest.approx(2e9, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "Tag=latency,0,3,1,HISTnot-base64!", "Tag=latency,0,3,1,HISTFAAA", "\x00\xff"]
-)
-def test_damaged_logs_count_as_missing(tmp_path, text):
-    run = run_with_logs(tmp_path)
-    attempt = next(item for item in run.attempts() if item["test"] == "latency")
-    path = run.raw(attempt["trial_id"], 1) / "pub0/latency.hlog"
-    path.write_text(text)
-    assert histograms.read(run.raw(attempt["trial_id"], 1), IDLE) is None
-    assert distribution(run, [(attempt["trial_id"], 1, IDLE)]) is None
-
-
-def test_missing_raw_folder_is_not_an_error(tmp_path):
-    run = folders.make(tmp_path / "run", folders.Plan(networks=("host",), payloads=(64,), histograms=False))
+def test_damaged_and_missing_logs_count_as_missing(tmp_path):
+    run, attempt, raw = attempt_of(tmp_path)
+    for text in ("", "Tag=latency,0,3,1,HISTnot-base64!", "Tag=latency,0,3,1,HISTFAAA", "\x00\xff"):
+        (raw / "pub0/latency.hlog").write_text(text)
+        assert histograms.read(raw, IDLE) is None
+        assert distribution(run, [(attempt["trial_id"], 1, IDLE)]) is None
     assert distribution(run, [("nothing", 1, IDLE)]) is None
 
 
 def test_one_sample(tmp_path):
-    run = run_with_logs(tmp_path)
-    attempt = next(item for item in run.attempts() if item["test"] == "latency")
+    run, attempt, _ = attempt_of(tmp_path)
     one = HdrHistogram(1, 10_000_000, 3)
     one.record_value(5000)
     folders.write_hlog(run, attempt, "latency", one)
@@ -86,15 +70,14 @@ def test_one_sample(tmp_path):
     assert merged.latency_us == pytest.approx([5.0], rel=0.01)
 
 
-def test_values_of_all_tags_are_merged(tmp_path):
-    run = run_with_logs(tmp_path)
-    attempt = next(item for item in run.attempts() if item["test"] == "throughput")
-    folder = run.raw(attempt["trial_id"], 1)
-    loaded = histograms.read(folder, LOADED)
-    assert histograms.read(folder, ["latency", "loaded_latency"]).total == loaded.total
-    log = folder / "pub0/latency.hlog"
+def test_tags_select_histograms_and_values_of_all_tags_are_merged(tmp_path):
+    *_, raw = attempt_of(tmp_path, "throughput")
+    assert histograms.read(raw, IDLE) is None
+    loaded = histograms.read(raw, LOADED)
+    assert histograms.read(raw, ["latency", "loaded_latency"]).total == loaded.total
+    log = raw / "pub0/latency.hlog"
     log.write_text(log.read_text() + log.read_text().replace("Tag=loaded_latency", "Tag=latency"))
-    both = histograms.read(folder, ["latency", "loaded_latency"])
+    both = histograms.read(raw, ["latency", "loaded_latency"])
     assert both.total == 2 * loaded.total
     assert both.percentiles([50])[0] == loaded.percentiles([50])[0]
 

@@ -100,6 +100,7 @@ def correlated(dice, n, correlation):
     return values
 
 
+@pytest.mark.long
 def test_correlated_runs_without_change_raise_few_false_alarms():
     dice = random.Random(17)
     alarms = sum(any(find_changes([correlated(dice, 20, 0.6) for _ in range(3)])) for _ in range(25))
