@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.commands import Commands, testbed_option
-from k8sdds.cli.options import Context, DryRun, Kubeconfig
+from k8sdds.cli.options import ClusterOptions, Context, DryRun, Kubeconfig, any_given
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.cli.testbed import cluster_api, select
@@ -47,8 +47,8 @@ def clean(
     as_json: Json = False,
 ) -> None:
     """Remove leftovers of killed commands and power cuts. Touches only what k8sdds created."""
-    cluster_options = kubeconfig or context or namespace
-    selected = select(on or (CLUSTER if cluster_options else LAB), kubeconfig, context, namespace)
+    cluster = ClusterOptions(kubeconfig, context, namespace)
+    selected = select(on or (CLUSTER if any_given(cluster) else LAB), cluster)
     if selected.testbed == LAB:
         removed, kept, failed = _clean_this_machine(everything, dry_run)
     else:

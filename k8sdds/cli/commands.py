@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -31,8 +31,7 @@ class Commands(typer.Typer):
         def register(function: Function) -> Function:
             name = function.__name__.strip("_")
             epilog = listing("Examples:" if len(lines) > 1 else "Example:", lines)
-            self.command(name, epilog=epilog, **settings)(_expanded(function))
-            return function
+            return self.command(name, epilog=epilog, **settings)(_expanded(function))
 
         return register
 
@@ -43,7 +42,7 @@ def listing(title: str, lines: Sequence[str]) -> str:
     return "\n".join([f"[bold]{title}[/bold]", *(line.replace("[", r"\[") for line in lines)])
 
 
-def _expanded(function: Callable[..., None]) -> Callable[..., None]:
+def _expanded(function: Function) -> Function:
     """Replace each parameter whose type is a dataclass by the options that the dataclass declares."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
@@ -57,14 +56,14 @@ def _expanded(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter)
 
     @wraps(function)
-    def command(**values: Any) -> None:
+    def command(*arguments: Any, **values: Any) -> None:
         for name, group in groups.items():
-            values[name] = group(
-                **{field.name: values.pop(field.name) for field in dataclasses.fields(group)}
-            )
-        function(**values)
+            if name not in values:
+                options = [field.name for field in dataclasses.fields(group) if field.name in values]
+                values[name] = group(**{option: values.pop(option) for option in options})
+        function(*arguments, **values)
 
     keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     command.__annotations__ = {}
-    return command
+    return cast(Function, command)

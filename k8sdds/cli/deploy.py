@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.commands import Commands, output_option
-from k8sdds.cli.options import (
-    AcceptKeys,
-    AllowReboot,
-    Concurrency,
-    DryRun,
-    Force,
-    Limit,
-    ProfileName,
-    Yes,
-    load_profile,
-)
+from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.steps import Progress, Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -43,8 +33,8 @@ def deploy(
     force: Force = False,
     limit: Limit = None,
     allow_reboot: AllowReboot = False,
-    accept_new_host_keys: AcceptKeys = False,
-    concurrency: Concurrency = 20,
+    *,
+    ssh: SshOptions,
     dry_run: DryRun = False,
     show_plan: Annotated[bool, typer.Option("--plan", hidden=True, help="The same as --dry-run.")] = False,
     as_json: Annotated[
@@ -64,7 +54,9 @@ def deploy(
     if dry_run and not flow.machines_exist(loaded):
         _show_incomplete(loaded, flow.missing_software(loaded, print_note), (), as_json, create=True)
         return
-    options = flow.Options(limit or (), allow_reboot, dry_run, accept_new_host_keys, concurrency, force)
+    options = flow.Options(
+        limit or (), allow_reboot, dry_run, ssh.accept_new_host_keys, ssh.concurrency, force
+    )
     with _Terminal(yes) as terminal:
         deployed = flow.deploy(loaded, options, terminal)
     if dry_run:

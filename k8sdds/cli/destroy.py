@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import AcceptKeys, Concurrency, DryRun, Force, ProfileName, Yes, load_profile
+from k8sdds.cli.options import DryRun, Force, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.terminal import confirm, console, print_note
 from k8sdds.testbeds import selection
 
@@ -25,8 +25,8 @@ def destroy(
             "--purge", help="Also remove the packages that deploy installed and the logs on this machine."
         ),
     ] = False,
-    accept_new_host_keys: AcceptKeys = False,
-    concurrency: Concurrency = 20,
+    *,
+    ssh: SshOptions,
     dry_run: DryRun = False,
 ) -> None:
     """Remove a cluster and restore its machines. Local nodes are deleted."""
@@ -34,7 +34,7 @@ def destroy(
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)
-    options = flow.Options(purge, accept_new_host_keys, concurrency, dry_run, force)
+    options = flow.Options(purge, ssh.accept_new_host_keys, ssh.concurrency, dry_run, force)
     destroyed = flow.destroy(loaded, options, lambda question: confirm(question, yes), Progress, print_note)
     if dry_run and destroyed.changed:
         for action in destroyed.actions:

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import (
-    AcceptKeys,
-    Architectures,
-    Concurrency,
-    DryRun,
-    Limit,
-    ProfileName,
-    load_profile,
-    split_list,
-)
+from k8sdds.cli.options import Architectures, DryRun, Limit, ProfileName, SshOptions, load_profile, split_list
 from k8sdds.cli.steps import Steps
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
@@ -135,19 +126,19 @@ def load(
             help="Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
         ),
     ] = "",
-    accept_new_host_keys: AcceptKeys = False,
-    concurrency: Concurrency = 20,
+    *,
+    ssh: SshOptions,
     dry_run: DryRun = False,
 ) -> None:
     """Import the images into containerd on the nodes of a profile over SSH, without a registry."""
     from k8sdds.deploy import images as importing
     from k8sdds.deploy import profiles
-    from k8sdds.system.ssh import Connections, Host, HostError
+    from k8sdds.system.ssh import Host, HostError
 
     if emulate:
         _check_architecture(emulate, "--emulate", "choose one of them")
     targets = profiles.targets(load_profile(profile, limit), limit)
-    with Connections(targets, accept_new_host_keys, concurrency) as connections:
+    with ssh.connect(targets) as connections:
         arches = _architectures_of(connections, emulate)
         if dry_run:
             for name, arch in arches.items():

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from k8sdds.cli.commands import Commands, machines_option, output_option
-from k8sdds.cli.options import AcceptKeys, Concurrency
+from k8sdds.cli.options import SshOptions
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
@@ -119,8 +119,8 @@ def init(
     look: _Look = True,
     key: _Key = None,
     ssh_config: _SshConfig = None,
-    accept_new_host_keys: AcceptKeys = False,
-    concurrency: Concurrency = 20,
+    *,
+    ssh: SshOptions,
     output: _Output = None,
     force: _Force = False,
 ) -> None:
@@ -142,7 +142,7 @@ def init(
         if kind == "profile" and _is_example(text, like):
             next_step = f"replace the addresses, then run: {STATUS}"
     elif kind == "profile":
-        text = _described(name, node or (), key, ssh_config, look, accept_new_host_keys, concurrency)
+        text = _described(name, node or (), key, ssh_config, look, ssh)
     else:
         from k8sdds.campaign import new_experiment
 
@@ -163,8 +163,7 @@ def _described(
     key: Path | None,
     ssh_config: Path | None,
     look: bool,
-    accept_new_host_keys: bool,
-    concurrency: int,
+    ssh: SshOptions,
 ) -> str:
     """Return a profile of these machines."""
     from k8sdds.deploy import new_profile
@@ -179,7 +178,11 @@ def _described(
         if file is not None and not file.expanduser().is_file():
             raise InputError(f"{option}: the file {file} does not exist", "correct the path")
     key, ssh_config = (file.expanduser().absolute() if file else None for file in (key, ssh_config))
-    found = new_profile.gather(machines, key, ssh_config, accept_new_host_keys, concurrency) if look else {}
+    found = (
+        new_profile.gather(machines, key, ssh_config, ssh.accept_new_host_keys, ssh.concurrency)
+        if look
+        else {}
+    )
     return new_profile.text(name, machines, found, key, ssh_config)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import AcceptKeys, Concurrency, ProfileName, load_profile
+from k8sdds.cli.options import ProfileName, SshOptions, load_profile
 from k8sdds.cli.terminal import console, print_note
 
 app = Commands()
@@ -26,8 +26,8 @@ def logs(
             help="File to write. Default: NAME-logs-TIME.tar.gz in this directory.",
         ),
     ] = None,
-    accept_new_host_keys: AcceptKeys = False,
-    concurrency: Concurrency = 20,
+    *,
+    ssh: SshOptions,
 ) -> None:
     """Collect logs and diagnostics from this machine and from all machines of a cluster.
 
@@ -35,10 +35,9 @@ def logs(
     """
     from k8sdds.deploy import logs as log_archive
     from k8sdds.deploy import profiles
-    from k8sdds.system.ssh import Connections
 
     loaded = load_profile(profile)
-    with Connections(profiles.targets(loaded), accept_new_host_keys, concurrency) as connections:
+    with ssh.connect(profiles.targets(loaded)) as connections:
         written, unreachable = log_archive.collect(loaded, connections, output)
     for error in unreachable:
         print_note(f"left out: {error}")

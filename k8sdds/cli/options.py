@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,7 @@ from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.model.profile import Profile as ProfileModel
+    from k8sdds.system.ssh import Connections, Target
 
 
 def split_list(text: str) -> list[str]:
@@ -32,6 +34,12 @@ def load_profile(name: str, limit: list[str] | None = None) -> ProfileModel:
         if node not in nodes:
             raise InputError(f"--limit {node}: not in this profile", f"use one of: {', '.join(nodes)}")
     return profile
+
+
+def any_given(*options: Any) -> bool:
+    """Return whether the user gave any of these options or groups of options, which are None otherwise."""
+    values = (value for each in options for value in (vars(each).values() if is_dataclass(each) else [each]))
+    return any(value is not None for value in values)
 
 
 def check_quantities(names: list[str] | None) -> None:
@@ -96,15 +104,6 @@ ExperimentArgument = typer.Argument(
     autocompletion=complete_experiments,
 )
 Experiment = Annotated[str, ExperimentArgument]
-Networks = Annotated[
-    list[str] | None,
-    selection_option(
-        "--network",
-        metavar="NETWORK",
-        help="Only this network and the baseline (repeatable). Default: all networks of the experiment.",
-        autocompletion=complete_networks,
-    ),
-]
 Repeat = Annotated[
     int | None,
     selection_option(
@@ -112,6 +111,24 @@ Repeat = Annotated[
         metavar="N",
         min=1,
         help="Number of repetitions of every cell. Default: as in the experiment.",
+    ),
+]
+Duration = Annotated[
+    float | None,
+    selection_option(
+        "--duration",
+        metavar="SECONDS",
+        min=0.1,
+        help="Measured duration of each trial, in seconds. Default: as in the experiment.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    selection_option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the experiment with a YAML value (repeatable).",
+        autocompletion=complete_settings,
     ),
 ]
 
@@ -138,24 +155,6 @@ MaxTime = Annotated[
         "--max-time", metavar="MINUTES", help="With --precision: stop after so many minutes of measuring."
     ),
 ]
-Duration = Annotated[
-    float | None,
-    selection_option(
-        "--duration",
-        metavar="SECONDS",
-        min=0.1,
-        help="Measured duration of each trial, in seconds. Default: as in the experiment.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    selection_option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key of the experiment with a YAML value (repeatable).",
-        autocompletion=complete_settings,
-    ),
-]
 Paper = Annotated[bool, selection_option("--paper", help="Use the durations of the paper: 120 s per trial.")]
 Profile = Annotated[
     bool,
@@ -176,6 +175,30 @@ Seed = Annotated[
     int | None,
     selection_option("--seed", metavar="N", help="Seed of the random order of trials. Default: random."),
 ]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The options that change an experiment or application."""
+
+    network: Annotated[
+        list[str] | None,
+        selection_option(
+            "--network",
+            metavar="NETWORK",
+            help="Only this network and the baseline (repeatable). Default: all networks of the experiment.",
+            autocompletion=complete_networks,
+        ),
+    ] = None
+    repeat: Repeat = None
+    duration: Duration = None
+    settings: Settings = None
+
+    @property
+    def arguments(self) -> tuple[Sequence[str], Sequence[str], int | None, float | None]:
+        """The arguments of `experiments.changed` and `applications.changed`."""
+        return self.network or (), self.settings or (), self.repeat, self.duration
+
 
 # Testbeds
 TestbedName = Annotated[
@@ -199,39 +222,48 @@ Context = Annotated[
         "--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context."
     ),
 ]
-Namespace = Annotated[
-    str | None,
-    testbed_option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        help="Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
-    ),
-]
-PodNetwork = Annotated[
-    str | None,
-    testbed_option(
-        "--pod-network",
-        metavar="NETWORK",
-        help="Name of the installed pod network, in place of the detected one. Default: detected.",
-    ),
-]
-Meter = Annotated[
-    bool | None,
-    testbed_option(
-        "--meter/--no-meter",
-        help="Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
-        " Default: no.",
-    ),
-]
-Image = Annotated[
-    str | None,
-    testbed_option(
-        "--image",
-        metavar="IMAGE",
-        help="Container image with the supervisor and perftest. Default: the image that deploy installs.",
-    ),
-]
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The options that select a cluster and how to measure on it."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = None
+    namespace: Annotated[
+        str | None,
+        testbed_option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
+        ),
+    ] = None
+    pod_network: Annotated[
+        str | None,
+        testbed_option(
+            "--pod-network",
+            metavar="NETWORK",
+            help="Name of the installed pod network, in place of the detected one. Default: detected.",
+        ),
+    ] = None
+    image: Annotated[
+        str | None,
+        testbed_option(
+            "--image",
+            metavar="IMAGE",
+            help="Container image with the supervisor and perftest. Default: the image that deploy installs.",
+        ),
+    ] = None
+    meter: Annotated[
+        bool | None,
+        testbed_option(
+            "--meter/--no-meter",
+            help="Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
+            " Default: no.",
+        ),
+    ] = None
+
 
 # Profiles and machines
 ProfileName = Annotated[
@@ -255,12 +287,6 @@ AcceptKeys = Annotated[
         help="Trust and remember unknown SSH host keys. Changed keys are always rejected.",
     ),
 ]
-Concurrency = Annotated[
-    int,
-    machines_option(
-        "--concurrency", metavar="N", min=1, max=200, help="Number of machines to work on in parallel."
-    ),
-]
 AllowReboot = Annotated[
     bool,
     machines_option(
@@ -270,6 +296,26 @@ AllowReboot = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. Required without a terminal.")
 ]
+
+
+@dataclass(frozen=True)
+class SshOptions:
+    """The options that say how to reach the machines of a profile."""
+
+    accept_new_host_keys: AcceptKeys = False
+    concurrency: Annotated[
+        int,
+        machines_option(
+            "--concurrency", metavar="N", min=1, max=200, help="Number of machines to work on in parallel."
+        ),
+    ] = 20
+
+    def connect(self, targets: Sequence[Target]) -> Connections:
+        """Return connections to machines, which open when they are used."""
+        from k8sdds.system.ssh import Connections
+
+        return Connections(targets, self.accept_new_host_keys, self.concurrency)
+
 
 # Software, run folders and claims
 Architectures = Annotated[

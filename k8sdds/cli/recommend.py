@@ -10,24 +10,18 @@ import typer
 
 from k8sdds.cli.commands import Commands, output_option, selection_option
 from k8sdds.cli.options import (
-    Context,
+    Changes,
+    ClusterOptions,
     DryRun,
-    Duration,
-    Image,
-    Kubeconfig,
-    Meter,
-    Namespace,
-    Networks,
-    PodNetwork,
     PskFile,
-    Repeat,
     Seed,
-    Settings,
     TestbedName,
+    any_given,
     complete_applications,
 )
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import agrees, confirm
+from k8sdds.cli.testbed import select
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,24 +93,16 @@ def recommend(
     application: ApplicationFile,
     folders: From = None,
     max_trials: MaxTrials = None,
-    network: Networks = None,
-    repeat: Repeat = None,
-    duration: Duration = None,
-    settings: Settings = None,
+    *,
+    changes: Changes,
     seed: Seed = None,
     on: TestbedName = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    pod_network: PodNetwork = None,
-    image: Image = None,
-    meter: Meter = None,
+    cluster: ClusterOptions,
     psk_file: PskFile = None,
     output: NewFolder = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     quick: Quick = False,
-    *,
     out: DataOutput,
 ) -> None:
     """Choose network and DDS settings for an application: search by measuring, or answer from run folders.
@@ -124,47 +110,31 @@ def recommend(
     Writes a page and the configuration files of the choice. The search continues with: k8sdds run --resume FOLDER
     """
     from k8sdds.campaign import applications
+    from k8sdds.campaign.racing import searched
+    from k8sdds.cli.run import conclude, measure
+    from k8sdds.recommend.answer import answer
 
-    loaded = applications.changed(
-        applications.load(application), network or (), settings or (), repeat, duration
-    )
-    testbed = (on, kubeconfig, context, namespace, pod_network, image, meter)
+    loaded = applications.changed(applications.load(application), *changes.arguments)
     if folders:
-        measuring = (max_trials, repeat, duration, seed, *testbed, psk_file, dry_run or yes or quick or None)
-        _answer(loaded, folders, measuring, output, out)
+        measuring = (max_trials, changes.repeat, changes.duration, seed, on, cluster, psk_file)
+        if any_given(*measuring, dry_run or yes or quick or None):
+            raise InputError(
+                "--from measures nothing",
+                "leave out the options for measuring; allowed: --network, --set, --output and --format",
+            )
+        conclude(answer(_evidence(loaded, folders)), output, out)
         return
     if yes and quick:
         raise InputError("--yes and --quick exclude each other", "leave out one of them")
     if not out.is_text:
         raise InputError("--json and --format are for answers from run folders", "give --from FOLDER")
-    from k8sdds.campaign.racing import searched
-    from k8sdds.cli.run import measure
-    from k8sdds.cli.testbed import select
 
     asks = not (yes or quick or dry_run) and sys.stdin.isatty() and sys.stdout.isatty()
     measure(
-        searched(loaded, max_trials), seed, output, dry_run, select(*testbed), psk_file, network or (),
+        searched(loaded, max_trials), seed, output, dry_run, select(on, cluster), psk_file, changes.network or (),
         longer=lambda: agrees("Measure these longer trials?", False) if asks else yes,
         start=lambda: confirm("Start this search?", not asks),
     )  # fmt: skip
-
-
-def _answer(
-    application: Application,
-    folders: list[Path],
-    measuring: tuple[Any, ...],
-    output: Path | None,
-    out: DataOutput,
-) -> None:
-    from k8sdds.cli.run import conclude
-    from k8sdds.recommend.answer import answer
-
-    if any(given is not None for given in measuring):
-        raise InputError(
-            "--from measures nothing",
-            "leave out the options for measuring; allowed: --network, --set, --output and --format",
-        )
-    conclude(answer(_evidence(application, folders)), output, out)
 
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:

@@ -13,6 +13,7 @@ import typer
 from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import (
     ClaimsFile,
+    ClusterOptions,
     DryRun,
     Duration,
     Repeat,
@@ -117,7 +118,7 @@ def _start(
     loaded = claim_files.load(file)
     claims = [claim_files.find(loaded, id_) for id_ in dict.fromkeys(ids)] or loaded.claims
     also = [str(RunFolder.open(path).path.absolute()) for path in with_]
-    selected = select(on)
+    selected = select(on, ClusterOptions())
     campaigns = study.campaigns(claims, in_lab=selected.testbed == LAB)
     if not (campaigns or also or dry_run):
         reasons = "\n".join(f"{claim.id}: {claim.because}" for claim in claims)

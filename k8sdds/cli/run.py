@@ -11,32 +11,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import (
-    Context,
+    Changes,
+    ClusterOptions,
     DryRun,
-    Duration,
     ExperimentArgument,
-    Image,
-    Kubeconfig,
     MaxTime,
-    Meter,
-    Namespace,
-    Networks,
     Paper,
-    PodNetwork,
     Precision,
     Profile,
     PskFile,
-    Repeat,
     RetryFailed,
     Seed,
-    Settings,
     TestbedName,
+    any_given,
 )
 from k8sdds.cli.output import Output
 from k8sdds.cli.terminal import console, print_note, print_step
@@ -88,24 +81,17 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 )
 def run(
     experiment: Annotated[str | None, ExperimentArgument] = None,
-    network: Networks = None,
-    repeat: Repeat = None,
+    *,
+    changes: Changes,
     precision: Precision = None,
     max_time: MaxTime = None,
-    duration: Duration = None,
-    settings: Settings = None,
     paper: Paper = False,
     profile: Profile = False,
     seed: Seed = None,
     resume: Resume = None,
     retry_failed: RetryFailed = False,
     on: TestbedName = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    pod_network: PodNetwork = None,
-    image: Image = None,
-    meter: Meter = None,
+    cluster: ClusterOptions,
     psk_file: PskFile = None,
     output: NewFolder = None,
     dry_run: DryRun = False,
@@ -116,44 +102,36 @@ def run(
     Press Ctrl-C once to stop cleanly and keep the results (continue with --resume).
     Press it twice to stop at once.
     """
-    testbed_options = (on, kubeconfig, context, namespace, pod_network, image, meter)
     if resume is not None:
-        changes = (
-            experiment, network, repeat, precision, max_time, duration, settings, seed, output, paper or None,
-            profile or None,
-        )  # fmt: skip
-        if any(change is not None for change in changes):
+        if any_given(experiment, changes, precision, max_time, paper or None, profile or None, seed, output):
             raise InputError(
                 "--resume continues a campaign unchanged",
                 "give no experiment and no changes; testbed options and --dry-run are allowed",
             )
-        selected = _original_testbed(resume, testbed_options)
+        # It continues on the testbed where it was measured, unless options select another one.
+        original = None if any_given(on, cluster) else RunFolder.open(resume).reached
+        selected = selection.parse(original) if original else select(on, cluster)
         resume_measuring(resume, selected, psk_file, retry_failed, dry_run=dry_run)
         return
     if retry_failed:
         raise InputError("--retry-failed continues a campaign", "name its run folder: --resume FOLDER")
-    selected = select(*testbed_options)
+    selected = select(on, cluster)
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import applications
     from k8sdds.model.application import ApplicationExperiment
 
     changed = applications.load_experiment(
-        experiment, network or (), settings or (), repeat, duration,
+        experiment, *changes.arguments,
         paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time,
     )  # fmt: skip
-    if network and not isinstance(changed, ApplicationExperiment) and changed.baseline not in network:
+    networks = changes.network or ()
+    if networks and not isinstance(changed, ApplicationExperiment) and changed.baseline not in networks:
         print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
     if isinstance(changed, ApplicationExperiment):
         command = f"k8sdds recommend {experiment}"
         print_step(f"Measures all configurations; fewer trials find the best one: {command}")
-    measure(changed, seed, output, dry_run, selected, psk_file, network or ())
-
-
-def _original_testbed(resume: Path, options: Sequence[Any]) -> SelectedTestbed:
-    """Return the testbed on which a campaign continues: its first one, unless options select another one."""
-    original = RunFolder.open(resume).reached if all(option is None for option in options) else None
-    return selection.parse(original) if original else select(*options)
+    measure(changed, seed, output, dry_run, selected, psk_file, networks)
 
 
 def measure(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import Duration, Experiment, Networks, Paper, Repeat, Settings
+from k8sdds.cli.options import Changes, Experiment, Paper
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
@@ -28,15 +28,12 @@ _COLUMNS = (
 @app.add("k8sdds show quickstart", "k8sdds show multicast-12sub --commands --set payload_bytes=[64,1024]")
 def show(
     experiment: Experiment,
-    network: Networks = None,
-    repeat: Repeat = None,
-    duration: Duration = None,
-    settings: Settings = None,
+    *,
+    changes: Changes,
     paper: Paper = False,
     commands: Annotated[
         bool, typer.Option("--commands", help="Also show the command line of each pod.")
     ] = False,
-    *,
     out: RowsOutput,
 ) -> None:
     """Show the cells of an experiment or application, its estimated duration and, on request, the command lines."""
@@ -45,9 +42,7 @@ def show(
     from k8sdds.networks import with_engines
     from k8sdds.system.kernel_features import available
 
-    changed = applications.load_experiment(
-        experiment, network or (), settings or (), repeat, duration, paper=paper
-    )
+    changed = applications.load_experiment(experiment, *changes.arguments, paper=paper)
     expansion = expand(with_engines(changed, available))
     cells = [
         {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, cell)}

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import (
-    AcceptKeys,
-    AllowReboot,
-    Concurrency,
-    DryRun,
-    Limit,
-    ProfileName,
-    Yes,
-    load_profile,
-)
+from k8sdds.cli.options import AllowReboot, DryRun, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.output import RowsOutput, print_table
 from k8sdds.cli.terminal import agrees, console, print_note
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -50,9 +41,8 @@ def status(
     allow_reboot: AllowReboot = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    accept_new_host_keys: AcceptKeys = False,
-    concurrency: Concurrency = 20,
     *,
+    ssh: SshOptions,
     out: RowsOutput,
 ) -> None:
     """Check over SSH whether the machines of a profile fit it. Makes no changes without --fix.
@@ -62,7 +52,6 @@ def status(
     """
     from k8sdds.deploy import deploy as flow
     from k8sdds.deploy import profiles
-    from k8sdds.system.ssh import Connections
 
     if not fix and (allow_reboot or dry_run or yes):
         raise InputError(
@@ -74,7 +63,7 @@ def status(
     profiles.password(loaded)
     profiles.registry_login(loaded)
     targets = profiles.targets(loaded, limit)
-    with Connections(targets, accept_new_host_keys, concurrency) as connections:
+    with ssh.connect(targets) as connections:
         survey = flow.survey(loaded, connections)
         if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):
             survey = flow.survey(loaded, connections)

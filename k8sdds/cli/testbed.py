@@ -12,16 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import (
-    Context,
-    DryRun,
-    Image,
-    Kubeconfig,
-    Meter,
-    Namespace,
-    PodNetwork,
-    complete_testbeds,
-)
+from k8sdds.cli.options import ClusterOptions, DryRun, any_given, complete_testbeds
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError
@@ -43,22 +34,16 @@ def testbed(
             autocompletion=complete_testbeds,
         ),
     ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    namespace: Namespace = None,
-    pod_network: PodNetwork = None,
-    image: Image = None,
-    meter: Meter = None,
-    dry_run: DryRun = False,
     *,
+    cluster: ClusterOptions,
+    dry_run: DryRun = False,
     out: DataOutput,
 ) -> None:
     """Show or change the current testbed, where `k8sdds run` measures."""
-    options = (kubeconfig, context, namespace, pod_network, image, meter)
-    if name is None and any(option is not None for option in options):
+    if name is None and any_given(cluster):
         raise InputError("these options require a testbed", "run: k8sdds testbed cluster --kubeconfig FILE")
     if name is not None:
-        selected = select(name, *options)
+        selected = select(name, cluster)
         if selected.testbed == CLUSTER:
             _check_access(selected)
         if not dry_run:
@@ -72,22 +57,12 @@ def testbed(
         print_step(f"To change it: k8sdds testbed {names}")
 
 
-def select(
-    name: str | None,
-    kubeconfig: Path | None = None,
-    context: str | None = None,
-    namespace: str | None = None,
-    pod_network: str | None = None,
-    image: str | None = None,
-    meter: bool | None = None,
-) -> SelectedTestbed:
+def select(name: str | None, cluster: ClusterOptions) -> SelectedTestbed:
     """Return the testbed that the options select; without options, the current one."""
     current = selection.read()
-    options: dict[str, Any] = {
-        "kubeconfig": str(kubeconfig.absolute()) if kubeconfig else None, "context": context,
-        "namespace": namespace, "network": pod_network, "image": image, "meter": meter,
-    }  # fmt: skip
-    changes = {key: value for key, value in options.items() if value is not None}
+    changes = {key: value for key, value in asdict(cluster).items() if value is not None}
+    if "kubeconfig" in changes:
+        changes["kubeconfig"] = str(changes["kubeconfig"].absolute())
     has_kubeconfig = "kubeconfig" in changes or "context" in changes
     if name is None:
         name = CLUSTER if has_kubeconfig else (current.name or current.testbed)
@@ -109,10 +84,11 @@ def select(
     else:
         known = ", ".join([LAB, CLUSTER, *selection.deployed_names()])
         raise InputError(f"unknown testbed {name!r} (known: {known})", "see: k8sdds testbed")
-    if pod_network is not None:
+    if "pod_network" in changes:
         from k8sdds.networks import find
 
-        find(pod_network)
+        find(changes["pod_network"])
+        changes["network"] = changes.pop("pod_network")
     return replace(selected, **changes)
 
 
