@@ -22,9 +22,9 @@ FIRST_COMMANDS = (
 PANELS = {
     "Start here": "recommend run list init docs",
     "Measure": "show testbed reproduce schema security",
-    "Analyze": "report runs compare history claims import_",
-    "Cluster": "deploy status kubeconfig logs destroy network nodes",
-    "Lab": "setup doctor clean lab",
+    "Analyze": "report compare claims import_",
+    "Cluster": "deploy status deployed network nodes",
+    "Lab": "machine clean lab",
     "Package": "bundle images artifact",
 }
 """Modules of commands by panel of `k8sdds --help`, in the order in which a newcomer needs them."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import ClaimsFile, FailIf, OutputFolder
-from k8sdds.cli.output import TablesOutput
+from k8sdds.cli.options import ClaimsFile
+from k8sdds.cli.output import Consequences, TablesOutput
 from k8sdds.cli.terminal import console, print_text
 from k8sdds.system.errors import InputError
 
@@ -33,9 +33,8 @@ def claims(
     list_: Annotated[
         bool, typer.Option("--list", help="List the claims and the commands that measure them.")
     ] = False,
-    output: OutputFolder = None,
-    fail_if: FailIf = None,
     *,
+    after: Consequences,
     out: TablesOutput,
 ) -> None:
     """Judge claims with the data of run folders: supported or contradicted, and by which test."""
@@ -51,21 +50,14 @@ def claims(
         raise InputError(
             "no run folder given", "give run folders: k8sdds claims runs/*; or list the claims: --list"
         )
-    from k8sdds.analysis import fail_condition
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as claims_report
     from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
-    out.print(
-        claims_report.data(loaded, judged),
-        lambda: claims_report.show(loaded, judged, console()),
-        rows=claims_report.rows(judged),
-    )
-    if output is not None:
-        out.print_paths(claims_report.write(loaded, judged, output))
-    if fail_if is not None:
-        fail_condition.fail_if(claims_report.rows(judged), fail_if)
+    rows = claims_report.rows(judged)
+    out.print(claims_report.data(loaded, judged), lambda: claims_report.show(loaded, judged, console()), rows)
+    after.apply(rows, lambda folder: claims_report.write(loaded, judged, folder), out)
 
 
 def _list(loaded: Claims, out: TablesOutput) -> None:

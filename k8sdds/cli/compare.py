@@ -1,4 +1,4 @@
-"""`k8sdds compare`: compare run folders, or networks of run folders, in pairs."""
+"""`k8sdds compare` and `k8sdds history`: compare run folders in pairs, and find changes among many."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from k8sdds.cli.commands import Commands
-from k8sdds.cli.options import FailIf, OutputFolder, Quantities, check_quantities
-from k8sdds.cli.output import TablesOutput
+from k8sdds.cli.options import Quantities, check_quantities
+from k8sdds.cli.output import Consequences, RowsOutput, TablesOutput
 from k8sdds.cli.terminal import console
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
     from k8sdds.analysis.comparison import Side
+    from k8sdds.analysis.history import Run
+    from k8sdds.results.run_folder import RunFolder
 
 app = Commands()
 
@@ -40,9 +42,8 @@ def compare(
         ),
     ] = False,
     quantity: Quantities = None,
-    output: OutputFolder = None,
-    fail_if: FailIf = None,
     *,
+    after: Consequences,
     out: TablesOutput,
 ) -> None:
     """Compare run folders, or networks of run folders, cell by cell.
@@ -50,7 +51,7 @@ def compare(
     Compares every pair. Shows ratios with confidence intervals, and significance corrected for the number of
     comparisons in all pairs.
     """
-    from k8sdds.analysis import comparison, fail_condition
+    from k8sdds.analysis import comparison
     from k8sdds.report import comparison as comparison_report
 
     check_quantities(quantity)
@@ -66,10 +67,7 @@ def compare(
     )
     data = compared.data()
     out.print(data, lambda: compared.show(console()), rows=data["rows"])
-    if output is not None:
-        out.print_paths(compared.write(output))
-    if fail_if is not None:
-        fail_condition.fail_if(data["rows"], fail_if)
+    after.apply(data["rows"], compared.write, out)
 
 
 def _side(text: str) -> Side:
@@ -103,3 +101,54 @@ def _side(text: str) -> Side:
     name = f"{folder}@{label}" if label else folder
     resolved = str(run.path.resolve())
     return Side(name, resolved, rows, baseline, label or None, found, confidence_of(run.campaign))
+
+
+@app.add("k8sdds history runs/nightly-*", "k8sdds history runs/nightly-* --output out --fail-if 'worse'")
+def history(
+    folders: Annotated[
+        list[str], typer.Argument(help="Run folders of the same experiment, in any order.", metavar="FOLDER…")
+    ],
+    overheads: Annotated[
+        bool,
+        typer.Option("--overheads", help="Use overheads relative to each run's baseline instead of levels."),
+    ] = False,
+    quantity: Quantities = None,
+    *,
+    after: Consequences,
+    out: RowsOutput,
+) -> None:
+    """Find the runs since which a metric of a repeated experiment is different.
+
+    Requires at least 13 run folders. A history without changes shows one with a probability of about 1 %, over all
+    its metrics. --output also writes JUnit XML and OpenMetrics.
+    """
+    from k8sdds.analysis import history as analysis
+    from k8sdds.report import history as history_report
+    from k8sdds.results.run_folder import RunFolder
+
+    check_quantities(quantity)
+    opened = [RunFolder.open(folder) for folder in folders]
+    paths = [run.path.resolve() for run in opened]
+    if repeated := [run.path for run in opened if paths.count(run.path.resolve()) > 1]:
+        raise InputError(f"{repeated[-1]} is named more than once", "name each run folder once")
+    runs, found = analysis.history([_run(run) for run in opened], quantity or (), overheads)
+    rows = analysis.rows(runs, found)
+    out.print(
+        history_report.data(runs, found),
+        lambda: history_report.show(runs, found, overheads, console()),
+        rows=[{name: row[name] for name in analysis.COLUMNS} for row in rows],
+    )
+    after.apply(rows, lambda folder: history_report.write(runs, found, overheads, folder), out)
+
+
+def _run(run: RunFolder) -> Run:
+    from k8sdds.analysis import overhead
+    from k8sdds.analysis.conditions import UNIT
+    from k8sdds.analysis.history import Run
+    from k8sdds.results import tidy
+
+    rows = overhead.plain_rows(tidy.best(tidy.frame(run)))
+    if not rows:
+        raise InputError(f"{run.path} has no valid trial", f"see: k8sdds report {run.path}")
+    baseline = run.baseline({row[UNIT] for row in rows})
+    return Run(str(run.path), str(run.campaign.get("started_at") or ""), rows, baseline)

@@ -10,7 +10,7 @@ import typer
 
 from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
-from k8sdds.cli.steps import Progress, Steps
+from k8sdds.cli.progress import ActionProgress, Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
@@ -108,10 +108,10 @@ class _Terminal(Steps):
             _show(actions, notes, as_json=False)
             confirm("Apply these changes?", yes=False)
 
-    def progress(self, actions: Sequence[Action]) -> Progress:
+    def progress(self, actions: Sequence[Action]) -> ActionProgress:
 
         self.pause()
-        return Progress(actions)
+        return ActionProgress(actions)
 
 
 def _show_incomplete(

@@ -11,7 +11,7 @@ import typer
 
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import Architectures, DryRun, Limit, ProfileName, SshOptions, load_profile, split_list
-from k8sdds.cli.steps import Steps
+from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import console, print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained

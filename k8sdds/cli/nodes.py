@@ -12,7 +12,7 @@ from k8sdds import versions
 from k8sdds.cli.commands import Commands
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import RowsOutput
-from k8sdds.cli.steps import Steps
+from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.system.errors import InputError
 

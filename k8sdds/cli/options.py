@@ -337,21 +337,3 @@ Quantities = Annotated[
         help="Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
     ),
 ]
-OutputFolder = Annotated[
-    Path | None,
-    output_option(
-        "--output",
-        "-o",
-        metavar="FOLDER",
-        help="Also write the result as HTML, CSV and JSON to this new folder.",
-    ),
-]
-FailIf = Annotated[
-    str | None,
-    output_option(
-        "--fail-if",
-        metavar="CONDITION",
-        help="Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
-        " the columns of --format csv.",
-    ),
-]

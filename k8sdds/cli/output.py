@@ -115,6 +115,41 @@ class DataOutput(Output):
     form: Annotated[Literal["table", "json", "yaml"], _format("json", "yaml")] = "table"
 
 
+@dataclass(frozen=True)
+class Consequences:
+    """The options that say what else becomes of the rows of a result."""
+
+    output: Annotated[
+        Path | None,
+        output_option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Also write the result as HTML, CSV and JSON to this new folder.",
+        ),
+    ] = None
+    fail_if: Annotated[
+        str | None,
+        output_option(
+            "--fail-if",
+            metavar="CONDITION",
+            help="Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
+            " the columns of --format csv.",
+        ),
+    ] = None
+
+    def apply(
+        self, rows: Sequence[dict[str, Any]], write: Callable[[Path], Sequence[Path]], out: Output
+    ) -> None:
+        """Write the result to the folder of `--output`, and end with exit code 6 if `--fail-if` applies to a row."""
+        from k8sdds.analysis import fail_condition
+
+        if self.output is not None:
+            out.print_paths(write(self.output))
+        if self.fail_if is not None:
+            fail_condition.fail_if(rows, self.fail_if)
+
+
 def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows, which have the same columns, as a table."""
     from k8sdds.report.text import TextTable

@@ -49,7 +49,7 @@ from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import SelectedTestbed
 
 if TYPE_CHECKING:
-    from k8sdds.cli.run_progress import Progress
+    from k8sdds.cli.progress import CampaignProgress
     from k8sdds.model.experiment import Experiment
     from k8sdds.recommend.answer import Answer
 
@@ -220,11 +220,11 @@ class Display:
         takes = f", about {format_duration(estimate_s)}" if estimate_s is not None else ""
         self.line(f"{what}{takes}")
 
-    def progress(self, baseline: str, expected_trial_s: float) -> Progress:
+    def progress(self, baseline: str, expected_trial_s: float) -> CampaignProgress:
         """Show the progress of the trials."""
-        from k8sdds.cli.run_progress import Progress
+        from k8sdds.cli.progress import CampaignProgress
 
-        return Progress(baseline, expected_trial_s)
+        return CampaignProgress(baseline, expected_trial_s)
 
 
 def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) -> None:

@@ -95,7 +95,7 @@ def _fix(
     yes: bool,
 ) -> bool:
     """Show the fixes of all machines, apply those that the user confirms, and return whether any was applied."""
-    from k8sdds.cli.steps import Progress
+    from k8sdds.cli.progress import ActionProgress
     from k8sdds.deploy import fixes
 
     planned = fixes.plan(profile, facts)
@@ -113,7 +113,7 @@ def _fix(
         elif agrees("Apply this fix?", yes):
             agreed.append(fix)
     if agreed:
-        with Progress([fix.action for fix in agreed]) as observer:
+        with ActionProgress([fix.action for fix in agreed]) as observer:
             fixes.apply(profile, agreed, connections, observer)
     return bool(agreed)
 

@@ -144,7 +144,7 @@ def test_a_closed_terminal_stops_no_command() -> None:
 
 def test_a_stream_that_fails_discards_its_buffer_and_keeps_the_error() -> None:
     code = (
-        "import sys, os; from k8sdds.cli import streams; streams.protect();"
+        "import sys, os; from k8sdds.cli import main; main.protect();"
         "print('x' * 100_000, end='');"
         "lost = streams.lost_output(); print('more'); os.write(2, str(lost.message).encode())"
     )

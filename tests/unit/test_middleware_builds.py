@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.bundle import native
-from k8sdds.cli import doctor
+from k8sdds.cli import machine
 from k8sdds.middleware import MIDDLEWARES
 from k8sdds.setup import native as setup_native
 from k8sdds.system.errors import PrerequisiteError
@@ -36,7 +36,7 @@ def test_setup_builds_only_backends(without_fastdds: Path) -> None:
 
 
 def test_doctor_lists_each_middleware(without_fastdds: Path) -> None:
-    found = {row.subject.removeprefix("middleware "): row for row in doctor._middlewares(without_fastdds)}
+    found = {row.subject.removeprefix("middleware "): row for row in machine._middlewares(without_fastdds)}
     assert list(found) == list(MIDDLEWARES)
     assert (found["cyclonedds"].ok, found["cyclonedds"].message) == (True, "Cyclone DDS 0.10.2")
     assert not found["fastdds"].ok
@@ -59,7 +59,7 @@ def test_programs_without_a_complete_record_are_accepted(without_fastdds: Path, 
     (without_fastdds / "middlewares.json").unlink()
     if record is not None:
         (without_fastdds / "middlewares.json").write_text(record)
-    found = {row.subject: row for row in doctor._middlewares(without_fastdds)}
+    found = {row.subject: row for row in machine._middlewares(without_fastdds)}
     assert found["middleware cyclonedds"].ok
     assert (
         found["middleware fastdds"].message

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from k8sdds.cli import deploy as command
-from k8sdds.cli import steps
+from k8sdds.cli import progress as steps
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy.actions import Action
 from k8sdds.system import cmake

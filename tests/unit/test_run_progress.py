@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from k8sdds.cli import terminal
-from k8sdds.cli.run_progress import Progress
+from k8sdds.cli.progress import CampaignProgress
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import RunFolder
 
@@ -17,7 +17,7 @@ RECORDED = Path(__file__).parent / "recorded" / "version-0.1.0" / "run-folder"
 def test_a_warning_of_one_kind_is_printed_once_with_its_count(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.console.cache_clear()
     attempts = [a for a in RunFolder(RECORDED).attempts() if a["valid"] and a["test"] == "throughput"][:3]
-    with Progress("host", 1) as progress:
+    with CampaignProgress("host", 1) as progress:
         for number, attempt in enumerate(attempts):
             used = f"disturbed: other processes used {9 + 48 * number} % of a core during the attempt"
             missing = {

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from k8sdds.campaign import preflight, start
 from k8sdds.campaign.expansion import expand
-from k8sdds.cli.run_progress import Progress
+from k8sdds.cli.progress import CampaignProgress
 from k8sdds.model.experiment import Experiment
 from k8sdds.security.authority import Identity
 from k8sdds.security.credentials import Credentials
@@ -67,7 +67,7 @@ def test_no_secret_is_stored_or_visible(tmp_path: Path, monkeypatch: pytest.Monk
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        with Lab(f"secrets-{tmp_path.name}") as lab, Progress("kube-router", 1) as progress:
+        with Lab(f"secrets-{tmp_path.name}") as lab, CampaignProgress("kube-router", 1) as progress:
             preflight.refuse(preflight.check(expansion, lab))
             started = start.start(expansion, lab, folder, "secrets", 1, progress)
             started.execute()

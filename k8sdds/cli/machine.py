@@ -1,4 +1,4 @@
-"""`k8sdds doctor`: check this machine's prerequisites."""
+"""`k8sdds setup` and `k8sdds doctor`: prepare this machine, and check its prerequisites."""
 
 from __future__ import annotations
 
@@ -7,18 +7,64 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from k8sdds.cli.commands import Commands
+from k8sdds.cli.options import DryRun, Yes, completing
 from k8sdds.cli.output import RowsOutput
-from k8sdds.cli.terminal import console
-from k8sdds.system.errors import PrerequisiteError
+from k8sdds.cli.progress import Steps
+from k8sdds.cli.terminal import confirm, console, print_note, print_step
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
 
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
 
 app = Commands()
+
+
+@app.add("k8sdds setup", "k8sdds setup --for deploy-arm64", "k8sdds setup --dry-run")
+def setup(
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for",
+            metavar="PURPOSE",
+            help="lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
+            " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
+            " run the tests. (Repeatable.)",
+            autocompletion=completing("setup", "PURPOSES"),
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Prepare this machine: install Debian packages, load kernel modules, build the native programs.
+
+    Shows what is missing and asks before it changes anything. Uses sudo unless you are root.
+    """
+    from k8sdds.setup import PURPOSES, apply, plan
+
+    names = names or ["lab"]
+    for name in names:
+        if name not in PURPOSES:
+            raise InputError(
+                f"--for {name}: there is no such purpose",
+                f"use one of: {', '.join(PURPOSES)}",
+            )
+    missing = plan([PURPOSES[name] for name in names])
+    for line in missing.describe():
+        console(stderr=not dry_run).print(line, soft_wrap=True)
+    if missing.describe():
+        if dry_run:
+            return
+        confirm("Continue?", yes)
+        with Steps() as steps:
+            apply(missing, print_note, steps.detail)
+    print_step(f"Ready. Next: {PURPOSES[names[-1]].next}")
+
 
 MIN_BUFFER_BYTES = 4 * 1024 * 1024
 """Smallest limit of socket receive buffers at which throughput tests do not lose samples in the kernel."""
