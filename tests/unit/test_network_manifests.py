@@ -67,14 +67,8 @@ def test_objects_are_complete_and_in_order(name: str) -> None:
             "Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
         )  # fmt: skip
         # Weave requires the list of its peers in kube-system.
-        elsewhere = (
-            {None}
-            if cluster_wide
-            else {versions.NETWORK_NAMESPACE, "kube-system"}
-            if "weave" in name
-            else {versions.NETWORK_NAMESPACE}
-        )
-        assert obj["metadata"].get("namespace") in elsewhere
+        namespaces = {versions.NETWORK_NAMESPACE, *(["kube-system"] if "weave" in name else [])}
+        assert obj["metadata"].get("namespace") in ({None} if cluster_wide else namespaces)
     assert installation.daemonsets == (
         f"daemonset/{versions.NETWORK_NAMESPACE}/{cluster_install(name).daemonset}",
     )

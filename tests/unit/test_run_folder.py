@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -175,28 +176,30 @@ def test_lines_are_plain_json(tmp_path: Path) -> None:
     assert run.events()[0]["event"] == "started"
 
 
-@pytest.mark.parametrize("link", ["report", "report/tables", "report/tables/levels.csv", "derived"])
-def test_nothing_is_written_through_links_of_an_archive(tmp_path: Path, link: str) -> None:
-    run = folder(tmp_path)
-    elsewhere = tmp_path / "elsewhere"
-    (run.path / link).parent.mkdir(parents=True, exist_ok=True)
-    (run.path / link).symlink_to(elsewhere)
-    with pytest.raises(InputError, match="is a symbolic link"):
-        getattr(run, link.split("/")[0])
-    assert not elsewhere.exists()
+def resume(run: RunFolder) -> None:
+    start.resume(run, expansion=None, testbed=None, observer=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    "link", ["trials.jsonl", "events.jsonl", "readings.jsonl", "plan.jsonl", "raw", "raw/0123456789ab"]
-)
-def test_a_campaign_is_not_resumed_through_links(tmp_path: Path, link: str) -> None:
-    run = folder(tmp_path)
+    ("write", "links"),
+    [
+        (lambda run: run.report, ["report", "report/tables", "report/tables/levels.csv"]),
+        (lambda run: run.derived, ["derived"]),
+        (resume, [*(f"{name}.jsonl" for name in ("trials", "events", "readings", "plan")), "raw", "raw/0123456789ab"]),
+    ],
+    ids=["report", "derived", "resume"],
+)  # fmt: skip
+def test_nothing_is_written_through_links_of_an_archive(
+    tmp_path: Path, write: Callable[[RunFolder], object], links: list[str]
+) -> None:
     elsewhere = tmp_path / "elsewhere"
-    (run.path / link).parent.mkdir(parents=True, exist_ok=True)
-    (run.path / link).symlink_to(elsewhere)
-    with pytest.raises(InputError, match="is a symbolic link"):
-        start.resume(run, expansion=None, testbed=None, observer=None)  # type: ignore[arg-type]
-    assert not elsewhere.exists()
+    for link in links:
+        run = RunFolder.create(tmp_path / link.replace("/", "-"), CAMPAIGN, "name: e\n")
+        (run.path / link).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / link).symlink_to(elsewhere)
+        with pytest.raises(InputError, match="is a symbolic link"):
+            write(run)
+        assert not elsewhere.exists()
 
 
 def test_a_run_folder_may_itself_be_a_link(tmp_path: Path) -> None:

@@ -38,11 +38,6 @@ def test_servers_are_named_by_their_pods() -> None:
     )
 
 
-def test_objects_are_copies() -> None:
-    FASTDDS.objects("a")[0]["metadata"]["labels"]["x"] = "y"
-    assert "x" not in FASTDDS.objects("a")[0]["metadata"]["labels"]
-
-
 def test_invalid_services() -> None:
     assert middleware.find("cyclonedds").service is None and middleware.find("raw").service is None
     with pytest.raises(InputError, match="no free image"):
