@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_address
-from pathlib import Path
 
 import pytest
 
 from k8sdds import middleware
 from k8sdds.campaign import contradictions, experiments, preflight
 from k8sdds.campaign.expansion import expand
-from k8sdds.middleware.protocol import Surroundings
-from k8sdds.model.measurement import ParticipantPaths
-from k8sdds.model.trial import Cell, Endpoint, Participant, Trial, host_and_port
+from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find, packets
-from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.preflight import family_problems, unsupported
 from k8sdds.testbeds.lab.plan import Plan, make_plan
@@ -45,16 +41,6 @@ def versions(plan: Plan) -> set[int]:
 
 def supporting_ipv6() -> list[str]:
     return [name for name, network in NETWORKS.items() if not network.ipv4_only]
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [("[ipv4, ipv4]", "listed twice"), ("[ipv5]", "ipv5"), ("[]", "at least 1")],
-)
-def test_wrong_families_are_refused(setting: str, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        experiments.changed(experiments.load("quickstart"), settings=[f"ip_families={setting}"])
-    assert message in str(error.value) or message in error.value.message
 
 
 def test_a_sweep_overrides_the_experiment() -> None:
@@ -115,23 +101,6 @@ def test_what_cannot_use_ipv6_is_refused() -> None:
     shared = cell("ipv6", middleware="fastdds", transport="shared-memory")
     assert "leave out ip_families" in str(contradictions.unsupported(shared))
     assert unsupported([cell("ipv4"), cell("ipv4", "ipv6")], can_switch=True) == []
-
-
-def test_participants_use_the_first_family() -> None:
-    subscriber, publisher = Participant("subscriber"), Participant("publisher")
-    endpoints = {
-        "pub0": Endpoint("fd00::2", "eth0", None, 1430),
-        "sub0": Endpoint("fd00::3", "eth0", None, 1430),
-    }
-    paths = ParticipantPaths("k8sdds-perftest", Path("/run"), None, None)
-    surroundings = Surroundings(endpoints, 1, paths, None, (), "")
-    for families, transport in ((["ipv6", "ipv4"], "UDPv6"), (["ipv4", "ipv6"], "UDPv4")):
-        trial = Trial(cell=cell(*families), testbed="lab", repetition=0, duration_s=1, warmup_s=1)
-        argv = middleware.find("cyclonedds").command(trial, publisher, surroundings).argv
-        assert argv[argv.index("-transport") + 1] == transport
-        assert argv[argv.index("-peer") + 1] == endpoints[subscriber.name].address
-    assert host_and_port("fd00::2", 7) == "[fd00::2]:7"
-    assert host_and_port("10.0.0.1", 7) == "10.0.0.1:7"
 
 
 def test_raw_samples_must_fit_next_to_the_longer_header() -> None:

@@ -43,21 +43,6 @@ def machine(number: int, **values: str) -> Facts:
 
 
 @pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ("ip_families: [ipv6, ipv6]", "listed twice"),
-        ("pod_cidr_ipv6: fd00:10:244::/64", "/48 to /63"),
-        ("pod_cidr_ipv6: fd00:10::/32", "/48 to /63"),
-        ("service_cidr_ipv6: fd00:10:96::/64", "/108 to /120"),
-        ("service_cidr_ipv6: fd00:10:244::/112", "overlap"),
-    ],
-)
-def test_ranges_that_kubernetes_cannot_use_are_refused(keys: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        parsed(f"{TWO_NODES}kubernetes: {{{keys}}}\n")
-
-
-@pytest.mark.parametrize(
     ("families", "addresses", "pods_", "services"),
     [
         ("ipv6", "fd00::{}", "fd00:10:244::/48", "fd00:10:96::/112"),

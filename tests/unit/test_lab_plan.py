@@ -153,6 +153,7 @@ def test_trials_share_a_lab_network_if_only_payload_or_test_differ() -> None:
         ("split", 3, (0, 1), [(0,), (1,), (1,), (1,)], None, True),
         # With four cores, one is reserved for the harness.
         ("split", 2, (0, 1, 2, 3), [(0,), (1,), (2,)], (3,), False),
+        ("split", 3, (0, 1, 2, 3), [(0,), (1,), (2,), (1,)], (3,), True),
         ("split", 1, (3,), [(3,), (3,)], None, False),
         ("same", 1, (0, 1), [(0,), (0,)], None, False),
         ("free", 1, (0, 1), [None, None], None, False),

@@ -125,32 +125,6 @@ def test_networks_can_be_set_and_selected_at_once(written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("payload", "is not KEY=VALUE"),
-        ("=3", "is not KEY=VALUE"),
-        ("payload_bytes=", "the value is missing"),
-        ("payload_bytse=3", "did you mean 'payload_bytes'"),
-        ("payload_bytes=[", "not valid YAML"),
-        ("payload_bytes=many", "valid integer"),
-        ("payload_bytes=1 KB", "'1 KB': unknown unit 'KB' (units: B, KiB, MiB)"),
-        ("test={name: paced, deadline_ms: 3 Hz}", "(units: us, µs, ms, s, min)"),
-        ("payload_bytes=1.2 B", "valid integer"),
-        ("name=x", "no such key"),
-        ("repetitions.x=1", "has no parts"),
-        ("sweeps.0.payload_bytes=64", "for all sweeps: --set payload_bytes=VALUE"),
-        ("rate=.inf", "finite number"),
-        ("duration_s=true", "expected a number"),
-        ("networks={name: host, label: 'a[/b]'}", "pattern"),
-    ],
-)
-def test_invalid_settings_are_reported(setting: str, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        changed(setting)
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("key", "message"),
     [
         ("transport: multicast", "kube-router carries no multicast between nodes"),

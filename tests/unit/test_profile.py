@@ -56,6 +56,23 @@ def test_node_overrides_the_access_of_the_profile() -> None:
             "bundle is set, but source is packages",
         ),
         ("name: mine", "name: mine\ntuning: [fast]", "mine.yaml:2: tuning: Input should be"),
+        ("name: pi1", "name: pi1, taints: [dedicated]", "mine.yaml:5: nodes[1].taints"),
+        ("name: pi1", "name: pi1, taints: ['a=b:Never']", "nodes[1].taints"),
+        ("name: pi1", "name: pi1, taints: ['$(x):NoSchedule']", "nodes[1].taints"),
+        ("name: pi1", "name: pi1, taints: ['a:NoSchedule', 'a=b:NoSchedule']", "same key and effect"),
+        ("nodes:", "registry: {mirrors: []}\nnodes:", "mine.yaml:3: registry.mirrors"),
+        ("nodes:", "registry: {mirrors: [mirror.lab]}\nnodes:", "registry.mirrors"),
+        ("nodes:", "registry: {mirrors: ['https://me:secret@mirror.lab']}\nnodes:", "registry.mirrors"),
+        ("nodes:", "registry: {mirrors: ['http://mirror.lab'], login_file: f}\nnodes:", "not encrypted"),
+        ("nodes:", "registry: {mirrors: ['https://a', 'https://a']}\nnodes:", "listed twice"),
+        ("nodes:", "proxy: {no_proxy: [a]}\nnodes:", "mine.yaml:3: proxy: set http, https or both"),
+        ("nodes:", "proxy: {http: 'http://me:secret@proxy'}\nnodes:", "proxy.http"),
+        ("nodes:", "proxy: {http: 'http://proxy', no_proxy: ['a\"; x']}\nnodes:", "proxy.no_proxy"),
+        ("nodes:", "kubernetes: {ip_families: [ipv6, ipv6]}\nnodes:", "listed twice"),
+        ("nodes:", "kubernetes: {pod_cidr_ipv6: fd00:10:244::/64}\nnodes:", "/48 to /63"),
+        ("nodes:", "kubernetes: {pod_cidr_ipv6: fd00:10::/32}\nnodes:", "/48 to /63"),
+        ("nodes:", "kubernetes: {service_cidr_ipv6: fd00:10:96::/64}\nnodes:", "/108 to /120"),
+        ("nodes:", "kubernetes: {service_cidr_ipv6: fd00:10:244::/112}\nnodes:", "overlap"),
     ],
 )
 def test_mistakes_are_reported_with_file_and_key(old: str, new: str, message: str) -> None:
@@ -64,36 +81,42 @@ def test_mistakes_are_reported_with_file_and_key(old: str, new: str, message: st
     assert message in caught.value.message and caught.value.message.startswith("mine.yaml:")
 
 
+SECRETS = {
+    "password": (profiles.password, "network: {{name: flannel-ipsec, password_file: {}}}\n"),
+    "login": (profiles.registry_login, "registry: {{mirrors: ['https://mirror.lab'], login_file: {}}}\n"),
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "mode", "message"),
+    ("kind", "content", "mode", "message"),
     [
-        ("x" * 128, 0o644, "other users can read"),
-        ("x" * 95, 0o600, "fewer than 96"),
-        ("", 0o600, "one line"),
-        ("x" * 96 + "\nmore", 0o600, "one line"),
+        ("password", "x" * 128, 0o644, "other users can read"),
+        ("password", "x" * 95, 0o600, "fewer than 96"),
+        ("password", "", 0o600, "one line"),
+        ("password", "x" * 96 + "\nmore", 0o600, "one line"),
+        ("login", "user:xxxx", 0o644, "other users"),
+        ("login", "xxxx", 0o600, "USER:PASSWORD"),
+        ("login", None, 0o600, "cannot read"),
+        ("password", "x" * 96 + "\n", 0o600, ""),
+        ("login", "user:xxxx\n", 0o600, ""),
     ],
 )
-def test_messages_about_secrets_do_not_contain_them(
-    tmp_path: Path, text: str, mode: int, message: str
+def test_secrets_are_read_from_private_files_and_never_in_messages(
+    tmp_path: Path, kind: str, content: str | None, mode: int, message: str
 ) -> None:
-    file = tmp_path / "psk"
-    file.write_text(text)
-    file.chmod(mode)
-    network = f"network: {{name: flannel-ipsec, password_file: {file}}}\n"
-    with pytest.raises(InputError) as caught:
-        profiles.password(parsed(GOOD + network))
-    assert message in str(caught.value) and "xxx" not in str(caught.value)
-
-
-def test_password_file_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "psk"
-    file.touch(mode=0o600)
-    file.write_text("s" * 96 + "\n")
-    assert (
-        profiles.password(parsed(GOOD + f"network: {{name: flannel-ipsec, password_file: {file}}}\n"))
-        == "s" * 96
-    )
-    assert profiles.password(parsed(GOOD)) is None
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    read, text = SECRETS[kind]
+    profile = parsed(GOOD + text.format(file))
+    if message:
+        with pytest.raises(InputError) as caught:
+            read(profile)
+        assert message in str(caught.value) and "xxx" not in str(caught.value)
+    else:
+        assert content is not None and read(profile) == content.strip()
+    assert not read(parsed(GOOD))
 
 
 def test_missing_key_file_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from k8sdds.deploy.actions import PRELUDE, Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import proxy, registry
 from k8sdds.deploy.plan import plan, to_json
-from k8sdds.system.errors import InputError
 from tests.effects import after
 from tests.unit.test_deploy_plan import PROFILE, bundle, desired  # noqa: F401
 
@@ -140,37 +139,3 @@ def test_status_reports_what_is_not_applied(bundle: Bundle, mirrors: str) -> Non
     claimed = after(state.facts, state.control_plane, plan(state_of(bundle, "")))
     assert all("not configured yet" in note for note in flow._outdated(state.profile, claimed["pi1"]))
     assert not list(flow._outdated(state.profile, state.facts["pi1"]))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("registry: {mirrors: []}", "registry.mirrors"),
-        ("registry: {mirrors: [mirror.lab]}", "registry.mirrors"),
-        ("registry: {mirrors: ['https://me:secret@mirror.lab']}", "registry.mirrors"),
-        ("registry: {mirrors: ['http://mirror.lab'], login_file: f}", "not encrypted"),
-        ("registry: {mirrors: ['https://a', 'https://a']}", "listed twice"),
-        ("proxy: {no_proxy: [a]}", "set http, https or both"),
-        ("proxy: {http: 'http://me:secret@proxy'}", "proxy.http"),
-        ("proxy: {http: 'http://proxy', no_proxy: ['a\"; x']}", "proxy.no_proxy"),
-    ],
-)
-def test_mistakes(text: str, message: str) -> None:
-    with pytest.raises(InputError) as refused:
-        profiles.parse(PROFILE + text + "\n", "mine.yaml")
-    assert message in refused.value.message and "mine.yaml:7" in refused.value.message
-
-
-@pytest.mark.parametrize(
-    ("content", "mode", "message"),
-    [("user:password", 0o644, "other users"), ("password", 0o600, "USER:PASSWORD"), (None, 0, "cannot read")],
-)
-def test_login_file_must_be_private(content: str | None, mode: int, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "login"
-    if content is not None:
-        path.write_text(content)
-        path.chmod(mode)
-    text = PROFILE + f"registry: {{mirrors: ['https://mirror.lab'], login_file: {path}}}\n"
-    with pytest.raises(InputError, match=message) as refused:
-        profiles.registry_login(profiles.parse(text, "mine.yaml"))
-    assert "password" not in refused.value.message

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
-
 from k8sdds.bundle import Bundle
-from k8sdds.deploy import profiles
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.facts import Facts, cluster_state
 from k8sdds.deploy.phases.services import discovery_objects
 from k8sdds.deploy.plan import plan
-from k8sdds.system.errors import InputError
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
 from tests.effects import after
 from tests.unit.test_deploy_plan import PROFILE, bundle, desired  # noqa: F401
@@ -91,17 +87,3 @@ def test_participants_tolerate_only_taints_that_deploy_set() -> None:
     ]
     assert node("", taint).unusable == "taint dedicated" and tolerations([node("", taint)]) == []
     assert node("dedicated:NoSchedule", taint, other).unusable == f"taint {other['key']}"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ("[dedicated]", "taints"),
-        ("['a=b:Never']", "taints"),
-        ("['$(x):NoSchedule']", "taints"),
-        ("['a:NoSchedule', 'a=b:NoSchedule']", "same key and effect"),
-    ],
-)
-def test_mistakes(wanted: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        profiles.parse(text(wanted), "mine.yaml")
