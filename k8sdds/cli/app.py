@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from k8sdds import __version__
-from k8sdds.cli.commands import listing
+from k8sdds.cli.commands import listing, option
 from k8sdds.cli.terminal import Verbosity, set_verbosity
 from k8sdds.system.errors import EXIT_CODES, InputError
 from k8sdds.system.yaml_text import nearest
@@ -75,27 +75,20 @@ def _set_quiet(requested: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+        option("--version", "Show the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose",
-            "-v",
+        option(
+            "--verbose -v",
+            "Also print the commands that k8sdds runs, and the causes of errors.",
             callback=_set_verbose,
             expose_value=False,
-            help="Also print the commands that k8sdds runs, and the causes of errors.",
         ),
     ] = False,
     quiet: Annotated[
         bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            callback=_set_quiet,
-            expose_value=False,
-            help="Print only results and errors.",
-        ),
+        option("--quiet -q", "Print only results and errors.", callback=_set_quiet, expose_value=False),
     ] = False,
 ) -> None:
     pass

@@ -7,10 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from k8sdds import versions
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Architectures, DryRun, complete_experiments, complete_profiles, split_list
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
@@ -26,43 +24,37 @@ if TYPE_CHECKING:
 app = Commands(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
 )
-Folder = Annotated[
-    Path, typer.Argument(metavar="BUNDLE", help="The folder of the bundle, or a .tar file of it.")
-]
+Folder = Annotated[Path, argument("BUNDLE", "The folder of the bundle, or a .tar file of it.")]
 ForProfile = Annotated[
     str | None,
-    typer.Option(
-        "--profile",
-        metavar="PROFILE",
-        help="For the machines and networks of this profile (name, or path of a file).",
+    option(
+        "--profile PROFILE",
+        "For the machines and networks of this profile (name, or path of a file).",
         autocompletion=complete_profiles,
     ),
 ]
 ForExperiments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--experiment",
-        metavar="EXPERIMENT",
-        help="Also for the networks of this experiment. Repeat the option for several.",
+    option(
+        "--experiment EXPERIMENT",
+        "Also for the networks of this experiment. Repeat the option for several.",
         autocompletion=complete_experiments,
     ),
 ]
 
 ImageArchives = Annotated[
     list[str] | None,
-    typer.Option(
-        "--image",
-        metavar="NETWORK=FILE",
-        help="OCI or docker archive with the images of a network, instead of their registry. Repeat the option for"
+    option(
+        "--image NETWORK=FILE",
+        "OCI or docker archive with the images of a network, instead of their registry. Repeat the option for"
         " several networks or architectures.",
     ),
 ]
 Suites = Annotated[
     str,
-    typer.Option(
-        "--suite",
-        metavar="SUITE,…",
-        help="Distributions of the nodes, comma-separated: bookworm, trixie, …; or none. Default: this machine's.",
+    option(
+        "--suite SUITE,…",
+        "Distributions of the nodes, comma-separated: bookworm, trixie, …; or none. Default: this machine's.",
     ),
 ]
 
@@ -73,7 +65,7 @@ Suites = Annotated[
     "k8sdds bundle create bundle --profile paper --image kube-router=image.tar",
 )
 def create(
-    output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to create.")],
+    output: Annotated[Path, argument("FOLDER", "Folder to create.")],
     arch: Architectures = "",
     profile: ForProfile = None,
     experiment: ForExperiments = None,
@@ -81,7 +73,7 @@ def create(
     image: ImageArchives = None,
     apt_sources: Annotated[
         Path | None,
-        typer.Option("--apt-sources", metavar="FILE", help="File with apt sources. Default: this machine's."),
+        option("--apt-sources FILE", "File with apt sources. Default: this machine's."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -188,10 +180,10 @@ def _show(opened: Bundle) -> None:
 def cache_(
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Remove entries that were not used recently, as `create` does."),
+        option("--prune", "Remove entries that were not used recently, as `create` does."),
     ] = False,
     empty: Annotated[
-        bool, typer.Option("--empty", help="Remove all entries. The next bundle takes as long as the first.")
+        bool, option("--empty", "Remove all entries. The next bundle takes as long as the first.")
     ] = False,
     dry_run: DryRun = False,
     *,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import ClaimsFile
 from k8sdds.cli.output import Consequences, TablesOutput
 from k8sdds.cli.terminal import console, print_text
@@ -23,16 +21,14 @@ app = Commands()
 def claims(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN", help="Run folders, measured or imported.", show_default=False),
+        argument("RUN", "Run folders, measured or imported.", show_default=False),
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="ID", help="Judge only this claim (repeatable). Default: all claims."),
+        option("--only ID", "Judge only this claim (repeatable). Default: all claims."),
     ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the claims and the commands that measure them.")
-    ] = False,
+    list_: Annotated[bool, option("--list", "List the claims and the commands that measure them.")] = False,
     *,
     after: Consequences,
     out: TablesOutput,

@@ -6,9 +6,7 @@ import json
 import os
 from typing import Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands, testbed_option
+from k8sdds.cli.commands import Commands, option, testbed_option
 from k8sdds.cli.options import ClusterOptions, Context, DryRun, Kubeconfig, any_given
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_note, print_text
@@ -22,14 +20,13 @@ app = Commands()
 @app.add("k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
 def clean(
     everything: Annotated[
-        bool, typer.Option("--all", help="Also remove labs that are up and leftovers still in use.")
+        bool, option("--all", "Also remove labs that are up and leftovers still in use.")
     ] = False,
     on: Annotated[
         str | None,
         testbed_option(
-            "--testbed",
-            metavar="NAME",
-            help="Clean a cluster instead: cluster, or the name of a deployed cluster. Default: this machine.",
+            "--testbed NAME",
+            "Clean a cluster instead: cluster, or the name of a deployed cluster. Default: this machine.",
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
@@ -37,10 +34,7 @@ def clean(
     namespace: Annotated[
         str | None,
         testbed_option(
-            "--namespace",
-            "-n",
-            metavar="NAME",
-            help="Clean this existing namespace. Default: the namespaces of all campaigns.",
+            "--namespace -n NAME", "Clean this existing namespace. Default: the namespaces of all campaigns."
         ),
     ] = None,
     dry_run: DryRun = False,

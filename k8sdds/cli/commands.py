@@ -12,11 +12,24 @@ import typer
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
+
+def option(spec: str, help: str, **settings: Any) -> Any:
+    """Declare an option, such as `--output -o FOLDER`: its names, and what its value is called unless it is a flag."""
+    names = [word for word in spec.split() if word.startswith("-")]
+    value = " ".join(word for word in spec.split() if not word.startswith("-"))
+    return typer.Option(*names, metavar=value or None, help=help, **settings)
+
+
+def argument(name: str, help: str, **settings: Any) -> Any:
+    """Declare an argument, named as in the help."""
+    return typer.Argument(metavar=name, help=help, **settings)
+
+
 # Options by panel of a command's help.
-selection_option = partial(typer.Option, rich_help_panel="Selection")
-testbed_option = partial(typer.Option, rich_help_panel="Testbed")
-machines_option = partial(typer.Option, rich_help_panel="Machines")
-output_option = partial(typer.Option, rich_help_panel="Output")
+selection_option = partial(option, rich_help_panel="Selection")
+testbed_option = partial(option, rich_help_panel="Testbed")
+machines_option = partial(option, rich_help_panel="Machines")
+output_option = partial(option, rich_help_panel="Output")
 
 
 class Commands(typer.Typer):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Quantities, check_quantities
 from k8sdds.cli.output import Consequences, RowsOutput, TablesOutput
 from k8sdds.cli.terminal import console
@@ -29,17 +27,15 @@ app = Commands()
 def compare(
     names: Annotated[
         list[str],
-        typer.Argument(
-            help="Two or more run folders, or networks of them: FOLDER@LABEL. @last: the newest one in runs/.",
-            metavar="A B…",
+        argument(
+            "A B…",
+            "Two or more run folders, or networks of them: FOLDER@LABEL. @last: the newest one in runs/.",
             show_default=False,
         ),
     ],
     overheads: Annotated[
         bool,
-        typer.Option(
-            "--overheads", help="Compare overheads relative to each side's baseline instead of levels."
-        ),
+        option("--overheads", "Compare overheads relative to each side's baseline instead of levels."),
     ] = False,
     quantity: Quantities = None,
     *,
@@ -105,12 +101,10 @@ def _side(text: str) -> Side:
 
 @app.add("k8sdds history runs/nightly-*", "k8sdds history runs/nightly-* --output out --fail-if 'worse'")
 def history(
-    folders: Annotated[
-        list[str], typer.Argument(help="Run folders of the same experiment, in any order.", metavar="FOLDER…")
-    ],
+    folders: Annotated[list[str], argument("FOLDER…", "Run folders of the same experiment, in any order.")],
     overheads: Annotated[
         bool,
-        typer.Option("--overheads", help="Use overheads relative to each run's baseline instead of levels."),
+        option("--overheads", "Use overheads relative to each run's baseline instead of levels."),
     ] = False,
     quantity: Quantities = None,
     *,

@@ -6,9 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands, output_option
+from k8sdds.cli.commands import Commands, option, output_option
 from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.progress import ActionProgress, Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
@@ -36,9 +34,9 @@ def deploy(
     *,
     ssh: SshOptions,
     dry_run: DryRun = False,
-    show_plan: Annotated[bool, typer.Option("--plan", hidden=True, help="The same as --dry-run.")] = False,
+    show_plan: Annotated[bool, option("--plan", "The same as --dry-run.", hidden=True)] = False,
     as_json: Annotated[
-        bool, output_option("--json", help="With --dry-run: print the plan as JSON, including all scripts.")
+        bool, output_option("--json", "With --dry-run: print the plan as JSON, including all scripts.")
     ] = False,
 ) -> None:
     """Build a cluster on the machines of a profile. Run it again to finish or update the cluster.

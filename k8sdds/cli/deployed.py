@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import DryRun, Force, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.terminal import confirm, console, print_note, print_text
 from k8sdds.testbeds import selection
@@ -18,9 +16,7 @@ app = Commands()
 @app.add("k8sdds kubeconfig one-machine --path")
 def kubeconfig(
     profile: ProfileName,
-    path: Annotated[
-        bool, typer.Option("--path", help="Print the path of the file instead of its content.")
-    ] = False,
+    path: Annotated[bool, option("--path", "Print the path of the file instead of its content.")] = False,
 ) -> None:
     """Print the admin kubeconfig of a deployed cluster.
 
@@ -39,12 +35,7 @@ def logs(
     profile: ProfileName,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write. Default: NAME-logs-TIME.tar.gz in this directory.",
-        ),
+        option("--output -o FILE", "File to write. Default: NAME-logs-TIME.tar.gz in this directory."),
     ] = None,
     *,
     ssh: SshOptions,
@@ -71,9 +62,7 @@ def destroy(
     force: Force = False,
     purge: Annotated[
         bool,
-        typer.Option(
-            "--purge", help="Also remove the packages that deploy installed and the logs on this machine."
-        ),
+        option("--purge", "Also remove the packages that deploy installed and the logs on this machine."),
     ] = False,
     *,
     ssh: SshOptions,

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument
 from k8sdds.cli.options import completing
 from k8sdds.cli.output import print_table
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
@@ -43,9 +41,9 @@ def topics() -> dict[str, Path]:
 def docs(
     topic: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="Page to read. Default: list the topics.",
+        argument(
+            "TOPIC",
+            "Page to read. Default: list the topics.",
             autocompletion=completing("cli.docs", "topics"),
         ),
     ] = None,

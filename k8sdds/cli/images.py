@@ -7,9 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Architectures, DryRun, Limit, ProfileName, SshOptions, load_profile, split_list
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import console, print_note, print_text
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 app = Commands(
     help="Build the container images without a daemon; copy them to a file, a registry or nodes.",
 )
-Names = Annotated[list[str] | None, typer.Argument(metavar="IMAGE", help="Only these images. Default: all.")]
+Names = Annotated[list[str] | None, argument("IMAGE", "Only these images. Default: all.")]
 
 
 def _build_bundle(arch: str, names: Sequence[str]) -> Bundle:
@@ -54,9 +52,7 @@ def build(
     arch: Architectures = "",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also write an OCI archive (one architecture only)."
-        ),
+        option("--output -o FILE", "Also write an OCI archive (one architecture only)."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -90,14 +86,10 @@ def build(
 
 @app.add("k8sdds images push registry.example.org/robots --arch amd64,arm64")
 def push(
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="REGISTRY or REGISTRY/PATH to push the images to.")
-    ],
+    target: Annotated[str, argument("TARGET", "REGISTRY or REGISTRY/PATH to push the images to.")],
     names: Names = None,
     arch: Architectures = "",
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="Use HTTP: the registry has no TLS.")
-    ] = False,
+    plain_http: Annotated[bool, option("--plain-http", "Use HTTP: the registry has no TLS.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Push the images to a registry with skopeo, as multi-architecture images."""
@@ -120,10 +112,9 @@ def load(
     limit: Limit = None,
     emulate: Annotated[
         str,
-        typer.Option(
-            "--emulate",
-            metavar="ARCH",
-            help="Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
+        option(
+            "--emulate ARCH",
+            "Load the images of another architecture together with the emulator, as IMAGE-ARCH.",
         ),
     ] = "",
     *,

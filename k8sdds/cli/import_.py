@@ -8,9 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_step, print_text
@@ -25,15 +23,12 @@ app = Commands()
 MAX_SHOWN = 8
 """Largest number of files or copies that the text output lists; import.json lists all."""
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="A folder with RTI PerfTest logs at any depth.")
-]
+Folder = Annotated[Path, argument("FOLDER", "A folder with RTI PerfTest logs at any depth.")]
 Maps = Annotated[
     list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="GLOB:KEY=VALUE,…",
-        help="Settings of some folders (repeatable), such as 'vx*:network=flannel-vxlan,repetition=2'.",
+    option(
+        "--map GLOB:KEY=VALUE,…",
+        "Settings of some folders (repeatable), such as 'vx*:network=flannel-vxlan,repetition=2'.",
     ),
 ]
 
@@ -46,26 +41,20 @@ def import_(
     path: Folder,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-FOLDER."
-        ),
+        option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-FOLDER."),
     ] = None,
     layout: Annotated[
         str,
-        typer.Option(
-            "--layout",
-            metavar="LAYOUT",
-            help="Meaning of the folder names: k8sdds (the paper's artifact), or auto.",
-        ),
+        option("--layout LAYOUT", "Meaning of the folder names: k8sdds (the paper's artifact), or auto."),
     ] = "auto",
     maps: Maps = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option("--skip", metavar="GLOB", help="Leave out these files or folders (repeatable)."),
+        option("--skip GLOB", "Leave out these files or folders (repeatable)."),
     ] = None,
     baseline: Annotated[
         str,
-        typer.Option("--baseline", metavar="NETWORK", help="Label of the baseline network for overheads."),
+        option("--baseline NETWORK", "Label of the baseline network for overheads."),
     ] = "host",
     dry_run: DryRun = False,
     as_json: Json = False,

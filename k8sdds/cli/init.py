@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from k8sdds.cli.commands import Commands, machines_option, output_option
+from k8sdds.cli.commands import Commands, argument, machines_option, option, output_option
 from k8sdds.cli.options import SshOptions
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
@@ -65,45 +65,40 @@ def _complete_like(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-_KindArgument = Annotated[
-    Kind, typer.Argument(metavar="KIND", help="experiment, application, profile, qos or rights.")
-]
+_KindArgument = Annotated[Kind, argument("KIND", "experiment, application, profile, qos or rights.")]
 _NameArgument = Annotated[
     str | None,
-    typer.Argument(
-        metavar="NAME",
-        help="Name of the new file and of what it describes."
+    argument(
+        "NAME",
+        "Name of the new file and of what it describes."
         " Default: my-experiment, my-application, my-lab, my-qos or rights.",
     ),
 ]
 _Like = Annotated[
     str | None,
-    typer.Option(
-        "--like",
-        metavar="NAME",
-        help="Copy this installed file, with its comments. Default: a template with every key; for qos"
+    option(
+        "--like NAME",
+        "Copy this installed file, with its comments. Default: a template with every key; for qos"
         " strict-reliable; for rights cluster (or namespace: rights in one namespace alone).",
         autocompletion=_complete_like,
     ),
 ]
 _Node = Annotated[
     list[str] | None,
-    machines_option("--node", metavar="[USER@]ADDRESS[:PORT]", help="A machine of the profile (repeatable)."),
+    machines_option("--node [USER@]ADDRESS[:PORT]", "A machine of the profile (repeatable)."),
 ]
 _Look = Annotated[
-    bool, machines_option("--look/--no-look", help="Read the machines over SSH and fill in what they are.")
+    bool, machines_option("--look/--no-look", "Read the machines over SSH and fill in what they are.")
 ]
-_Key = Annotated[Path | None, machines_option("--key", metavar="FILE", help="Private key file for SSH.")]
+_Key = Annotated[Path | None, machines_option("--key FILE", "Private key file for SSH.")]
 _SshConfig = Annotated[
-    Path | None, machines_option("--ssh-config", metavar="FILE", help="ssh_config file. Default: your own.")
+    Path | None, machines_option("--ssh-config FILE", "ssh_config file. Default: your own.")
 ]
 _Output = Annotated[
     str | None,
-    output_option(
-        "--output", "-o", metavar="FILE", help="File to write; -: stdout. Default: NAME.yaml, or NAME.xml."
-    ),
+    output_option("--output -o FILE", "File to write; -: stdout. Default: NAME.yaml, or NAME.xml."),
 ]
-_Force = Annotated[bool, output_option("--force", help="Overwrite the file if it exists.")]
+_Force = Annotated[bool, output_option("--force", "Overwrite the file if it exists.")]
 
 
 @app.add(
@@ -174,9 +169,9 @@ def _described(
             "for example: --node pi@192.0.2.10 --node pi@192.0.2.11; or: --like edge-lab",
         )
     machines = new_profile.logins(nodes)
-    for file, option in ((key, "--key"), (ssh_config, "--ssh-config")):
+    for file, given in ((key, "--key"), (ssh_config, "--ssh-config")):
         if file is not None and not file.expanduser().is_file():
-            raise InputError(f"{option}: the file {file} does not exist", "correct the path")
+            raise InputError(f"{given}: the file {file} does not exist", "correct the path")
     key, ssh_config = (file.expanduser().absolute() if file else None for file in (key, ssh_config))
     found = (
         new_profile.gather(machines, key, ssh_config, ssh.accept_new_host_keys, ssh.concurrency)

@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands, selection_option
+from k8sdds.cli.commands import Commands, argument, option, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step, print_text
@@ -20,13 +18,12 @@ app = Commands(help="Build, inspect and enter the networks of the lab without me
 Networks = Annotated[
     list[str] | None,
     selection_option(
-        "--network",
-        metavar="NETWORK",
-        help="Only this network (repeatable). Default: all networks of the experiment.",
+        "--network NETWORK",
+        "Only this network (repeatable). Default: all networks of the experiment.",
         autocompletion=complete_networks,
     ),
 ]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the lab; several labs can be up.")]
+Name = Annotated[str, option("--name NAME", "Name of the lab; several labs can be up.")]
 
 
 def _cells(experiment: str, networks: list[str] | None, settings: list[str] | None) -> list[Any]:
@@ -158,13 +155,13 @@ def _complete_targets(incomplete: str) -> list[str]:
 def exec_(
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="TARGET",
-            help="NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.",
+        argument(
+            "TARGET",
+            "NETWORK/POD or NETWORK/NODE, such as flannel-vxlan/node0.",
             autocompletion=_complete_targets,
         ),
     ],
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
+    command: Annotated[list[str], argument("COMMAND", "The command, after --.")],
     name: Name = "lab",
 ) -> None:
     """Run a command in a pod or on a node of a lab that is up."""
@@ -200,9 +197,9 @@ def exec_(
 @app.add("k8sdds lab graph quickstart --output lab.svg")
 def graph(
     experiment: Experiment,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write: .svg, .png or .dot.")
-    ] = Path("lab.svg"),
+    output: Annotated[Path, option("--output -o FILE", "File to write: .svg, .png or .dot.")] = Path(
+        "lab.svg"
+    ),
     network: Networks = None,
     settings: Settings = None,
 ) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.numbers import format_duration
@@ -18,10 +16,10 @@ app = Commands()
 def list_(
     kind: Annotated[
         Literal["experiments", "applications", "networks", "studies"],
-        typer.Argument(metavar="KIND", help="experiments, applications, networks or studies."),
+        argument("KIND", "experiments, applications, networks or studies."),
     ] = "experiments",
     networks: Annotated[
-        bool, typer.Option("--networks", hidden=True, help="The same as `list networks`, for older scripts.")
+        bool, option("--networks", "The same as `list networks`, for older scripts.", hidden=True)
     ] = False,
     *,
     out: RowsOutput,

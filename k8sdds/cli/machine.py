@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import DryRun, Yes, completing
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
@@ -29,10 +27,9 @@ app = Commands()
 def setup(
     names: Annotated[
         list[str] | None,
-        typer.Option(
-            "--for",
-            metavar="PURPOSE",
-            help="lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
+        option(
+            "--for PURPOSE",
+            "lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
             " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
             " run the tests. (Repeatable.)",
             autocompletion=completing("setup", "PURPOSES"),

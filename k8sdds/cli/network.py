@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from k8sdds.cli import list as list_command
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
 from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.terminal import confirm, print_note, print_text
@@ -23,44 +21,31 @@ app = Commands(help="Switch the pod network of a cluster, or show what would be 
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NETWORK",
-        help="Name of a network; see `k8sdds list networks`.",
-        autocompletion=complete_networks,
-    ),
+    argument("NETWORK", "Name of a network; see `k8sdds list networks`.", autocompletion=complete_networks),
 ]
 Mtu = Annotated[
     int | None,
-    typer.Option(
-        "--mtu",
-        metavar="BYTES",
-        min=576,
-        max=65535,
-        help="MTU of the pods, in bytes. Default: the network's default.",
-    ),
+    option("--mtu BYTES", "MTU of the pods, in bytes. Default: the network's default.", min=576, max=65535),
 ]
 Interface = Annotated[
     str | None,
-    typer.Option(
-        "--interface",
-        metavar="NAME",
-        help="Network interface between the nodes. Default: the interface of the default route.",
+    option(
+        "--interface NAME",
+        "Network interface between the nodes. Default: the interface of the default route.",
     ),
 ]
 Password = Annotated[
     str | None,
-    typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="File (mode 0600) with the secret of an encrypted network. Default: as in the profile.",
+    option(
+        "--password-file FILE",
+        "File (mode 0600) with the secret of an encrypted network. Default: as in the profile.",
     ),
 ]
 Engine = Annotated[
     str | None,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own."
+    option(
+        "--engine NAME",
+        "Engine of the network: sleeve, WeaveNet's datapath in userspace, or fastdp, its own."
         " Default: as in the profile.",
     ),
 ]
@@ -77,9 +62,9 @@ def show(
     profile: ProfileName,
     network: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NETWORK",
-            help="Network to show. Default: the network of the profile.",
+        argument(
+            "NETWORK",
+            "Network to show. Default: the network of the profile.",
             autocompletion=complete_networks,
         ),
     ] = None,

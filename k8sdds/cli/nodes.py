@@ -6,10 +6,8 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from k8sdds import versions
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
@@ -29,47 +27,37 @@ LOCAL = "local"
 """Name of the cluster of nodes that `up` creates without a name."""
 Cluster = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="Cluster of the node, the same as CLUSTER/NODE. Default: that of an existing node; otherwise local.",
+    option(
+        "--cluster -c NAME",
+        "Cluster of the node, the same as CLUSTER/NODE. Default: that of an existing node; otherwise local.",
     ),
 ]
 Node = Annotated[
     str,
-    typer.Argument(metavar="NODE", help="NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`."),
+    argument("NODE", "NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`."),
 ]
 
 
 @app.add("k8sdds nodes up --count 2", "k8sdds nodes up alpha beta --cluster mine --delay-ms 5")
 def up(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NODE", help="Names of the nodes. Default: node1, node2, …")
+        list[str] | None, argument("NODE", "Names of the nodes. Default: node1, node2, …")
     ] = None,
-    count: Annotated[
-        int, typer.Option("--count", metavar="N", min=1, max=100, help="Number of nodes without names.")
-    ] = 3,
+    count: Annotated[int, option("--count N", "Number of nodes without names.", min=1, max=100)] = 3,
     cluster: Cluster = None,
     boot: Annotated[
         Literal["systemd", "sshd"],
-        typer.Option("--boot", metavar="PROGRAM", help="First process of each node: systemd, or sshd alone."),
+        option("--boot PROGRAM", "First process of each node: systemd, or sshd alone."),
     ] = "systemd",
     rate: Annotated[
         float | None,
-        typer.Option(
-            "--rate-mbps", metavar="MBPS", min=0.1, help="Rate of each link in Mbit/s. Default: unlimited."
-        ),
+        option("--rate-mbps MBPS", "Rate of each link in Mbit/s. Default: unlimited.", min=0.1),
     ] = None,
     delay: Annotated[
         float | None,
-        typer.Option(
-            "--delay-ms", metavar="MS", min=0, help="One-way delay of each link in ms. Default: none."
-        ),
+        option("--delay-ms MS", "One-way delay of each link in ms. Default: none.", min=0),
     ] = None,
-    mtu: Annotated[
-        int, typer.Option("--mtu", metavar="BYTES", min=576, max=9000, help="MTU of each link in bytes.")
-    ] = 1500,
+    mtu: Annotated[int, option("--mtu BYTES", "MTU of each link in bytes.", min=576, max=9000)] = 1500,
     dry_run: DryRun = False,
 ) -> None:
     """Create nodes and boot stopped ones. Running nodes are kept."""
@@ -103,9 +91,7 @@ def up(
 def ls(
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "--cluster", "-c", metavar="NAME", help="Only this cluster's nodes. Default: all clusters."
-        ),
+        option("--cluster -c NAME", "Only this cluster's nodes. Default: all clusters."),
     ] = None,
     *,
     out: RowsOutput,
@@ -131,7 +117,7 @@ def _show(listed: list[nodes.LocalNode]) -> None:
 )
 def exec_(
     node: Node,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command, after --.")],
+    command: Annotated[list[str], argument("COMMAND", "The command, after --.")],
     cluster: Cluster = None,
 ) -> None:
     """Run a command in a node as root, without SSH; in the node `switch`, next to the switch."""
@@ -146,9 +132,7 @@ def exec_(
 @app.add("k8sdds nodes connect node1 22")
 def connect(
     node: Node,
-    port: Annotated[
-        int, typer.Argument(metavar="PORT", min=1, max=65535, help="TCP port of the node.")
-    ] = versions.SSH_PORT,
+    port: Annotated[int, argument("PORT", "TCP port of the node.", min=1, max=65535)] = versions.SSH_PORT,
     cluster: Cluster = None,
 ) -> None:
     """Connect stdin and stdout to a TCP port of a node, for the ProxyCommand of ssh."""
@@ -174,7 +158,7 @@ def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
 def down(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NODE", help="Only these nodes. Default: all nodes of the cluster."),
+        argument("NODE", "Only these nodes. Default: all nodes of the cluster."),
     ] = None,
     cluster: Cluster = None,
     dry_run: DryRun = False,

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from k8sdds.cli.commands import machines_option, output_option, selection_option, testbed_option
+from k8sdds.cli.commands import (
+    argument,
+    machines_option,
+    option,
+    output_option,
+    selection_option,
+    testbed_option,
+)
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,51 +90,44 @@ def complete_settings(incomplete: str) -> list[str]:
 
 Force = Annotated[
     bool,
-    typer.Option(
+    option(
         "--force",
-        help="Change the cluster although a campaign is running on it. The campaign stops if its network changes;"
+        "Change the cluster although a campaign is running on it. The campaign stops if its network changes;"
         " otherwise its results are disturbed.",
     ),
 ]
 RetryFailed = Annotated[
     bool,
-    typer.Option(
-        "--retry-failed", help="With --resume: also measure trials again that have used up their attempts."
-    ),
+    option("--retry-failed", "With --resume: also measure trials again that have used up their attempts."),
 ]
-DryRun = Annotated[bool, output_option("--dry-run", help="Print what would be done, and change nothing.")]
+DryRun = Annotated[bool, output_option("--dry-run", "Print what would be done, and change nothing.")]
 
 # Experiments
-ExperimentArgument = typer.Argument(
-    metavar="EXPERIMENT",
-    help="Name of an experiment or application (see: k8sdds list), or path of a YAML file.",
+ExperimentArgument = argument(
+    "EXPERIMENT",
+    "Name of an experiment or application (see: k8sdds list), or path of a YAML file.",
     autocompletion=complete_experiments,
 )
 Experiment = Annotated[str, ExperimentArgument]
 Repeat = Annotated[
     int | None,
     selection_option(
-        "--repeat",
-        metavar="N",
-        min=1,
-        help="Number of repetitions of every cell. Default: as in the experiment.",
+        "--repeat N", "Number of repetitions of every cell. Default: as in the experiment.", min=1
     ),
 ]
 Duration = Annotated[
     float | None,
     selection_option(
-        "--duration",
-        metavar="SECONDS",
+        "--duration SECONDS",
+        "Measured duration of each trial, in seconds. Default: as in the experiment.",
         min=0.1,
-        help="Measured duration of each trial, in seconds. Default: as in the experiment.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
     selection_option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key of the experiment with a YAML value (repeatable).",
+        "--set KEY=VALUE",
+        "Override a key of the experiment with a YAML value (repeatable).",
         autocompletion=complete_settings,
     ),
 ]
@@ -143,37 +143,33 @@ def _percentage(text: str) -> float:
 Precision = Annotated[
     float | None,
     selection_option(
-        "--precision",
-        metavar="PERCENT",
+        "--precision PERCENT",
+        "Repeat until every overhead is known within this many percentage points, such as 5%.",
         parser=_percentage,
-        help="Repeat until every overhead is known within this many percentage points, such as 5%.",
     ),
 ]
 MaxTime = Annotated[
     float | None,
-    selection_option(
-        "--max-time", metavar="MINUTES", help="With --precision: stop after so many minutes of measuring."
-    ),
+    selection_option("--max-time MINUTES", "With --precision: stop after so many minutes of measuring."),
 ]
-Paper = Annotated[bool, selection_option("--paper", help="Use the durations of the paper: 120 s per trial.")]
+Paper = Annotated[bool, selection_option("--paper", "Use the durations of the paper: 120 s per trial.")]
 Profile = Annotated[
     bool,
     selection_option(
         "--profile",
-        help="Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
+        "Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
     ),
 ]
 PskFile = Annotated[
     Path | None,
     testbed_option(
-        "--psk-file",
-        metavar="FILE",
-        help="Lab only: file (mode 0600) with the pre-shared key for IPsec networks. Default: a random key.",
+        "--psk-file FILE",
+        "Lab only: file (mode 0600) with the pre-shared key for IPsec networks. Default: a random key.",
     ),
 ]
 Seed = Annotated[
     int | None,
-    selection_option("--seed", metavar="N", help="Seed of the random order of trials. Default: random."),
+    selection_option("--seed N", "Seed of the random order of trials. Default: random."),
 ]
 
 
@@ -184,9 +180,8 @@ class Changes:
     network: Annotated[
         list[str] | None,
         selection_option(
-            "--network",
-            metavar="NETWORK",
-            help="Only this network and the baseline (repeatable). Default: all networks of the experiment.",
+            "--network NETWORK",
+            "Only this network and the baseline (repeatable). Default: all networks of the experiment.",
             autocompletion=complete_networks,
         ),
     ] = None
@@ -204,23 +199,18 @@ class Changes:
 TestbedName = Annotated[
     str | None,
     testbed_option(
-        "--testbed",
-        metavar="NAME",
-        help="lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
+        "--testbed NAME",
+        "lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
         autocompletion=complete_testbeds,
     ),
 ]
 Kubeconfig = Annotated[
     Path | None,
-    testbed_option(
-        "--kubeconfig", metavar="FILE", help="Kubeconfig of the cluster. Default: the same as kubectl."
-    ),
+    testbed_option("--kubeconfig FILE", "Kubeconfig of the cluster. Default: the same as kubectl."),
 ]
 Context = Annotated[
     str | None,
-    testbed_option(
-        "--context", metavar="NAME", help="Context of the kubeconfig. Default: its current context."
-    ),
+    testbed_option("--context NAME", "Context of the kubeconfig. Default: its current context."),
 ]
 
 
@@ -233,33 +223,29 @@ class ClusterOptions:
     namespace: Annotated[
         str | None,
         testbed_option(
-            "--namespace",
-            "-n",
-            metavar="NAME",
-            help="Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
+            "--namespace -n NAME",
+            "Existing Kubernetes namespace to use. Default: create one namespace per campaign.",
         ),
     ] = None
     pod_network: Annotated[
         str | None,
         testbed_option(
-            "--pod-network",
-            metavar="NETWORK",
-            help="Name of the installed pod network, in place of the detected one. Default: detected.",
+            "--pod-network NETWORK",
+            "Name of the installed pod network, in place of the detected one. Default: detected.",
         ),
     ] = None
     image: Annotated[
         str | None,
         testbed_option(
-            "--image",
-            metavar="IMAGE",
-            help="Container image with the supervisor and perftest. Default: the image that deploy installs.",
+            "--image IMAGE",
+            "Container image with the supervisor and perftest. Default: the image that deploy installs.",
         ),
     ] = None
     meter: Annotated[
         bool | None,
         testbed_option(
             "--meter/--no-meter",
-            help="Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
+            "Measure the background cost of the network on the nodes around each block (runs a DaemonSet)."
             " Default: no.",
         ),
     ] = None
@@ -268,34 +254,28 @@ class ClusterOptions:
 # Profiles and machines
 ProfileName = Annotated[
     str,
-    typer.Argument(
-        metavar="PROFILE", help="Name of a profile, or path of a YAML file.", autocompletion=complete_profiles
-    ),
+    argument("PROFILE", "Name of a profile, or path of a YAML file.", autocompletion=complete_profiles),
 ]
 Limit = Annotated[
     list[str] | None,
     machines_option(
-        "--limit",
-        metavar="NODE",
-        help="Only this node (repeatable). Other workers may be down. Default: all nodes.",
+        "--limit NODE", "Only this node (repeatable). Other workers may be down. Default: all nodes."
     ),
 ]
 AcceptKeys = Annotated[
     bool,
     machines_option(
         "--accept-new-host-keys",
-        help="Trust and remember unknown SSH host keys. Changed keys are always rejected.",
+        "Trust and remember unknown SSH host keys. Changed keys are always rejected.",
     ),
 ]
 AllowReboot = Annotated[
     bool,
     machines_option(
-        "--allow-reboot", help="Change the kernel command line of a Raspberry Pi if needed, and reboot it."
+        "--allow-reboot", "Change the kernel command line of a Raspberry Pi if needed, and reboot it."
     ),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask for confirmation. Required without a terminal.")
-]
+Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation. Required without a terminal.")]
 
 
 @dataclass(frozen=True)
@@ -305,9 +285,7 @@ class SshOptions:
     accept_new_host_keys: AcceptKeys = False
     concurrency: Annotated[
         int,
-        machines_option(
-            "--concurrency", metavar="N", min=1, max=200, help="Number of machines to work on in parallel."
-        ),
+        machines_option("--concurrency N", "Number of machines to work on in parallel.", min=1, max=200),
     ] = 20
 
     def connect(self, targets: Sequence[Target]) -> Connections:
@@ -320,20 +298,13 @@ class SshOptions:
 # Software, run folders and claims
 Architectures = Annotated[
     str,
-    typer.Option(
-        "--arch",
-        metavar="ARCH,…",
-        help="Architectures, comma-separated: amd64, arm64. Default: this machine's.",
-    ),
+    option("--arch ARCH,…", "Architectures, comma-separated: amd64, arm64. Default: this machine's."),
 ]
-ClaimsFile = Annotated[
-    str, typer.Option("--claims", metavar="CLAIMS", help="Name of a set of claims, or path of a YAML file.")
-]
+ClaimsFile = Annotated[str, option("--claims CLAIMS", "Name of a set of claims, or path of a YAML file.")]
 Quantities = Annotated[
     list[str] | None,
-    typer.Option(
-        "--quantity",
-        metavar="NAME",
-        help="Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
+    option(
+        "--quantity NAME",
+        "Use this metric, such as latency_p99_us (repeatable). Default: the headline metric of each test.",
     ),
 ]

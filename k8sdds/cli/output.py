@@ -17,10 +17,10 @@ from k8sdds.system.errors import InputError
 def _format(*names: str) -> Any:
     # Typer would show the choices as a metavar, which does not fit 80 columns.
     help_text = f"Format of the result: table (text for people), {', '.join(names)}."
-    return output_option("--format", metavar="FORMAT", help=help_text)
+    return output_option("--format FORMAT", help_text)
 
 
-Json = Annotated[bool, output_option("--json", help="Print the result as JSON.")]
+Json = Annotated[bool, output_option("--json", "Print the result as JSON.")]
 
 
 @dataclass
@@ -122,18 +122,14 @@ class Consequences:
     output: Annotated[
         Path | None,
         output_option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Also write the result as HTML, CSV and JSON to this new folder.",
+            "--output -o FOLDER", "Also write the result as HTML, CSV and JSON to this new folder."
         ),
     ] = None
     fail_if: Annotated[
         str | None,
         output_option(
-            "--fail-if",
-            metavar="CONDITION",
-            help="Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
+            "--fail-if CONDITION",
+            "Exit with code 6 if a row of the result meets this condition, an expression in pandas syntax with"
             " the columns of --format csv.",
         ),
     ] = None

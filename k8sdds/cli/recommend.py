@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands, output_option, selection_option
+from k8sdds.cli.commands import Commands, argument, option, output_option, selection_option
 from k8sdds.cli.options import (
     Changes,
     ClusterOptions,
@@ -33,52 +31,46 @@ app = Commands()
 
 ApplicationFile = Annotated[
     str,
-    typer.Argument(
-        metavar="APPLICATION",
-        help="Name of an application (see: k8sdds list applications), or path of a YAML file.",
+    argument(
+        "APPLICATION",
+        "Name of an application (see: k8sdds list applications), or path of a YAML file.",
         autocompletion=complete_applications,
     ),
 ]
 From = Annotated[
     list[Path] | None,
-    selection_option(
-        "--from", metavar="FOLDER", help="Answer from this run folder, without measuring (repeatable)."
-    ),
+    selection_option("--from FOLDER", "Answer from this run folder, without measuring (repeatable)."),
 ]
 MaxTrials = Annotated[
     int | None,
     selection_option(
-        "--max-trials",
-        metavar="N",
-        min=4,
-        help="Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
+        "--max-trials N",
+        "Most trials of the search. Default: a fifth of those that would measure all configurations, at most"
         " 1,000.",
+        min=4,
     ),
 ]
 NewFolder = Annotated[
     Path | None,
     output_option(
-        "--output",
-        "-o",
-        metavar="FOLDER",
-        help="Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
+        "--output -o FOLDER",
+        "Run folder to create; with --from, folder for the page and the files. Default: runs/TIME-APPLICATION;"
         " with --from, none.",
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option(
-        "--yes",
-        "-y",
-        help="Measure trials that are long enough for every requirement, however long it takes, without a"
+    option(
+        "--yes -y",
+        "Measure trials that are long enough for every requirement, however long it takes, without a"
         " question.",
     ),
 ]
 Quick = Annotated[
     bool,
-    typer.Option(
+    option(
         "--quick",
-        help="Measure trials as long as the file states, even if some requirement then stays undecided. The default"
+        "Measure trials as long as the file states, even if some requirement then stays undecided. The default"
         " without a terminal.",
     ),
 ]

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import ReportOutput, RowsOutput
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -25,26 +23,18 @@ app = Commands()
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN", help="A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/."
-        ),
+        argument("RUN", "A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/."),
     ],
     *,
     out: ReportOutput,
-    pdf: Annotated[
-        bool, typer.Option("--pdf", help="Write the figures as PDF, too, with embedded fonts.")
-    ] = False,
+    pdf: Annotated[bool, option("--pdf", "Write the figures as PDF, too, with embedded fonts.")] = False,
     serve: Annotated[
         bool,
-        typer.Option(
-            "--serve", help="Show the report in a browser of this machine, also while the campaign runs."
-        ),
+        option("--serve", "Show the report in a browser of this machine, also while the campaign runs."),
     ] = False,
     port: Annotated[
         int,
-        typer.Option(
-            metavar="PORT", help="TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535
-        ),
+        option("--port PORT", "TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535),
     ] = 0,
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.
@@ -102,9 +92,7 @@ def _serve(run: RunFolder, port: int) -> None:
 
 @app.add("k8sdds runs", "k8sdds runs study/runs --json")
 def runs(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder that contains run folders.")
-    ] = Path("runs"),
+    folder: Annotated[Path, argument("FOLDER", "Folder that contains run folders.")] = Path("runs"),
     *,
     out: RowsOutput,
 ) -> None:

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands, output_option
+from k8sdds.cli.commands import Commands, argument, option, output_option
 from k8sdds.cli.options import (
     ClaimsFile,
     ClusterOptions,
@@ -44,9 +42,9 @@ app = Commands()
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="STUDY [CLAIM]",
-            help="Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
+        argument(
+            "STUDY [CLAIM]",
+            "Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
             " Without STUDY: that of --claims. See: k8sdds list studies.",
             autocompletion=completing("claims", "names"),
             show_default=False,
@@ -55,24 +53,21 @@ def reproduce(
     file: ClaimsFile = "k8sdds-paper",
     with_: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="RUN", help="Also judge this run folder, such as an imported one."),
+        option("--with RUN", "Also judge this run folder, such as an imported one."),
     ] = None,
     repeat: Repeat = None,
     duration: Duration = None,
     seed: Seed = None,
     resume: Annotated[
         Path | None,
-        typer.Option("--resume", metavar="FOLDER", help="Measure what is missing in this folder of a study."),
+        option("--resume FOLDER", "Measure what is missing in this folder of a study."),
     ] = None,
     retry_failed: RetryFailed = False,
     on: TestbedName = None,
     output: Annotated[
         Path | None,
         output_option(
-            "--output",
-            "-o",
-            metavar="FOLDER",
-            help="Folder to create for the runs and verdicts. Default: runs/TIME-STUDY.",
+            "--output -o FOLDER", "Folder to create for the runs and verdicts. Default: runs/TIME-STUDY."
         ),
     ] = None,
     dry_run: DryRun = False,

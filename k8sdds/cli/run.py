@@ -13,9 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from k8sdds.cli.commands import Commands, output_option
+from k8sdds.cli.commands import Commands, option, output_option
 from k8sdds.cli.options import (
     Changes,
     ClusterOptions,
@@ -59,17 +57,13 @@ SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
 Resume = Annotated[
     Path | None,
-    typer.Option(
-        "--resume",
-        metavar="FOLDER",
-        help="Measure the missing trials of this run folder. @last: the newest one in runs/.",
+    option(
+        "--resume FOLDER", "Measure the missing trials of this run folder. @last: the newest one in runs/."
     ),
 ]
 NewFolder = Annotated[
     Path | None,
-    output_option(
-        "--output", "-o", metavar="FOLDER", help="Run folder to create. Default: runs/TIME-EXPERIMENT."
-    ),
+    output_option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-EXPERIMENT."),
 ]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

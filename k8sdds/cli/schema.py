@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import Output
 
 app = Commands()
@@ -16,9 +14,9 @@ app = Commands()
 def schema(
     kind: Annotated[
         Literal["experiment", "application", "profile", "record"],
-        typer.Argument(metavar="KIND", help="Kind of file."),
+        argument("KIND", "Kind of file."),
     ] = "experiment",
-    form: Annotated[Literal["json", "yaml"], typer.Option("--format", help="Format of the schema.")] = "json",
+    form: Annotated[Literal["json", "yaml"], option("--format", "Format of the schema.")] = "json",
 ) -> None:
     """Print the JSON Schema of files that you write (for editors), or of a line of trials.jsonl."""
     from k8sdds.campaign import experiments

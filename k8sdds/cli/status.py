@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import AllowReboot, DryRun, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.output import RowsOutput, print_table
 from k8sdds.cli.terminal import agrees, console, print_note
@@ -33,9 +31,9 @@ def status(
     limit: Limit = None,
     fix: Annotated[
         bool,
-        typer.Option(
+        option(
             "--fix",
-            help="Show and confirm fixes of the machines, and apply them: swap, memory cgroup, kernel modules.",
+            "Show and confirm fixes of the machines, and apply them: swap, memory cgroup, kernel modules.",
         ),
     ] = False,
     allow_reboot: AllowReboot = False,

@@ -9,9 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from k8sdds.cli.commands import Commands
+from k8sdds.cli.commands import Commands, argument
 from k8sdds.cli.options import ClusterOptions, DryRun, any_given, complete_testbeds
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import console, print_step
@@ -28,9 +26,9 @@ app = Commands()
 def testbed(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
+        argument(
+            "NAME",
+            "lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
             autocompletion=complete_testbeds,
         ),
     ] = None,
