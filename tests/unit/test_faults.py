@@ -146,7 +146,7 @@ def test_a_stream_that_fails_discards_its_buffer_and_keeps_the_error() -> None:
     code = (
         "import sys, os; from k8sdds.cli import main; main.protect();"
         "print('x' * 100_000, end='');"
-        "lost = streams.lost_output(); print('more'); os.write(2, str(lost.message).encode())"
+        "lost = main.lost_output(); print('more'); os.write(2, str(lost.message).encode())"
     )
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True)
