@@ -109,10 +109,11 @@ def test_an_explained_error_keeps_its_own_remedy_for_paths_and_space_only() -> N
 def test_clean_finds_what_a_killed_writer_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
     names = ("empty.json", "half.json.0a1b2c3d.new")
+    labs = records.folder()
     for name in names:
-        (tmp_path / name).write_text("" if name == "empty.json" else "{")
-        os.utime(tmp_path / name, (time.time() - 60, time.time() - 60))
-    (tmp_path / "now.json").touch()
+        (labs / name).write_text("" if name == "empty.json" else "{")
+        os.utime(labs / name, (time.time() - 60, time.time() - 60))
+    (labs / "now.json").touch()
     (tmp_path / "testbed.json").write_text('{"testbed": "lab"}')
     os.utime(tmp_path / "testbed.json", (0, 0))
     assert sorted(path.name for path in records.unfinished()) == sorted(names)
