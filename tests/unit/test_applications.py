@@ -212,34 +212,27 @@ def test_requirements_decide_before_the_objective(tmp_path: Path) -> None:
         assert {each.option.choices["network"] for each in failing} == {"flannel-hostgw"}
 
 
-def conclude(run: Any, experiment: Any, output: Path) -> None:
-    command.conclude(answer(evidence.of_own_run(run, experiment)), output, Output(form="json"))
-
-
 def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for limit, kind in (("10 ms", None), ("1 ms", RequirementsNotMet), ("3 ms", RequirementsUndecided)):
-        flow = {"name": "camera", "payload_bytes": 65536, "rate": 100, "delay": f"p90 <= {limit}"}
-        experiment = applications.experiment(application(flows=[flow]))
-        run = folder(tmp_path / limit[:2].strip(), experiment, Truth(drift=0.3))
-        if kind is None:
-            conclude(run, experiment, tmp_path / "out")
-            continue
-        with pytest.raises(kind) as error:
-            conclude(run, experiment, tmp_path / "out")
-        assert error.value.exit_code in (7, 8) and error.value.remedy
-        if kind is RequirementsUndecided:
-            assert re.search(
-                r": k8sdds recommend robot\.yaml --duration=5 --repeat \d+ --max-trials \d+$",
-                error.value.remedy,
-            )
-    page = (tmp_path / "out" / "recommendation.html").read_text()
-    assert "measured in 5 repetitions" in page
-    assert "<h1>Undecided</h1>" in page and "Requirements of the most promising configuration" in page
-    assert (
-        "ecommended" not in page
-        and "Most promising: " in (tmp_path / "out/configuration/README.md").read_text()
-    )
+    def conclude(limit: str, output: Path | None = None) -> None:
+        flow = {"name": "camera", "payload_bytes": 65536, "rate": 100, "delay": f"p90 <= {limit} ms"}
+        choices = {"networks": ["flannel-hostgw", "kube-router"], "middleware": "cyclonedds"}
+        experiment = applications.experiment(application(flows=[flow], choices=choices))
+        run = folder(tmp_path / limit, experiment, Truth(drift=0.3))
+        command.conclude(answer(evidence.of_own_run(run, experiment)), output, Output(form="json"))
+
+    conclude("10")
+    with pytest.raises(RequirementsNotMet) as error:
+        conclude("1")
+    assert error.value.exit_code == 7 and error.value.remedy
     assert '"verdict": "not met"' in capsys.readouterr().out
+    with pytest.raises(RequirementsUndecided) as error:
+        conclude("3", tmp_path / "out")
+    more = r": k8sdds recommend robot\.yaml --duration=5 --repeat \d+ --max-trials \d+$"
+    assert error.value.exit_code == 8 and re.search(more, error.value.remedy)
+    page = (tmp_path / "out" / "recommendation.html").read_text()
+    assert "measured in 5 repetitions" in page and "ecommended" not in page
+    assert "<h1>Undecided</h1>" in page and "Requirements of the most promising configuration" in page
+    assert "Most promising: " in (tmp_path / "out/configuration/README.md").read_text()
 
 
 def test_any_run_folder_is_evidence(tmp_path: Path) -> None:

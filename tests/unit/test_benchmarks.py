@@ -45,14 +45,6 @@ def test_the_interval_excludes_1_if_the_test_finds_a_difference(ratios: list[flo
     assert (low > 1 or high < 1) == (p_value <= 0.05)
 
 
-def test_a_disturbed_pair_hardly_changes_the_interval() -> None:
-    noise = random.Random(1)
-    ratios = [1.06 * math.exp(noise.gauss(0, 0.01)) for _ in range(12)]
-    for disturbed in (ratios, [*ratios[:-1], 0.3]):
-        low, high = common.signed_rank_interval(disturbed) or (0, 0)
-        assert 1.04 < low < high < 1.08
-
-
 def test_few_pairs_have_an_interval_of_students_t_distribution() -> None:
     values = common.Values()
     for number, (ours, other) in enumerate([(11, 10), (12, 10), (13, 10)]):
@@ -86,12 +78,10 @@ def test_bisection_and_search_find_the_capacity_of_a_steady_device(seed: int, ra
 
 def test_a_recorded_device_answers_with_trials_near_the_rate() -> None:
     keys = ("rate", "duration_s", "undelivered_percent", "overdue_percent", "samples_per_s")
-    rows = [
-        dict(zip(keys, (float(rate), 2, rate / 1000, 0, None), strict=True)) for rate in range(100, 1100, 100)
+    trials = [(float(rate), 2, rate / 1000, 0, None) for rate in range(100, 1100, 100)] + [
+        (0, 2, None, None, 500)
     ]
-    device = capacity.recorded(
-        [*rows, dict(zip(keys, (0, 2, None, None, 500), strict=True))], random.Random(1)
-    )
+    device = capacity.recorded([dict(zip(keys, trial, strict=True)) for trial in trials], random.Random(1))
     assert device(0, 2).samples_per_s == 500
     answers = [device(1000, 0.5) for _ in range(50)]
     assert {answer.undelivered_percent for answer in answers} == {0.6, 0.7, 0.8, 0.9, 1.0}

@@ -63,15 +63,18 @@ GRANDMASTER = (
 """Its GM identity is its own; the other values are 0 in the recorded output, too."""
 
 
-def test_chrony_reports_its_bound() -> None:
-    state = clocks.parse(CHRONY)
-    # 1.926 + 7.674 / 2 + 2.624
-    assert state == ClockState("chrony", pytest.approx(8.387), "true time")
-
-
-def test_ptp4l_reports_its_offset_and_the_path() -> None:
-    assert clocks.parse(SLAVE) == ClockState("ptp4l", pytest.approx(1.448), "f6de1d.fffe.576873")
-    assert clocks.parse(GRANDMASTER) == ClockState("ptp4l", 0, "f6de1d.fffe.576873")
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        # 1.926 + 7.674 / 2 + 2.624
+        (CHRONY, ClockState("chrony", pytest.approx(8.387), "true time")),
+        (SLAVE, ClockState("ptp4l", pytest.approx(1.448), "f6de1d.fffe.576873")),
+        (GRANDMASTER, ClockState("ptp4l", 0, "f6de1d.fffe.576873")),
+    ],
+    ids=["chrony", "ptp4l", "grandmaster"],
+)
+def test_a_synchronized_clock_has_a_bound(output: str, expected: ClockState) -> None:
+    assert clocks.parse(output) == expected
 
 
 @pytest.mark.parametrize(
@@ -135,13 +138,9 @@ def test_the_worst_pair_of_machines_and_the_worse_reading_count() -> None:
     everyone = pods(pub0="a", sub0="b", sub1="c")
     error = clock_error(participants(1, 2), everyone, [states(a=1, b=2, c=4), states(a=5, b=2, c=3)])
     assert (error.bound_us, error.source) == (9, "chrony")
-
-
-def test_machines_without_a_pair_do_not_count() -> None:
-    # Both subscribers run on the publisher's machine or on b; the clocks of two subscribers are not compared.
-    everyone = pods(pub0="a1", sub0="a1", sub1="b")
-    readings = [states(a1=1, b=2)] * 2
-    assert clock_error(participants(1, 2), everyone, readings).bound_us == 3
+    # Subscribers run on the publisher's machine or on b; the clocks of two subscribers are not compared.
+    paired = pods(pub0="a1", sub0="a1", sub1="b")
+    assert clock_error(participants(1, 2), paired, [states(a1=1, b=2)] * 2).bound_us == 3
 
 
 @pytest.mark.parametrize(

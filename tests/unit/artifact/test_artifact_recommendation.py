@@ -19,10 +19,18 @@ from k8sdds.cli.app import app
 from k8sdds.results.run_folder import RunFolder
 from tests.applications import application, folder
 
+CHOICES = {
+    "networks": ["flannel-hostgw", "kube-router"],
+    "middleware": "cyclonedds",
+    "receive_mode": "listener",
+}
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return folder(tmp_path_factory.mktemp("run") / "robot", applications.experiment(application()))
+    return folder(
+        tmp_path_factory.mktemp("run") / "robot", applications.experiment(application(choices=CHOICES))
+    )
 
 
 @pytest.fixture(scope="module")

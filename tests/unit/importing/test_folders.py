@@ -60,18 +60,18 @@ def test_files_of_several_trials_in_one_folder(tmp_path):
     )
 
 
-def test_logs_take_precedence_over_names_with_a_warning(tmp_path):
-    trial(tmp_path / "in" / "BestEffort" / "latencyTest" / "kube-router" / "test-0", latency=False)
-    (one,) = imported(tmp_path, layout="k8sdds").values()
-    assert (one["reliability"], one["test"], one["payload_bytes"]) == ("reliable", "throughput", 1024)
-    assert len([w for w in one["warnings"] if w.startswith("name: ")]) == 3
-
-
 def test_map_adds_settings_that_logs_do_not_state(tmp_path):
     trial(tmp_path / "in" / "node-a")
     (one,) = imported(tmp_path, maps=["node-a:network=antrea,repetition=2,test=latency"]).values()
     assert (one["network"], one["repetition"], one["test"]) == ("antrea", 1, "throughput")
     assert any("test latency" in text for text in one["warnings"])
+
+
+def test_logs_take_precedence_over_names_with_a_warning(tmp_path):
+    trial(tmp_path / "in" / "BestEffort" / "latencyTest" / "kube-router" / "test-0", latency=False)
+    (one,) = imported(tmp_path, layout="k8sdds").values()
+    assert (one["reliability"], one["test"], one["payload_bytes"]) == ("reliable", "throughput", 1024)
+    assert len([w for w in one["warnings"] if w.startswith("name: ")]) == 3
 
 
 HOST_MULTICAST = "Multicast-Test/4subs/throughputTest/hostnetwork-multicast-udp"
@@ -88,6 +88,14 @@ def test_a_backup_is_never_the_original_of_a_regular_trial(tmp_path, backup):
     assert result[copy]["reason"].startswith(f"set-aside: {backup!r}")
 
 
+def test_a_name_that_only_begins_like_a_backup_is_regular(tmp_path):
+    names = ("bkd-cluster", "backups", "old-kernel")
+    for seed, name in enumerate(names):
+        trial(tmp_path / "in" / name / "host", seed=seed)
+    result = imported(tmp_path)
+    assert all(result[f"{name}/host"]["valid"] for name in names)
+
+
 def test_an_included_backup_is_the_copy_of_a_regular_trial(tmp_path):
     regular, copy = f"{HOST_MULTICAST}/test-2", f"{HOST_MULTICAST}/bk-datalen/test-14"
     other = f"{HOST_MULTICAST}/bk-datalen/test-15"
@@ -96,12 +104,6 @@ def test_an_included_backup_is_the_copy_of_a_regular_trial(tmp_path):
     result = imported(tmp_path, layout="k8sdds", maps=["bk-datalen:keep=yes"])
     assert result[regular]["valid"] and result[other]["valid"]
     assert result[copy]["reason"] == f"copy: its log is a byte-for-byte copy of {regular}"
-
-
-@pytest.mark.parametrize("name", ["bkd-cluster", "backups", "old-kernel"])
-def test_a_name_that_only_begins_like_a_backup_is_regular(tmp_path, name):
-    trial(tmp_path / "in" / name / "host")
-    assert imported(tmp_path)[f"{name}/host"]["valid"]
 
 
 @pytest.mark.parametrize(

@@ -75,24 +75,6 @@ def test_an_incomplete_last_line_is_never_a_row(text):
             assert whole[:end].rstrip().endswith("}")
 
 
-def test_a_row_interrupted_by_another_process_is_damaged():
-    torn = logs.csv_throughput().replace("90500, ", "90500,Test ended.\n ")
-    parsed = read(logs.configuration(False) + torn)
-    assert parsed.results == () and parsed.problems
-
-
-def test_rows_without_headers_need_the_role():
-    row = "1024, 181000, 90500, 741.4, 3, 0.01\n"
-    assert read(row).results == (), "six fields may also be an interval of latencies"
-    assert read(logs.configuration(False) + row).results[0].values["samples"] == 181000
-
-
-def test_two_summaries_that_differ_are_a_problem():
-    again = logs.TEXT_THROUGHPUT.replace("181000", "181001")
-    assert read(logs.TEXT_THROUGHPUT * 2).problems == ()
-    assert "different summaries" in read(logs.TEXT_THROUGHPUT + again).problems[0]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -101,10 +83,19 @@ def test_two_summaries_that_differ_are_a_problem():
         (logs.TEXT_THROUGHPUT.replace("741.4", "747.4"), "are not 747.4"),
         (logs.TEXT_THROUGHPUT.replace("90500", "9050"), "are not 741.4"),
         (logs.TEXT_LATENCY.replace("Std    3.0", "Std   -3.0"), "negative"),
+        (logs.TEXT_THROUGHPUT + logs.TEXT_THROUGHPUT.replace("181000", "181001"), "different summaries"),
+        (logs.configuration(False) + logs.csv_throughput().replace("90500, ", "90500,Test ended.\n "), ""),
     ],
 )
 def test_inconsistent_numbers_are_a_problem(text, problem):
     assert problem in read(text).problems[0]
+
+
+def test_a_summary_may_be_repeated_and_rows_without_headers_need_the_role():
+    assert read(logs.TEXT_THROUGHPUT * 2).problems == ()
+    row = "1024, 181000, 90500, 741.4, 3, 0.01\n"
+    assert read(row).results == (), "six fields may also be an interval of latencies"
+    assert read(logs.configuration(False) + row).results[0].values["samples"] == 181000
 
 
 def test_rows_contain_only_numbers():
@@ -122,24 +113,21 @@ def test_other_files_are_not_logs(data):
 
 
 def test_settings():
-    text = logs.configuration(
-        True, more=logs.SECURE_3, kind="UDPv4 & SHMEM (taken from QoS XML file)", peers=4
+    kind = "UDPv4 & SHMEM (taken from QoS XML file)"
+    parsed = read(logs.configuration(True, more=logs.SECURE_3, kind=kind, peers=4)).settings
+    expected = {
+        "mode": "latency", "role": "publisher", "identity": 0, "discovers": (4, "subscribers"),
+        "reliability": "reliable", "transport": "unicast", "payloads": (1024,), "batch_bytes": 0, "rate": 0,
+        "duration_s": 30, "receive_mode": "listener", "qos": "perftest_qos_profiles", "kind": "UDPv4 & SHMEM",
+        "product": ("connext", "7.3.0"), "version": "4.3.0",
+    }  # fmt: skip
+    assert {name: getattr(parsed, name) for name in expected} == expected
+    unsupported = "False (Multicast is not supported for TCP)"
+    assert read(logs.configuration(True, kind="TCP", multicast=unsupported)).settings.transport == "unicast"
+    failed = read(
+        "RTI Perftest 3.1.0 5c0ba94 (RTI Connext DDS 6.0.1)\n[Error]: x\ncommand terminated with exit code 255\n"
     )
-    parsed = read(text).settings
-    assert (parsed.mode, parsed.role, parsed.identity, parsed.discovers) == (
-        "latency",
-        "publisher",
-        0,
-        (4, "subscribers"),
-    )
-    assert (parsed.reliability, parsed.transport, parsed.payloads) == ("reliable", "unicast", (1024,))
-    assert (parsed.batch_bytes, parsed.rate, parsed.duration_s) == (0, 0, 30)
-    assert (parsed.receive_mode, parsed.qos, parsed.kind) == (
-        "listener",
-        "perftest_qos_profiles",
-        "UDPv4 & SHMEM",
-    )
-    assert parsed.product == ("connext", "7.3.0") and parsed.version == "4.3.0"
+    assert (failed.exit_code, failed.errors, failed.understood) == (255, ("[Error]: x",), True)
 
 
 @pytest.mark.parametrize(
@@ -157,14 +145,3 @@ def test_settings():
 )
 def test_security(more, kind, level):
     assert read(logs.configuration(True, more=more, kind=kind)).settings.security == level
-
-
-def test_multicast_on_a_transport_without_multicast_is_unicast():
-    reported = "False (Multicast is not supported for TCP)"
-    assert read(logs.configuration(True, kind="TCP", multicast=reported)).settings.transport == "unicast"
-
-
-def test_an_error_and_its_exit_code():
-    text = "RTI Perftest 3.1.0 5c0ba94 (RTI Connext DDS 6.0.1)\n[Error]: no memory\ncommand terminated with exit code 255\n"
-    parsed = read(text)
-    assert parsed.exit_code == 255 and parsed.errors == ("[Error]: no memory",) and parsed.understood
