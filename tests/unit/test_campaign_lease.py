@@ -65,24 +65,19 @@ def held(api: Api, monkeypatch: pytest.MonkeyPatch) -> CampaignLease:
 
 
 def test_a_lease_is_renewed_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = Api(PrerequisiteError("the API server does not answer"), OSError("connection reset"))
+    api = Api(
+        PrerequisiteError("the API server does not answer"),
+        OSError("reset"),
+        ApiError(404, "somebody deleted it"),
+    )
     campaign_lease = held(api, monkeypatch)
     api.wait_for(lambda: api.requests.count("renew") >= 3)
     campaign_lease.release()
     campaign_lease.release()
     assert api.requests[:2] == ["delete", "create"], "that of a killed process is replaced"
-    assert api.requests.count("failed") == 2 and api.requests.count("delete") == 2
-    assert not campaign_lease.is_held
-
-
-def test_a_lease_that_somebody_deleted_is_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = Api(ApiError(404, "not found"))
-    campaign_lease = held(api, monkeypatch)
-    api.wait_for(lambda: api.requests.count("create") == 2)
-    campaign_lease.release()
-
-
-def test_a_user_without_the_right_measures_without_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert api.requests.count("failed") == 3 and api.requests.count("create") == 2
+    assert api.requests.count("delete") == 2 and not campaign_lease.is_held
+    # A user without the right measures without a lease.
     api = Api(allowed=False)
     campaign_lease = held(api, monkeypatch)
     assert not campaign_lease.is_held

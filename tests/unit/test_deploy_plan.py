@@ -142,21 +142,17 @@ def test_plan_for_machines_without_kubernetes(bundle: Bundle) -> None:
 def test_local_nodes_install_programs_only_from_the_bundle_that_they_have_mounted(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "name: mine\nprovider: local\nsoftware: {source: bundle, bundle: FOLDER}\nnodes:\n  - {name: one, roles: [control-plane]}\n"
-    profile = yaml_text.parse(text.replace("FOLDER", str(bundle.folder)), Profile, "mine.yaml")
+    software = f"{{source: bundle, bundle: {bundle.folder}}}"
+    text = f"name: mine\nprovider: local\nsoftware: {software}\nnodes:\n  - {{name: one, roles: [control-plane]}}\n"
+    profile = yaml_text.parse(text, Profile, "mine.yaml")
     paths = [Path("unused")] * 3
-    shares: tuple[SharedFolder, ...] = (SharedFolder(bundle.folder, "/bundle"),)
-
-    def uploads() -> list[str]:
+    monkeypatch.setattr(Bundle, "wrong_architectures", lambda self, arch: [])  # it has only an index
+    for mounted, shared in ((bundle.folder, "/bundle/bin/amd64/kubernetes"), (bundle.folder.parent, "")):
+        shares = (SharedFolder(mounted, "/bundle"),)
         node = LocalNode("mine", "one", "192.0.2.1", 22, "k8sdds", "amd64", "running", *paths, (), shares)
-        monkeypatch.setattr(local_nodes.nodes, "ls", lambda cluster: [node])
-        with monkeypatch.context() as patch:
-            patch.setattr(Bundle, "wrong_architectures", lambda self, arch: [])  # it has only an index
-            return [upload.shared for upload in for_profile(profile, ["amd64"], print).binaries("amd64")]
-
-    assert uploads() == ["/bundle/bin/amd64/kubernetes"]
-    shares = (SharedFolder(bundle.folder.parent, "/bundle"),)
-    assert uploads() == [""]
+        monkeypatch.setattr(local_nodes.nodes, "ls", lambda cluster, node=node: [node])
+        (upload,) = for_profile(profile, ["amd64"], print).binaries("amd64")
+        assert upload.shared == shared
 
 
 def test_official_programs_replace_links_and_links_replace_them_again(bundle: Bundle) -> None:
@@ -438,9 +434,8 @@ def test_node_address_comes_from_the_default_route_or_the_named_interface(bundle
     assert replace(state, facts={"pi1": facts.parse(text)}).address("pi1") == "10.0.0.7"
     named = desired(bundle, PROFILE + "network: {name: flannel-vxlan, interface: eth0}\n")
     assert named.address("pi1") == "192.0.2.11"
-    lost = replace(state, facts={"pi1": Facts({"route": "default dev eth7"})})
     with pytest.raises(InputError, match="eth7 has no IPv4 address"):
-        lost.address("pi1")
+        replace(state, facts={"pi1": Facts({"route": "default dev eth7"})}).address("pi1")
 
 
 def test_kernel_command_line_of_a_raspberry_pi() -> None:

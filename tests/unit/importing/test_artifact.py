@@ -12,7 +12,7 @@ import pytest
 from k8sdds.importing import import_folder
 from k8sdds.report import content, csv_tables, write_report
 from k8sdds.results import tidy
-from tests.paper import PAYLOADS, TABLE_I, TABLE_II
+from tests.run_folders import PAYLOADS, TABLE_I, TABLE_II
 
 BEST_EFFORT_P90_US = {
     "host": (616, 673, 881, 1288, 2371),
