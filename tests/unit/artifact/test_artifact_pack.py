@@ -29,6 +29,23 @@ DER = ed25519.Ed25519PrivateKey.generate().private_bytes(Encoding.DER, PrivateFo
 KEY = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49\n-----END PRIVATE KEY-----\n"
 
 
+OWN_CLAIMS = """
+name: own
+title: What we say
+claims:
+  - id: vxlan-slower
+    claim: VXLAN is slower.
+    paper: our Table 3
+    experiment: quickstart
+    parts:
+      - quantity: throughput_mbps
+        of: {network: flannel-vxlan}
+        to: {network: host}
+        at: {payload_bytes: [64]}
+        is: lower
+"""
+
+
 def names(path: Path) -> set[str]:
     with zipfile.ZipFile(path) as archive:
         return set(archive.namelist())
@@ -65,54 +82,32 @@ def test_the_archive_has_all_measured_files_and_tables_that_follow_from_them(
     assert created == {path.name: path.read_bytes() for path in expected.iterdir()}
 
 
-def test_documents_contain_command_minutes_and_disk(run_folder: RunFolder, tmp_path: Path) -> None:
-    description = artifact.Description("A | title", "CC-BY-4.0", ("Ada", "Grace"))
+def test_documents_contain_commands_minutes_disk_and_the_users_claims(
+    run_folder: RunFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(OWN_CLAIMS)
+    description = artifact.Description(
+        "A | title", "CC-BY-4.0", ("Ada", "Grace"), claims=str(tmp_path / "own.yaml")
+    )
     artifact.pack([run_folder.path], tmp_path / "a.zip", description)
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         readme = archive.read("README.md").decode()
-        data = json.loads(archive.read("artifact.json"))
-    assert "Authors: Ada, Grace." in readme
-    assert "License of the data: CC-BY-4.0" in readme
-    assert "k8sdds run runs/measured/experiment.yaml --output again/measured --seed 1" in readme
-    for badge in ("Available", "Functional", "Reusable", "Reproduced"):
-        assert badge in readme
-    (run,) = data["runs"]
+        (run,) = json.loads(archive.read("artifact.json"))["runs"]
+        assert archive.read("claims/claims.yaml").decode() == OWN_CLAIMS
+        (judged,) = json.loads(archive.read("expected/claims.json"))
+    assert (judged["id"], judged["verdict"]) == ("vxlan-slower", "supported")
+    assert judged["command"] == "k8sdds reproduce vxlan-slower --claims claims/claims.yaml"
+    for text in (
+        "Authors: Ada, Grace.", "License of the data: CC-BY-4.0", "What we say", judged["command"],
+        "k8sdds run runs/measured/experiment.yaml --output again/measured --seed 1",
+        "Available", "Functional", "Reusable", "Reproduced",
+    ):  # fmt: skip
+        assert text in readme
     assert (run["trials"], run["valid_trials"], run["folder"]) == (50, 50, "runs/measured")
     # 51 attempts of 3.6 s: one trial was tried twice.
     assert run["minutes"] == pytest.approx(51 * 3.6 / 60, abs=0.1)
-    assert run["disk_bytes"] == sum(
-        path.stat().st_size for path in run_folder.path.rglob("*") if path.is_file()
-    )
-
-
-OWN_CLAIMS = """
-name: own
-title: What we say
-claims:
-  - id: vxlan-slower
-    claim: VXLAN is slower.
-    paper: our Table 3
-    experiment: quickstart
-    parts:
-      - quantity: throughput_mbps
-        of: {network: flannel-vxlan}
-        to: {network: host}
-        at: {payload_bytes: [64]}
-        is: lower
-"""
-
-
-def test_custom_claims_are_packed_and_judged(run_folder: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text(OWN_CLAIMS)
-    description = artifact.Description(claims=str(tmp_path / "own.yaml"))
-    artifact.pack([run_folder.path], tmp_path / "a.zip", description)
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert archive.read("claims/claims.yaml").decode() == OWN_CLAIMS
-        (judged,) = json.loads(archive.read("expected/claims.json"))
-        readme = archive.read("README.md").decode()
-    assert (judged["id"], judged["verdict"]) == ("vxlan-slower", "supported")
-    assert judged["command"] == "k8sdds reproduce vxlan-slower --claims claims/claims.yaml"
-    assert "What we say" in readme and judged["command"] in readme
+    sizes = [path.stat().st_size for path in run_folder.path.rglob("*") if path.is_file()]
+    assert run["disk_bytes"] == sum(sizes)
     with pytest.raises(InputError, match="no set of claims"):
         artifact.pack([run_folder.path], tmp_path / "b.zip", artifact.Description(claims="owm"))
     assert not list(tmp_path.glob("b.zip*"))

@@ -115,6 +115,7 @@ def test_kubectl_top_is_kept_with_its_trial(imported):
     assert trial["machine_cpu_percent"] is None, "no log says on which node the publisher ran"
 
 
+@pytest.mark.long
 def test_a_report_of_single_runs_has_figures(artifact, tmp_path):
     done = import_folder(artifact / "CNI-Test" / "latencyTest", tmp_path / "run")
     folder = write_report(done.run, None).parent
