@@ -82,6 +82,13 @@ class _Weights:
     ns: int = 0
     cycles: int = 0
 
+    def add(self, sample: Sample) -> None:
+        if sample.event == CYCLES:
+            self.cycles += sample.weight
+        else:
+            self.samples += 1
+            self.ns += sample.weight
+
 
 def reduce(
     samples: Iterable[Sample], events: Iterable[str], hertz: int, start_ns: int, end_ns: int, owner: Owner
@@ -116,12 +123,7 @@ def reduce(
             continue
         if key not in stacks and len(stacks) >= MAX_STACKS:
             key = (key[0], key[1], (), ("[further stacks]",))
-        weights = stacks.setdefault(key, _Weights())
-        if sample.event == CYCLES:
-            weights.cycles += sample.weight
-        else:
-            weights.samples += 1
-            weights.ns += sample.weight
+        stacks.setdefault(key, _Weights()).add(sample)
     _require_complete(max(first_ns - start_ns, end_ns - last_ns), hertz, recorded, lost)
     return Profile(
         events=list(events),

@@ -1,8 +1,8 @@
 """Replace RTI's perftest_cpp in tests: accept the same options and print the same formats.
 
 It contains no DDS: the publisher sends datagrams of -dataLen bytes to its peers, the subscriber counts them, and
-both print these numbers in PerfTest's tables. Latencies are those recorded in tests/importing. Without a list of
-peers it queries the servers in NDDS_DISCOVERY_PEERS, which must be tests/connext/cloud_stand_in.py.
+both print these numbers in PerfTest's tables. Latencies are those recorded in tests/unit/importing. Without a list of
+peers it queries the servers in NDDS_DISCOVERY_PEERS, which must be cloud_stand_in.py.
 """
 
 from __future__ import annotations
