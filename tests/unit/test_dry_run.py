@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -143,9 +144,6 @@ def test_a_dry_run_of_deploy_names_the_steps_of_the_first_cluster(
     assert lines[2].startswith(f"  building kubernetes {versions.KUBERNETES} (about 5 min), etcd ")
     assert "  creating the root file system of local nodes (about 2 min)" in lines
     assert lines[-2].startswith("would create the local nodes ")
-    command.deploy("one-machine", dry_run=True, as_json=True)
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["missing"] and shown["actions"] is None
 
 
 def test_a_frozen_cache_serves_its_entries_unchanged(tmp_path: Path) -> None:
@@ -157,6 +155,30 @@ def test_a_frozen_cache_serves_its_entries_unchanged(tmp_path: Path) -> None:
         assert not missing
         cache.mark_used(entry)
     assert entry.stat().st_mtime == 1
+
+
+def test_a_dry_run_of_deploy_names_software_that_is_not_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def state(*args: object) -> None:
+        with cache.creating(tmp_path / "official" / "kubernetes", "downloading kubernetes"):
+            raise AssertionError("the entry would be created")
+
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    for name, replacement in (
+        ("machines_exist", lambda profile: True), ("create_machines", state), ("desired_state", state),
+        ("Connections", lambda *_: contextlib.nullcontext()), ("survey", lambda *_: flow.MachineSurvey({}, notes=["a note"])),
+    ):  # fmt: skip
+        monkeypatch.setattr(flow, name, replacement)
+    monkeypatch.setattr(flow.profiles, "targets", lambda profile: [])
+    command.deploy("one-machine", dry_run=True)
+    note, plan, then = capsys.readouterr().out.splitlines()
+    assert note == "a note" and "once they and the software exist" in then
+    assert plan == "not in the cache yet: downloading kubernetes (about 2 min)"
+    command.deploy("one-machine", dry_run=True, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {"missing": ["downloading kubernetes"], "actions": None, "notes": ["a note"]}
+    assert not (tmp_path / "official").exists()
 
 
 def test_a_dry_run_of_clean_names_what_it_would_remove(
