@@ -15,7 +15,7 @@ import pytest
 from k8sdds.cli import main, terminal
 from tests.conftest import Command, environment
 
-SHARED_FIXTURES = ("reports", "imported", "main_run")
+SHARED_FIXTURES = ("reports", "imported", "measured")
 """Fixtures that take seconds and serve many tests."""
 
 

@@ -80,14 +80,15 @@ def test_a_server_that_is_not_an_api_server(tmp_path: Path) -> None:
     assert "proxy" in raised.value.remedy
 
 
-def test_a_connection_is_restored_at_the_same_or_another_port(tmp_path: Path) -> None:
-    client = client_for(f"http://127.0.0.1:{unused_port()}", tmp_path)
+@pytest.mark.parametrize("same_port", [True, False])
+def test_a_connection_is_restored_at_the_same_or_another_port(tmp_path: Path, same_port: bool) -> None:
+    port = unused_port()
+    client = client_for(f"http://127.0.0.1:{port}", tmp_path)
     client.outage_timeout_s = 10
-    answers = [(200, {"gitVersion": "v1"})]
-    for port in (int(client.server.rpartition(":")[2]), 0):
-        with ExitStack() as forward:
-            client.restore_connection = lambda port=port: forward.enter_context(serve(answers, port))
-            assert client.get("/version") == {"gitVersion": "v1"}
+    with ExitStack() as forward:
+        served = serve([(200, {"gitVersion": "v1"})], port if same_port else 0)
+        client.restore_connection = lambda: forward.enter_context(served)
+        assert client.get("/version") == {"gitVersion": "v1"}
 
 
 def test_a_broken_watch_ends_without_an_error_and_restores_the_connection(tmp_path: Path) -> None:

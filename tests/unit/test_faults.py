@@ -135,6 +135,7 @@ def test_output_that_cannot_be_written_stops_no_command(command: str, code: int,
     assert "Traceback" not in done.stderr and "internal" not in done.stderr and "Exception" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_closed_terminal_stops_no_command() -> None:
     master, terminal = pty.openpty()
     process = subprocess.Popen([K8SDDS, "list"], stdout=terminal, stderr=terminal)

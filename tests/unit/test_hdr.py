@@ -47,7 +47,7 @@ def recorded(counts: dict[int, int], digits: int = 3, lowest: int = 1) -> HdrHis
     return histogram
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(counts, counts, st.integers(1, 3), st.integers(1, 2000))
 def test_any_values_agree_in_both_directions(first, second, digits, lowest) -> None:
     one, other = (recorded(values, digits, lowest) for values in (first, second))

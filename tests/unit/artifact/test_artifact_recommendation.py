@@ -28,9 +28,11 @@ CHOICES = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return folder(
-        tmp_path_factory.mktemp("run") / "robot", applications.experiment(application(choices=CHOICES))
-    )
+    """A run folder with a trial that a search added and did not measure."""
+    experiment = applications.experiment(application(choices=CHOICES))
+    made = folder(tmp_path_factory.mktemp("run") / "robot", experiment)
+    made.append_plan({"of-a-later-round": next(iter(made.planned.values()))}, [["of-a-later-round"]], {})
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,7 @@ def test_the_recommendation_is_packed_and_can_be_derived_again(
     (summary,) = json.loads((tmp_path / "artifact.json").read_text())["runs"]
     files = {path.relative_to(own).as_posix() for path in own.rglob("*") if path.is_file()}
     assert set(summary["recommendation"]) == files
+    assert summary["trials"] == summary["valid_trials"] + 1
     # The commands of the README, in the unpacked folder.
     monkeypatch.chdir(tmp_path)
     commands = re.findall(
@@ -70,14 +73,3 @@ def test_other_runs_have_no_recommendation(archive: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
         assert not [name for name in packed.namelist() if name.startswith("recommendations/")]
         assert b"k8sdds recommend" not in packed.read("README.md")
-
-
-def test_trials_that_a_search_added_are_planned(run: RunFolder, packed: Path, tmp_path: Path) -> None:
-    assert packed.exists()  # without them
-    trials = dict(list(run.planned.items())[:1])
-    added = {"of-a-later-round": trials.popitem()[1]}
-    run.append_plan(added, [list(added)], {})
-    artifact.pack([run.path], tmp_path / "a.zip")
-    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        (summary,) = json.loads(archive.read("artifact.json"))["runs"]
-    assert summary["trials"] == summary["valid_trials"] + 1
