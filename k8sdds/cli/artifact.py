@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import ClaimsFile, DryRun
 from k8sdds.cli.output import DataOutput, Json
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import print_line, print_text
 from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
 
@@ -69,15 +69,14 @@ def pack(
 
 
 def _show(packed: PackedArtifact, verb: str, license_: str | None) -> None:
-    out = console()
-    out.print(f"{verb}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB", soft_wrap=True)
-    out.print(f"content id: {packed.content_id}", soft_wrap=True)
+    print_line(f"{verb}{packed.path}: {packed.files} files, {packed.size_bytes / 1e6:.1f} MB")
+    print_line(f"content id: {packed.content_id}")
     for path, reason in packed.left_out[:MAX_SHOWN]:
-        out.print(f"left out: {path}: {reason}", soft_wrap=True)
+        print_line(f"left out: {path}: {reason}")
     if len(packed.left_out) > MAX_SHOWN:
-        out.print(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
+        print_line(f"… and {len(packed.left_out) - MAX_SHOWN} more; the artifact's README.md lists all")
     if license_ is None:
-        out.print("Warning: without a license, others may not use the data. Add --license.")
+        print_line("Warning: without a license, others may not use the data. Add --license.")
 
 
 @app.add("k8sdds artifact verify mine.zip")
@@ -99,11 +98,10 @@ def verify(
     if not out.is_text:
         out.print(dataclasses.asdict(verified))
     elif not verified.findings:
-        console().print(intact, soft_wrap=True)
+        print_line(intact)
         if verified.format == artifact.UNSEALED_FORMAT:
-            console().print(
-                "Its format is 1, of an older k8sdds: unused bits of its compressed data are not checked.",
-                soft_wrap=True,
+            print_line(
+                "Its format is 1, of an older k8sdds: unused bits of its compressed data are not checked."
             )
     if not verified.findings:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Architectures, DryRun, complete_experiments, complete_profiles, split_list
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
-from k8sdds.cli.terminal import console, print_text
+from k8sdds.cli.terminal import print_line, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,23 +25,6 @@ app = Commands(
     help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
 )
 Folder = Annotated[Path, argument("BUNDLE", "The folder of the bundle, or a .tar file of it.")]
-ForProfile = Annotated[
-    str | None,
-    option(
-        "--profile PROFILE",
-        "For the machines and networks of this profile (name, or path of a file).",
-        autocompletion=complete_profiles,
-    ),
-]
-ForExperiments = Annotated[
-    list[str] | None,
-    option(
-        "--experiment EXPERIMENT",
-        "Also for the networks of this experiment. Repeat the option for several.",
-        autocompletion=complete_experiments,
-    ),
-]
-
 ImageArchives = Annotated[
     list[str] | None,
     option(
@@ -59,6 +42,37 @@ Suites = Annotated[
 ]
 
 
+@dataclass
+class Purpose:
+    """The options that name what a bundle is for."""
+
+    profile: Annotated[
+        str | None,
+        option(
+            "--profile PROFILE",
+            "For the machines and networks of this profile (name, or path of a file).",
+            autocompletion=complete_profiles,
+        ),
+    ] = None
+    experiment: Annotated[
+        list[str] | None,
+        option(
+            "--experiment EXPERIMENT",
+            "Also for the networks of this experiment. Repeat the option for several.",
+            autocompletion=complete_experiments,
+        ),
+    ] = None
+
+    def load(self) -> tuple[Profile | None, list[RenderedNetwork]]:
+        """Return the profile, and the networks that it and the experiments name."""
+        from k8sdds.campaign import applications
+        from k8sdds.deploy import bundled_networks, profiles
+
+        loaded = profiles.load(self.profile) if self.profile is not None else None
+        experiments = map(applications.load_experiment, self.experiment or ())
+        return loaded, bundled_networks.required(loaded, experiments)
+
+
 @app.add(
     "k8sdds bundle create usb/bundle",
     "k8sdds bundle create bundle --arch amd64,arm64 --suite bookworm",
@@ -67,8 +81,8 @@ Suites = Annotated[
 def create(
     output: Annotated[Path, argument("FOLDER", "Folder to create.")],
     arch: Architectures = "",
-    profile: ForProfile = None,
-    experiment: ForExperiments = None,
+    *,
+    purpose: Purpose,
     suite: Suites = "",
     image: ImageArchives = None,
     apt_sources: Annotated[
@@ -86,14 +100,13 @@ def create(
     from k8sdds import bundle
     from k8sdds.bundle.contents import HOST_ARCH
     from k8sdds.bundle.create import architectures_of, check
-    from k8sdds.deploy import bundled_networks, profiles
+    from k8sdds.deploy import bundled_networks
     from k8sdds.system import debian_release
 
-    loaded = profiles.load(profile) if profile is not None else None
+    loaded, required = purpose.load()
     archives = bundled_networks.archives(loaded, image or ())
     arches = split_list(arch)
     arches = (architectures_of(loaded, arches) if loaded is not None else arches) or [HOST_ARCH]
-    required = _required(loaded, experiment)
     suites = [] if suite == "none" else split_list(suite or debian_release.codename())
     if dry_run:
         check(output, arches, suites)
@@ -108,16 +121,8 @@ def create(
             output, arches, steps, suites, apt_sources, names, archives,
             lambda unfinished: bundled_networks.check(unfinished, required),
         )  # fmt: skip
-    console().print(f"wrote {created.folder}: {len(created.items)} items")
+    print_line(f"wrote {created.folder}: {len(created.items)} items")
     _show_networks(created, required)
-
-
-def _required(profile: Profile | None, experiments: Sequence[str] | None) -> list[RenderedNetwork]:
-    """Return the networks that a profile and experiments name."""
-    from k8sdds.campaign import applications
-    from k8sdds.deploy import bundled_networks
-
-    return bundled_networks.required(profile, map(applications.load_experiment, experiments or ()))
 
 
 def _naming(required: Sequence[RenderedNetwork]) -> str:
@@ -129,31 +134,28 @@ def _show_networks(opened: Bundle, required: Sequence[RenderedNetwork] = ()) -> 
     from k8sdds.deploy import bundled_networks
 
     for entry in bundled_networks.contents(opened, required):
-        size = f"{entry.size_bytes / 1e6:.1f} MB"
-        line = f"{entry.arch}  network {size:>9}  {entry.network}"
-        console().print(f"{line}: {'; '.join(entry.missing)}" if entry.missing else line, soft_wrap=True)
+        missing = f": {'; '.join(entry.missing)}" if entry.missing else ""
+        print_line(f"{entry.arch}  network {entry.size_bytes / 1e6:6.1f} MB  {entry.network}{missing}")
 
 
 @app.add("k8sdds bundle verify usb/bundle", "k8sdds bundle verify usb/bundle --profile paper")
-def verify(folder: Folder, profile: ForProfile = None, experiment: ForExperiments = None) -> None:
+def verify(folder: Folder, purpose: Purpose) -> None:
     """Compare all files of a bundle with their checksums.
 
     With --profile or --experiment, also check that it contains all networks that these name.
     """
     from k8sdds import bundle
-    from k8sdds.deploy import bundled_networks, profiles
+    from k8sdds.deploy import bundled_networks
 
     opened = bundle.Bundle.open(folder)
     problems = opened.verify()
     if problems:
         raise InputError("\n".join(problem.what for problem in problems), problems[0].remedy)
-    loaded = profiles.load(profile) if profile is not None else None
+    loaded, required = purpose.load()
     for node in loaded.nodes if loaded is not None else ():
         opened.images(node.architecture or opened.arches[0])
-    required = _required(loaded, experiment)
     bundled_networks.check(opened, required)
-    line = f"{folder}: all {len(opened.items)} items{_naming(required)} are intact"
-    console().print(line, soft_wrap=True)
+    print_line(f"{folder}: all {len(opened.items)} items{_naming(required)} are intact")
 
 
 @app.add("k8sdds bundle list usb/bundle")
@@ -166,13 +168,11 @@ def list_(folder: Folder, out: RowsOutput) -> None:
 
 
 def _show(opened: Bundle) -> None:
-    line = f"Kubernetes {opened.kubernetes}, {opened.toolchain}: {opened.origin}"
-    console().print(line, soft_wrap=True)
+    print_line(f"Kubernetes {opened.kubernetes}, {opened.toolchain}: {opened.origin}")
     for suite in opened.suites:
-        console().print(f"packages of {suite}")
+        print_line(f"packages of {suite}")
     for item in opened.items:
-        size = f"{item.size_bytes / 1e6:.1f} MB"
-        console().print(f"{item.arch}  {item.kind:7} {size:>9}  {item.name}")
+        print_line(f"{item.arch}  {item.kind:7} {item.size_bytes / 1e6:6.1f} MB  {item.name}")
     _show_networks(opened)
 
 
@@ -198,11 +198,11 @@ def cache_(
     if prune or empty:
         freed, kept = cache.empty(dry_run) if empty else (cache.prune(dry_run), [])
         if out.is_text:
-            console().print(f"{'would free' if dry_run else 'freed'} {freed / 1e6:.1f} MB")
+            print_line(f"{'would free' if dry_run else 'freed'} {freed / 1e6:.1f} MB")
     usage = cache.usage()
     out.print([asdict(kind) for kind in usage], lambda: _show_usage(usage))
     if kept and out.is_text:
-        console().print(f"kept because they are in use: {', '.join(kept)}")
+        print_line(f"kept because they are in use: {', '.join(kept)}")
 
 
 def _show_usage(usage: Sequence[Usage]) -> None:
@@ -212,7 +212,6 @@ def _show_usage(usage: Sequence[Usage]) -> None:
 
     for kind in usage:
         used = datetime.fromtimestamp(kind.used_s, UTC).strftime("%Y-%m-%d %H:%M") if kind.things else ""
-        line = f"{kind.kind:10} {kind.things:5} {kind.size_bytes / 1e6:10.1f} MB  {used}"
-        console().print(line.rstrip())
+        print_line(f"{kind.kind:10} {kind.things:5} {kind.size_bytes / 1e6:10.1f} MB  {used}".rstrip())
     total = sum(kind.size_bytes for kind in usage)
-    console().print(f"{cache_folder()}: {total / 1e6:.1f} MB", soft_wrap=True)
+    print_line(f"{cache_folder()}: {total / 1e6:.1f} MB")

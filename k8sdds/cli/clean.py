@@ -9,7 +9,7 @@ from typing import Annotated
 from k8sdds.cli.commands import Commands, option, testbed_option
 from k8sdds.cli.options import ClusterOptions, Context, DryRun, Kubeconfig, any_given
 from k8sdds.cli.output import Json
-from k8sdds.cli.terminal import console, print_note, print_text
+from k8sdds.cli.terminal import print_line, print_note, print_text
 from k8sdds.cli.testbed import cluster_api, select
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
@@ -53,11 +53,11 @@ def clean(
     else:
         done = "would remove" if dry_run else "removed"
         for name in removed:
-            console().print(f"{done} {name}")
+            print_line(f"{done} {name}")
         for name in kept:
-            console().print(f"kept {name}: it is in use")
+            print_line(f"kept {name}: it is in use")
         if not removed and not kept and not failed:
-            console().print("Nothing to clean.")
+            print_line("Nothing to clean.")
     if failed:
         raise PrerequisiteError(
             f"cannot remove: {', '.join(failed)}", "stop their processes, then run k8sdds clean again"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from k8sdds.cli.commands import Commands, option, output_option
 from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.progress import ActionProgress, Steps
-from k8sdds.cli.terminal import confirm, console, print_note, print_step, print_text
+from k8sdds.cli.terminal import confirm, print_line, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 
@@ -66,12 +66,11 @@ def deploy(
     if not deployed.actions:
         if limit and deployed.notes:
             print_note("\n".join(deployed.notes))
-        console().print("no changes")
+        print_line("no changes")
         return
-    console().print(
+    print_line(
         f"The cluster {loaded.name} is ready: {deployed.node_count} nodes, {loaded.network.name},"
-        f" Kubernetes {loaded.kubernetes.version} ({deployed.software}).",
-        soft_wrap=True,
+        f" Kubernetes {loaded.kubernetes.version} ({deployed.software})."
     )
     _show_next_steps(loaded.name)
 
@@ -107,7 +106,6 @@ class _Terminal(Steps):
             confirm("Apply these changes?", yes=False)
 
     def progress(self, actions: Sequence[Action]) -> ActionProgress:
-
         self.pause()
         return ActionProgress(actions)
 
@@ -129,7 +127,7 @@ def _show_incomplete(
     )
     then = f"the changes of the machines are planned once they {'and the software ' if missing else ''}exist"
     for line in (*notes, *cache.describe(missing), *([nodes] if create else []), then):
-        console().print(line, soft_wrap=True)
+        print_line(line)
 
 
 def _show(actions: Sequence[Action], notes: Sequence[str], as_json: bool) -> None:
@@ -142,9 +140,8 @@ def _show(actions: Sequence[Action], notes: Sequence[str], as_json: bool) -> Non
         )
         return
     for note in notes:
-        console().print(note, soft_wrap=True)
+        print_line(note)
     for action in actions:
-        line = f"{action.node}: {action.phase}: {action.title}"
-        console().print(line, soft_wrap=True)
+        print_line(f"{action.node}: {action.phase}: {action.title}")
     if not actions:
-        console().print("no changes")
+        print_line("no changes")

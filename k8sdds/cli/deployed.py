@@ -7,7 +7,7 @@ from typing import Annotated
 
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import DryRun, Force, ProfileName, SshOptions, Yes, load_profile
-from k8sdds.cli.terminal import confirm, console, print_note, print_text
+from k8sdds.cli.terminal import confirm, print_line, print_note, print_text
 from k8sdds.testbeds import selection
 
 app = Commands()
@@ -52,7 +52,7 @@ def logs(
         written, unreachable = log_archive.collect(loaded, connections, output)
     for error in unreachable:
         print_note(f"left out: {error}")
-    console().print(f"wrote {written}", soft_wrap=True)
+    print_line(f"wrote {written}")
 
 
 @app.add("k8sdds destroy one-machine", "k8sdds destroy ./my-lab.yaml --purge")
@@ -79,15 +79,15 @@ def destroy(
     )
     if dry_run and destroyed.changed:
         for action in destroyed.actions:
-            console().print(f"would change {action.node}: {action.title}")
+            print_line(f"would change {action.node}: {action.title}")
         for node in destroyed.local_nodes:
-            console().print(f"would delete {node} and all its data")
+            print_line(f"would delete {node} and all its data")
         return
     if not dry_run:
         selection.deselect(loaded.name)
     if not destroyed.changed:
-        console().print("Nothing to destroy.")
+        print_line("Nothing to destroy.")
     elif destroyed.local_nodes:
-        console().print(f"removed {', '.join(destroyed.local_nodes)}")
+        print_line(f"removed {', '.join(destroyed.local_nodes)}")
     else:
-        console().print("removed")
+        print_line("removed")

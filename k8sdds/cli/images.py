@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Architectures, DryRun, Limit, ProfileName, SshOptions, load_profile, split_list
 from k8sdds.cli.progress import Steps
-from k8sdds.cli.terminal import console, print_note, print_text
+from k8sdds.cli.terminal import print_line, print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import replacing
@@ -73,9 +73,7 @@ def build(
     for built_arch in built.arches:
         items = images.select(built, built_arch, names or ())
         for item in items:
-            size = f"{item.size_bytes / 1e6:.0f} MB"
-            line = f"{item.name}  {built_arch}  {size}  sha256:{item.sha256}"
-            console().print(line, soft_wrap=True)
+            print_line(f"{item.name}  {built_arch}  {item.size_bytes / 1e6:.0f} MB  sha256:{item.sha256}")
         if output is not None:
             with (
                 explained(f"cannot write {output}", "choose another file: --output"),
@@ -102,7 +100,7 @@ def push(
     built = _build_bundle(arch, names or ())
     items = [item for built_arch in built.arches for item in images.select(built, built_arch, names or ())]
     for reference in images.push(built, items, target, plain_http):
-        console().print(reference, soft_wrap=True)
+        print_line(reference)
 
 
 @app.add("k8sdds images load ./my-lab.yaml", "k8sdds images load one-machine --emulate arm64")
@@ -151,7 +149,7 @@ def load(
     for name, arch in arches.items():
         if name not in failures:
             imported = ", ".join(image for image, _ in archives[arch][1])
-            console().print(f"{name}: {imported}", soft_wrap=True)
+            print_line(f"{name}: {imported}")
     if failures:
         raise next(iter(failures.values()))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from k8sdds.cli.commands import Commands, argument, option, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
 from k8sdds.cli.output import RowsOutput
-from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.cli.terminal import print_line, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
 
@@ -97,7 +97,7 @@ def up(
         raise
     for lab_network in lab.networks.values():
         pods = " ".join(lab_network.plan.datapath.attachments)
-        console().print(f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}")
+        print_line(f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}")
     first = next(iter(lab.networks.values()))
     print_step(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr")
 
@@ -125,13 +125,11 @@ def ls(out: RowsOutput) -> None:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        console().print("No lab is up. To build one: k8sdds lab up quickstart")
+        print_line("No lab is up. To build one: k8sdds lab up quickstart")
         return
     for row in rows:
         state = row["kind"] if row["in_use"] else "leftover (remove it: k8sdds clean)"
-        console().print(
-            f"{row['lab']}: {row['network']}  {state}, {row['experiment']}, {row['created_at']}",
-        )
+        print_line(f"{row['lab']}: {row['network']}  {state}, {row['experiment']}, {row['created_at']}")
 
 
 def _complete_targets(incomplete: str) -> list[str]:
@@ -209,7 +207,7 @@ def graph(
 
     cells = _cells(experiment, network, settings)
     drawing.draw([make_plan(cell) for cell in cells], output)
-    console().print(f"wrote {output}")
+    print_line(f"wrote {output}")
 
 
 @app.add("k8sdds lab down", "k8sdds lab down --name mine")
@@ -228,4 +226,4 @@ def down(name: Name = "lab", dry_run: DryRun = False) -> None:
         raise PrerequisiteError(
             f"cannot remove: {', '.join(remaining)}", "stop their processes, then try again"
         )
-    console().print(f"{name}: removed")
+    print_line(f"{name}: removed")

@@ -11,7 +11,7 @@ from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
-from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.cli.terminal import console, print_line, print_step, print_text
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def up(
     with Steps() as steps:
         running = nodes.up(cluster, specs, steps)
     for node in running:
-        console().print(f"{node.name}: {node.address}")
+        print_line(f"{node.name}: {node.address}")
     print_step(f"\nTry: ssh -F {running[0].ssh_config} {running[0].name}")
 
 
@@ -105,9 +105,9 @@ def ls(
 
 def _show(listed: list[nodes.LocalNode]) -> None:
     if not listed:
-        console().print("There are no local nodes. To create some: k8sdds nodes up")
+        print_line("There are no local nodes. To create some: k8sdds nodes up")
     for node in listed:
-        console().print(f"{node.cluster}/{node.name}  {node.address}  {node.state}")
+        print_line(f"{node.cluster}/{node.name}  {node.address}  {node.state}")
 
 
 @app.add(

@@ -21,7 +21,7 @@ from k8sdds.cli.options import (
     completing,
 )
 from k8sdds.cli.output import Output
-from k8sdds.cli.terminal import console, print_step
+from k8sdds.cli.terminal import console, print_line, print_step
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 from k8sdds.system.files import require_new
 from k8sdds.system.numbers import format_duration
@@ -147,14 +147,14 @@ def _announce(campaigns: Sequence[PlannedCampaign], claims: Sequence[Claim]) -> 
     """Print the campaigns with their durations, and the claims that are not measured."""
     for campaign in campaigns:
         time = f"about {format_duration(60 * campaign.minutes)}" if campaign.minutes else "unknown duration"
-        console().print(f"{', '.join(campaign.claims)}: {campaign.command} ({time})")
+        print_line(f"{', '.join(campaign.claims)}: {campaign.command} ({time})")
     measured = {claim_id for campaign in campaigns for claim_id in campaign.claims}
     for claim in claims:
         if claim.id not in measured:
-            console().print(f"{claim.id}: not measured: {claim.because}")
+            print_line(f"{claim.id}: not measured: {claim.because}")
     if len(campaigns) > 1:
         total = format_duration(60 * sum(campaign.minutes for campaign in campaigns))
-        console().print(f"{len(campaigns)} campaigns, about {total}")
+        print_line(f"{len(campaigns)} campaigns, about {total}")
 
 
 def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:

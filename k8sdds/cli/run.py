@@ -30,7 +30,7 @@ from k8sdds.cli.options import (
     any_given,
 )
 from k8sdds.cli.output import Output
-from k8sdds.cli.terminal import console, print_note, print_step
+from k8sdds.cli.terminal import console, print_line, print_note, print_step
 from k8sdds.cli.testbed import open_testbed, select
 from k8sdds.results.run_folder import CAMPAIGN, EXPERIMENT, RUNS, RunFolder
 from k8sdds.system import faults
@@ -113,19 +113,25 @@ def run(
     if experiment is None:
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import applications
-    from k8sdds.model.application import ApplicationExperiment
 
     changed = applications.load_experiment(
         experiment, *changes.arguments,
         paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time,
     )  # fmt: skip
     networks = changes.network or ()
-    if networks and not isinstance(changed, ApplicationExperiment) and changed.baseline not in networks:
-        print_step(f"The baseline {changed.baseline} is measured too: overheads are relative to it.")
-    if isinstance(changed, ApplicationExperiment):
-        command = f"k8sdds recommend {experiment}"
-        print_step(f"Measures all configurations; fewer trials find the best one: {command}")
+    _announce(experiment, changed, networks)
     measure(changed, seed, output, dry_run, selected, psk_file, networks)
+
+
+def _announce(name: str, experiment: Experiment, networks: Sequence[str]) -> None:
+    """Print what else is measured than the user may expect."""
+    from k8sdds.model.application import ApplicationExperiment
+
+    if isinstance(experiment, ApplicationExperiment):
+        command = f"k8sdds recommend {name}"
+        print_step(f"Measures all configurations; fewer trials find the best one: {command}")
+    elif networks and experiment.baseline not in networks:
+        print_step(f"The baseline {experiment.baseline} is measured too: overheads are relative to it.")
 
 
 def measure(
@@ -238,7 +244,7 @@ def _report(folder: Path, failed: InvalidTrials | None, experiment: Experiment) 
     assert found is not None
     # The tables of an application's configurations are long; its recommendation replaces them on the terminal.
     path = report.write_report(run, None, verdict=results.lead(found)[:2])
-    console().print(f"\nReport: {path}", soft_wrap=True)
+    print_line(f"\nReport: {path}")
     conclude(found, run.report, Output(), failed)
 
 
@@ -266,22 +272,16 @@ def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTr
         if files.write(result, folder / files.FOLDER):
             say(f"Files of the {result.role} configuration: {folder / files.FOLDER}")
     step = ": ".join(next_step(result, folder / files.FOLDER if folder else None))
+    name = result.evidence.application.name
     if result.verdict == "met":
         say(step)
-        return
-    _refuse(result, step, failed)
-
-
-def _refuse(result: Answer, step: str, failed: InvalidTrials | None) -> None:
-    """Raise an error with the exit code of the verdict: no configuration meets all requirements."""
-    name = result.evidence.application.name
-    if failed is not None and not result.ranked:
+    elif failed is not None and not result.ranked:
         raise failed
-    if result.verdict == "not met":
+    elif result.verdict == "not met":
         raise RequirementsNotMet(f"no measured configuration meets all requirements of {name}", step)
-    raise RequirementsUndecided(
-        f"it is undecided whether a configuration meets all requirements of {name}", step
-    )
+    else:
+        undecided = f"it is undecided whether a configuration meets all requirements of {name}"
+        raise RequirementsUndecided(undecided, step)
 
 
 @contextmanager

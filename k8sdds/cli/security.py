@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json, RowsOutput, print_table
-from k8sdds.cli.terminal import console, print_step, print_text
+from k8sdds.cli.terminal import print_line, print_step, print_text
 from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
 
@@ -52,11 +52,9 @@ def init(
     if as_json:
         print_text(to_json(facts))
         return
-    console().print(
-        f"Created {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
+    print_line(f"Created {folder}: {len(members)} participants, valid until {facts['not_after']}.\n"
         "Private keys of the participants: DIR/PARTICIPANT/key.pem. Private keys of the authorities:"
-        f" DIR/{directory.AUTHORITY_KEYS}; do not copy them to any node.",
-    )  # fmt: skip
+        f" DIR/{directory.AUTHORITY_KEYS}; do not copy them to any node.")  # fmt: skip
     print_step(f"Inspect the credentials: k8sdds security show {folder}")
 
 
@@ -74,9 +72,8 @@ def show(folder: Folder, out: RowsOutput) -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    out = console()
-    out.print(f"identity CA     sha256 {facts['identity_ca_sha256']}", soft_wrap=True)
-    out.print(f"permissions CA  sha256 {facts['permissions_ca_sha256']}", soft_wrap=True)
+    print_line(f"identity CA     sha256 {facts['identity_ca_sha256']}")
+    print_line(f"permissions CA  sha256 {facts['permissions_ca_sha256']}")
     print_table(
         [
             {
@@ -90,7 +87,7 @@ def _show(facts: dict[str, Any]) -> None:
             for name, participant in facts["participants"].items()
         ]
     )
-    out.print(f"governance: {', '.join(facts['levels'])}")
+    print_line(f"governance: {', '.join(facts['levels'])}")
 
 
 @app.add("k8sdds security check credentials")
@@ -113,7 +110,7 @@ def check(folder: Folder, out: RowsOutput) -> None:
 def _show_checks(checks: list[dict[str, Any]]) -> None:
     for check in checks:
         sign = "ok  " if check["ok"] else "BAD "
-        console().print(f"{sign} {check['subject']}: {check['says']}")
+        print_line(f"{sign} {check['subject']}: {check['says']}")
 
 
 @app.add("k8sdds security levels")
@@ -131,4 +128,4 @@ def levels(out: RowsOutput) -> None:
 
 def _show_levels(described: dict[str, str]) -> None:
     for name, description in described.items():
-        console().print(f"{name:<32} {description}")
+        print_line(f"{name:<32} {description}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import AllowReboot, DryRun, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.output import RowsOutput, print_table
-from k8sdds.cli.terminal import agrees, console, print_note
+from k8sdds.cli.terminal import agrees, console, print_line, print_note
 from k8sdds.system.errors import InputError, PrerequisiteError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def status(
         lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
         raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
     if out.is_text:
-        console().print(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
+        print_line(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
 
 
 def _data(profile: Profile, survey: MachineSurvey) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _fix(
 def _show(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
     print_table(rows)
     for note in notes:
-        console().print(note, soft_wrap=True)
+        print_line(note)
 
 
 def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> list[dict[str, Any]]:

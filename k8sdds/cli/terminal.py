@@ -99,10 +99,15 @@ def print_text(text: str) -> None:
     print(text, flush=True)
 
 
+def print_line(text: str) -> None:
+    """Print a line of a result to stdout, which a terminal wraps."""
+    console().print(text, soft_wrap=True)
+
+
 def print_step(text: str) -> None:
     """Print a line about what is done, or a hint, to stdout; not with `--quiet`."""
     if not quiet():
-        console().print(text, soft_wrap=True)
+        print_line(text)
 
 
 def print_note(text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from k8sdds.cli.commands import Commands, argument
 from k8sdds.cli.options import ClusterOptions, DryRun, any_given, complete_testbeds
 from k8sdds.cli.output import DataOutput
-from k8sdds.cli.terminal import console, print_step
+from k8sdds.cli.terminal import print_line, print_step
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
@@ -49,7 +49,7 @@ def testbed(
     else:
         selected = selection.read()
     title = "would select the testbed" if dry_run and name is not None else "Testbed"
-    out.print(asdict(selected), lambda: console().print(f"{title}: {selected.describe()}"))
+    out.print(asdict(selected), lambda: print_line(f"{title}: {selected.describe()}"))
     if name is None and out.is_text:
         names = " | ".join([LAB, *selection.deployed_names(), CLUSTER])
         print_step(f"To change it: k8sdds testbed {names}")
