@@ -74,8 +74,7 @@ def _set_quiet(requested: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        option("--version", "Show the version and exit.", callback=_print_version, is_eager=True),
+        bool, option("--version", "Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
     verbose: Annotated[
         bool,
@@ -87,8 +86,7 @@ def _options(
         ),
     ] = False,
     quiet: Annotated[
-        bool,
-        option("--quiet -q", "Print only results and errors.", callback=_set_quiet, expose_value=False),
+        bool, option("--quiet -q", "Print only results and errors.", callback=_set_quiet, expose_value=False)
     ] = False,
 ) -> None:
     pass

@@ -28,12 +28,10 @@ def pack(
     runs: Annotated[list[Path], argument("RUN", "Run folders.")],
     output: Annotated[Path, option("--output -o FILE", "ZIP file to write.")],
     title: Annotated[
-        str | None,
-        option("--title TEXT", "Title of the artifact. Default: Results of k8sdds."),
+        str | None, option("--title TEXT", "Title of the artifact. Default: Results of k8sdds.")
     ] = None,
     license_: Annotated[
-        str | None,
-        option("--license SPDX-ID", "License of the data, such as CC-BY-4.0."),
+        str | None, option("--license SPDX-ID", "License of the data, such as CC-BY-4.0.")
     ] = None,
     author: Annotated[list[str] | None, option("--author NAME", "An author (repeatable).")] = None,
     claims: ClaimsFile = "k8sdds-paper",

@@ -86,8 +86,7 @@ def create(
     suite: Suites = "",
     image: ImageArchives = None,
     apt_sources: Annotated[
-        Path | None,
-        option("--apt-sources FILE", "File with apt sources. Default: this machine's."),
+        Path | None, option("--apt-sources FILE", "File with apt sources. Default: this machine's.")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -179,8 +178,7 @@ def _show(opened: Bundle) -> None:
 @app.add("k8sdds bundle cache", "k8sdds bundle cache --prune")
 def cache_(
     prune: Annotated[
-        bool,
-        option("--prune", "Remove entries that were not used recently, as `create` does."),
+        bool, option("--prune", "Remove entries that were not used recently, as `create` does.")
     ] = False,
     empty: Annotated[
         bool, option("--empty", "Remove all entries. The next bundle takes as long as the first.")

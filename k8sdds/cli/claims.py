@@ -20,13 +20,11 @@ app = Commands()
 @app.add("k8sdds claims --list", "k8sdds claims runs/paper runs/mine --only flannel-vxlan-slower")
 def claims(
     runs: Annotated[
-        list[Path] | None,
-        argument("RUN", "Run folders, measured or imported.", show_default=False),
+        list[Path] | None, argument("RUN", "Run folders, measured or imported.", show_default=False)
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     only: Annotated[
-        list[str] | None,
-        option("--only ID", "Judge only this claim (repeatable). Default: all claims."),
+        list[str] | None, option("--only ID", "Judge only this claim (repeatable). Default: all claims.")
     ] = None,
     list_: Annotated[bool, option("--list", "List the claims and the commands that measure them.")] = False,
     *,

@@ -34,8 +34,7 @@ def compare(
         ),
     ],
     overheads: Annotated[
-        bool,
-        option("--overheads", "Compare overheads relative to each side's baseline instead of levels."),
+        bool, option("--overheads", "Compare overheads relative to each side's baseline instead of levels.")
     ] = False,
     quantity: Quantities = None,
     *,
@@ -103,8 +102,7 @@ def _side(text: str) -> Side:
 def history(
     folders: Annotated[list[str], argument("FOLDER…", "Run folders of the same experiment, in any order.")],
     overheads: Annotated[
-        bool,
-        option("--overheads", "Use overheads relative to each run's baseline instead of levels."),
+        bool, option("--overheads", "Use overheads relative to each run's baseline instead of levels.")
     ] = False,
     quantity: Quantities = None,
     *,

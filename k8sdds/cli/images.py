@@ -51,8 +51,7 @@ def build(
     names: Names = None,
     arch: Architectures = "",
     output: Annotated[
-        Path | None,
-        option("--output -o FILE", "Also write an OCI archive (one architecture only)."),
+        Path | None, option("--output -o FILE", "Also write an OCI archive (one architecture only).")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

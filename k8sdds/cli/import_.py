@@ -40,21 +40,17 @@ Maps = Annotated[
 def import_(
     path: Folder,
     output: Annotated[
-        Path | None,
-        option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-FOLDER."),
+        Path | None, option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-FOLDER.")
     ] = None,
     layout: Annotated[
-        str,
-        option("--layout LAYOUT", "Meaning of the folder names: k8sdds (the paper's artifact), or auto."),
+        str, option("--layout LAYOUT", "Meaning of the folder names: k8sdds (the paper's artifact), or auto.")
     ] = "auto",
     maps: Maps = None,
     skip: Annotated[
-        list[str] | None,
-        option("--skip GLOB", "Leave out these files or folders (repeatable)."),
+        list[str] | None, option("--skip GLOB", "Leave out these files or folders (repeatable).")
     ] = None,
     baseline: Annotated[
-        str,
-        option("--baseline NETWORK", "Label of the baseline network for overheads."),
+        str, option("--baseline NETWORK", "Label of the baseline network for overheads.")
     ] = "host",
     dry_run: DryRun = False,
     as_json: Json = False,

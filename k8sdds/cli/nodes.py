@@ -32,10 +32,7 @@ Cluster = Annotated[
         "Cluster of the node, the same as CLUSTER/NODE. Default: that of an existing node; otherwise local.",
     ),
 ]
-Node = Annotated[
-    str,
-    argument("NODE", "NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`."),
-]
+Node = Annotated[str, argument("NODE", "NODE, or CLUSTER/NODE if several clusters have it; see `nodes ls`.")]
 
 
 @app.add("k8sdds nodes up --count 2", "k8sdds nodes up alpha beta --cluster mine --delay-ms 5")
@@ -50,12 +47,10 @@ def up(
         option("--boot PROGRAM", "First process of each node: systemd, or sshd alone."),
     ] = "systemd",
     rate: Annotated[
-        float | None,
-        option("--rate-mbps MBPS", "Rate of each link in Mbit/s. Default: unlimited.", min=0.1),
+        float | None, option("--rate-mbps MBPS", "Rate of each link in Mbit/s. Default: unlimited.", min=0.1)
     ] = None,
     delay: Annotated[
-        float | None,
-        option("--delay-ms MS", "One-way delay of each link in ms. Default: none.", min=0),
+        float | None, option("--delay-ms MS", "One-way delay of each link in ms. Default: none.", min=0)
     ] = None,
     mtu: Annotated[int, option("--mtu BYTES", "MTU of each link in bytes.", min=576, max=9000)] = 1500,
     dry_run: DryRun = False,
@@ -90,8 +85,7 @@ def up(
 @app.add("k8sdds nodes ls", "k8sdds nodes ls --cluster mine --json")
 def ls(
     cluster: Annotated[
-        str | None,
-        option("--cluster -c NAME", "Only this cluster's nodes. Default: all clusters."),
+        str | None, option("--cluster -c NAME", "Only this cluster's nodes. Default: all clusters.")
     ] = None,
     *,
     out: RowsOutput,
@@ -157,8 +151,7 @@ def stop(node: Node, cluster: Cluster = None, dry_run: DryRun = False) -> None:
 @app.add("k8sdds nodes down", "k8sdds nodes down mine/node2", "k8sdds nodes down -c mine")
 def down(
     names: Annotated[
-        list[str] | None,
-        argument("NODE", "Only these nodes. Default: all nodes of the cluster."),
+        list[str] | None, argument("NODE", "Only these nodes. Default: all nodes of the cluster.")
     ] = None,
     cluster: Cluster = None,
     dry_run: DryRun = False,

@@ -168,8 +168,7 @@ PskFile = Annotated[
     ),
 ]
 Seed = Annotated[
-    int | None,
-    selection_option("--seed N", "Seed of the random order of trials. Default: random."),
+    int | None, selection_option("--seed N", "Seed of the random order of trials. Default: random.")
 ]
 
 
@@ -209,8 +208,7 @@ Kubeconfig = Annotated[
     testbed_option("--kubeconfig FILE", "Kubeconfig of the cluster. Default: the same as kubectl."),
 ]
 Context = Annotated[
-    str | None,
-    testbed_option("--context NAME", "Context of the kubeconfig. Default: its current context."),
+    str | None, testbed_option("--context NAME", "Context of the kubeconfig. Default: its current context.")
 ]
 
 
@@ -253,8 +251,7 @@ class ClusterOptions:
 
 # Profiles and machines
 ProfileName = Annotated[
-    str,
-    argument("PROFILE", "Name of a profile, or path of a YAML file.", autocompletion=complete_profiles),
+    str, argument("PROFILE", "Name of a profile, or path of a YAML file.", autocompletion=complete_profiles)
 ]
 Limit = Annotated[
     list[str] | None,
@@ -284,8 +281,7 @@ class SshOptions:
 
     accept_new_host_keys: AcceptKeys = False
     concurrency: Annotated[
-        int,
-        machines_option("--concurrency N", "Number of machines to work on in parallel.", min=1, max=200),
+        int, machines_option("--concurrency N", "Number of machines to work on in parallel.", min=1, max=200)
     ] = 20
 
     def connect(self, targets: Sequence[Target]) -> Connections:
@@ -297,8 +293,7 @@ class SshOptions:
 
 # Software, run folders and claims
 Architectures = Annotated[
-    str,
-    option("--arch ARCH,…", "Architectures, comma-separated: amd64, arm64. Default: this machine's."),
+    str, option("--arch ARCH,…", "Architectures, comma-separated: amd64, arm64. Default: this machine's.")
 ]
 ClaimsFile = Annotated[str, option("--claims CLAIMS", "Name of a set of claims, or path of a YAML file.")]
 Quantities = Annotated[

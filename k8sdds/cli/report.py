@@ -22,19 +22,16 @@ app = Commands()
 @app.add("k8sdds report @last", "k8sdds report runs/mine --json", "k8sdds report runs/mine --serve")
 def report(
     folder: Annotated[
-        Path,
-        argument("RUN", "A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/."),
+        Path, argument("RUN", "A run folder, such as runs/TIME-EXPERIMENT; @last: the newest one in runs/.")
     ],
     *,
     out: ReportOutput,
     pdf: Annotated[bool, option("--pdf", "Write the figures as PDF, too, with embedded fonts.")] = False,
     serve: Annotated[
-        bool,
-        option("--serve", "Show the report in a browser of this machine, also while the campaign runs."),
+        bool, option("--serve", "Show the report in a browser of this machine, also while the campaign runs.")
     ] = False,
     port: Annotated[
-        int,
-        option("--port PORT", "TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535),
+        int, option("--port PORT", "TCP port of --serve on 127.0.0.1. 0: any free port.", min=0, max=65535)
     ] = 0,
 ) -> None:
     """Write the report of a run folder: summary, tables, figures and one HTML file.

@@ -52,15 +52,13 @@ def reproduce(
     ] = None,
     file: ClaimsFile = "k8sdds-paper",
     with_: Annotated[
-        list[Path] | None,
-        option("--with RUN", "Also judge this run folder, such as an imported one."),
+        list[Path] | None, option("--with RUN", "Also judge this run folder, such as an imported one.")
     ] = None,
     repeat: Repeat = None,
     duration: Duration = None,
     seed: Seed = None,
     resume: Annotated[
-        Path | None,
-        option("--resume FOLDER", "Measure what is missing in this folder of a study."),
+        Path | None, option("--resume FOLDER", "Measure what is missing in this folder of a study.")
     ] = None,
     retry_failed: RetryFailed = False,
     on: TestbedName = None,

@@ -62,8 +62,7 @@ Resume = Annotated[
     ),
 ]
 NewFolder = Annotated[
-    Path | None,
-    output_option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-EXPERIMENT."),
+    Path | None, output_option("--output -o FOLDER", "Run folder to create. Default: runs/TIME-EXPERIMENT.")
 ]
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -13,8 +13,7 @@ app = Commands()
 @app.add("k8sdds schema experiment", "k8sdds schema profile")
 def schema(
     kind: Annotated[
-        Literal["experiment", "application", "profile", "record"],
-        argument("KIND", "Kind of file."),
+        Literal["experiment", "application", "profile", "record"], argument("KIND", "Kind of file.")
     ] = "experiment",
     form: Annotated[Literal["json", "yaml"], option("--format", "Format of the schema.")] = "json",
 ) -> None:
