@@ -83,22 +83,49 @@ _Like = Annotated[
         autocompletion=_complete_like,
     ),
 ]
-_Node = Annotated[
-    list[str] | None,
-    machines_option("--node [USER@]ADDRESS[:PORT]", "A machine of the profile (repeatable)."),
-]
-_Look = Annotated[
-    bool, machines_option("--look/--no-look", "Read the machines over SSH and fill in what they are.")
-]
-_Key = Annotated[Path | None, machines_option("--key FILE", "Private key file for SSH.")]
-_SshConfig = Annotated[
-    Path | None, machines_option("--ssh-config FILE", "ssh_config file. Default: your own.")
-]
 _Output = Annotated[
     str | None,
     output_option("--output -o FILE", "File to write; -: stdout. Default: NAME.yaml, or NAME.xml."),
 ]
 _Force = Annotated[bool, output_option("--force", "Overwrite the file if it exists.")]
+
+
+@dataclass
+class Machines:
+    """The options that describe the machines of a profile."""
+
+    node: Annotated[
+        list[str] | None,
+        machines_option("--node [USER@]ADDRESS[:PORT]", "A machine of the profile (repeatable)."),
+    ] = None
+    look: Annotated[
+        bool, machines_option("--look/--no-look", "Read the machines over SSH and fill in what they are.")
+    ] = True
+    key: Annotated[Path | None, machines_option("--key FILE", "Private key file for SSH.")] = None
+    ssh_config: Annotated[
+        Path | None, machines_option("--ssh-config FILE", "ssh_config file. Default: your own.")
+    ] = None
+
+    def profile(self, name: str, ssh: SshOptions) -> str:
+        """Return a profile of these machines."""
+        from k8sdds.deploy import new_profile
+
+        if not self.node:
+            raise InputError(
+                "name the machines of the profile, or a profile to copy",
+                "for example: --node pi@192.0.2.10 --node pi@192.0.2.11; or: --like edge-lab",
+            )
+        machines, found = new_profile.logins(self.node), {}
+        key, ssh_config = self._file(self.key, "--key"), self._file(self.ssh_config, "--ssh-config")
+        if self.look:
+            found = new_profile.gather(machines, key, ssh_config, ssh.accept_new_host_keys, ssh.concurrency)
+        return new_profile.text(name, machines, found, key, ssh_config)
+
+    @staticmethod
+    def _file(path: Path | None, option: str) -> Path | None:
+        if path is not None and not path.expanduser().is_file():
+            raise InputError(f"{option}: the file {path} does not exist", "correct the path")
+        return path.expanduser().absolute() if path else None
 
 
 @app.add(
@@ -110,11 +137,8 @@ def init(
     kind: _KindArgument,
     name: _NameArgument = None,
     like: _Like = None,
-    node: _Node = None,
-    look: _Look = True,
-    key: _Key = None,
-    ssh_config: _SshConfig = None,
     *,
+    machines: Machines,
     ssh: SshOptions,
     output: _Output = None,
     force: _Force = False,
@@ -125,19 +149,19 @@ def init(
     """
     template = _templates()[kind]
     name = name or template.name
-    if kind != "profile" and (node or key or ssh_config):
+    if kind != "profile" and (machines.node or machines.key or machines.ssh_config):
         raise InputError("--node, --key and --ssh-config describe machines", "use: k8sdds init profile")
     path = _target(name, output, force, template.files.suffixes)
     like = like or template.like
     next_step = template.next_step
     if like is not None:
-        if node:
+        if machines.node:
             raise InputError("--like and --node exclude each other", "leave out one of them")
         text = template.files.copy(like, name).replace(f'name="{like}"', f'name="{name}"')
         if kind == "profile" and _is_example(text, like):
             next_step = f"replace the addresses, then run: {STATUS}"
     elif kind == "profile":
-        text = _described(name, node or (), key, ssh_config, look, ssh)
+        text = machines.profile(name, ssh)
     else:
         from k8sdds.campaign import new_experiment
 
@@ -150,35 +174,6 @@ def _is_example(text: str, source: str) -> bool:
     from k8sdds.deploy import profiles
 
     return any(node.is_example for node in profiles.parse(text, source).nodes)
-
-
-def _described(
-    name: str,
-    nodes: Sequence[str],
-    key: Path | None,
-    ssh_config: Path | None,
-    look: bool,
-    ssh: SshOptions,
-) -> str:
-    """Return a profile of these machines."""
-    from k8sdds.deploy import new_profile
-
-    if not nodes:
-        raise InputError(
-            "name the machines of the profile, or a profile to copy",
-            "for example: --node pi@192.0.2.10 --node pi@192.0.2.11; or: --like edge-lab",
-        )
-    machines = new_profile.logins(nodes)
-    for file, given in ((key, "--key"), (ssh_config, "--ssh-config")):
-        if file is not None and not file.expanduser().is_file():
-            raise InputError(f"{given}: the file {file} does not exist", "correct the path")
-    key, ssh_config = (file.expanduser().absolute() if file else None for file in (key, ssh_config))
-    found = (
-        new_profile.gather(machines, key, ssh_config, ssh.accept_new_host_keys, ssh.concurrency)
-        if look
-        else {}
-    )
-    return new_profile.text(name, machines, found, key, ssh_config)
 
 
 def _target(name: str, output: str | None, force: bool, suffixes: Sequence[str]) -> Path | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, argument, option, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
@@ -13,56 +14,65 @@ from k8sdds.cli.terminal import print_line, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
 
+if TYPE_CHECKING:
+    from k8sdds.model.trial import Cell
+    from k8sdds.testbeds.lab.plan import Plan
+
 app = Commands(help="Build, inspect and enter the networks of the lab without measuring.")
 
-Networks = Annotated[
-    list[str] | None,
-    selection_option(
-        "--network NETWORK",
-        "Only this network (repeatable). Default: all networks of the experiment.",
-        autocompletion=complete_networks,
-    ),
-]
 Name = Annotated[str, option("--name NAME", "Name of the lab; several labs can be up.")]
 
 
-def _cells(experiment: str, networks: list[str] | None, settings: list[str] | None) -> list[Any]:
-    """Return one cell per lab network of the experiment; with `networks`, only cells of these networks."""
-    from k8sdds.campaign import applications, preflight
-    from k8sdds.campaign.expansion import expand
-    from k8sdds.networks import label_without_engine, with_engines
-    from k8sdds.system.kernel_features import available
-    from k8sdds.testbeds.lab.topology import LabNetworkKey
+@dataclass
+class Selection:
+    """An experiment, and the options that choose and change its networks."""
 
-    changed = applications.load_experiment(experiment, networks or (), settings or ())
-    expansion = expand(with_engines(changed, available))
-    preflight.refuse(preflight.contradictions(expansion))
-    cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}
-    return [
-        cell
-        for cell in cells.values()
-        if not networks or {cell.network_label, label_without_engine(cell.network_label)} & set(networks)
-    ]
+    experiment: Experiment
+    network: Annotated[
+        list[str] | None,
+        selection_option(
+            "--network NETWORK",
+            "Only this network (repeatable). Default: all networks of the experiment.",
+            autocompletion=complete_networks,
+        ),
+    ] = None
+    settings: Settings = None
+
+    def cells(self) -> list[Cell]:
+        """Return one cell per lab network."""
+        from k8sdds.campaign import applications, preflight
+        from k8sdds.campaign.expansion import expand
+        from k8sdds.networks import label_without_engine, with_engines
+        from k8sdds.system.kernel_features import available
+        from k8sdds.testbeds.lab.topology import LabNetworkKey
+
+        networks = set(self.network or ())
+        changed = applications.load_experiment(self.experiment, self.network or (), self.settings or ())
+        expansion = expand(with_engines(changed, available))
+        preflight.refuse(preflight.contradictions(expansion))
+        cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}
+        return [
+            cell
+            for cell in cells.values()
+            if not networks or {cell.network_label, label_without_engine(cell.network_label)} & networks
+        ]
+
+
+def _describe(plan: Plan) -> str:
+    return f"{plan.key.nodes} nodes, pods {' '.join(plan.datapath.attachments)}"
 
 
 @app.add("k8sdds lab plan quickstart --network flannel-vxlan")
-def plan(experiment: Experiment, network: Networks = None, settings: Settings = None) -> None:
+def plan(selection: Selection) -> None:
     """Print the commands that build an experiment's networks, one shell script per network. Runs nothing."""
     from k8sdds.testbeds.lab.plan import make_plan, script
 
-    for cell in _cells(experiment, network, settings):
+    for cell in selection.cells():
         print_text(script(make_plan(cell)))
 
 
 @app.add("k8sdds lab up quickstart", "k8sdds lab up multicast-4sub --network weavenet --name mine")
-def up(
-    experiment: Experiment,
-    network: Networks = None,
-    settings: Settings = None,
-    name: Name = "lab",
-    psk_file: PskFile = None,
-    dry_run: DryRun = False,
-) -> None:
+def up(selection: Selection, name: Name = "lab", psk_file: PskFile = None, dry_run: DryRun = False) -> None:
     """Build an experiment's networks and keep them until `k8sdds lab down`."""
     from k8sdds.campaign.preflight import refuse
     from k8sdds.model.trial import Trial
@@ -78,17 +88,15 @@ def up(
                 f"the lab {name!r} is already up",
                 f"run: k8sdds lab down --name {name}; or choose another --name",
             )
-    cells = _cells(experiment, network, settings)
-    lab = Lab(name, experiment, read_psk(psk_file))
+    cells = selection.cells()
+    lab = Lab(name, selection.experiment, read_psk(psk_file))
     try:
         refuse(
             lab.check([Trial(cell=c, testbed="lab", repetition=0, duration_s=1, warmup_s=0) for c in cells])
         )
         if dry_run:
             for cell in cells:
-                planned = make_plan(cell)
-                pods = " ".join(planned.datapath.attachments)
-                print_text(f"would build {cell.network_label}: {planned.key.nodes} nodes, pods {pods}")
+                print_text(f"would build {cell.network_label}: {_describe(make_plan(cell))}")
             return
         lab.up(cells)
         lab.detach()
@@ -96,8 +104,7 @@ def up(
         lab.close()
         raise
     for lab_network in lab.networks.values():
-        pods = " ".join(lab_network.plan.datapath.attachments)
-        print_line(f"{lab_network.name}: {lab_network.plan.key.nodes} nodes, pods {pods}")
+        print_line(f"{lab_network.name}: {_describe(lab_network.plan)}")
     first = next(iter(lab.networks.values()))
     print_step(f"\nTry: k8sdds lab exec {first.name}/sub0 -- ip addr")
 
@@ -194,19 +201,16 @@ def exec_(
 
 @app.add("k8sdds lab graph quickstart --output lab.svg")
 def graph(
-    experiment: Experiment,
+    selection: Selection,
     output: Annotated[Path, option("--output -o FILE", "File to write: .svg, .png or .dot.")] = Path(
         "lab.svg"
     ),
-    network: Networks = None,
-    settings: Settings = None,
 ) -> None:
     """Draw an experiment's networks: nodes, pods, links and MTUs."""
     from k8sdds.testbeds.lab import graph as drawing
     from k8sdds.testbeds.lab.plan import make_plan
 
-    cells = _cells(experiment, network, settings)
-    drawing.draw([make_plan(cell) for cell in cells], output)
+    drawing.draw([make_plan(cell) for cell in selection.cells()], output)
     print_line(f"wrote {output}")
 
 
