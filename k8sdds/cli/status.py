@@ -138,16 +138,10 @@ def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]
         if values.get("marker") == profile.name:
             membership = {True: "ready", False: "not ready", None: "not joined"}[cluster.ready.get(name)]
         row = (
-            name,
-            machine.architecture,
-            values.get("os.PRETTY_NAME", "?"),
-            values.get("kernel", "?"),
-            values.get("cpus", "?"),
-            f"{machine.number('memory_kib') / 1024**2:.1f} GiB",
-            f"v{values.get('cgroup', '?')}",
-            values.get("containerd") or "",
-            machine.pairs("program").get("kubelet") or "",
-            membership,
-        )
+            name, machine.architecture, values.get("os.PRETTY_NAME", "?"), values.get("kernel", "?"),
+            values.get("cpus", "?"), f"{machine.number('memory_kib') / 1024**2:.1f} GiB",
+            f"v{values.get('cgroup', '?')}", values.get("containerd") or "",
+            machine.pairs("program").get("kubelet") or "", membership,
+        )  # fmt: skip
         rows.append(dict(zip(COLUMNS, row, strict=True)))
     return rows
