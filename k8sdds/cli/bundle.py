@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import print_line, print_text
 from k8sdds.system.errors import InputError
+from k8sdds.system.paths import cache_folder
 
 if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
@@ -204,9 +206,6 @@ def cache_(
 
 
 def _show_usage(usage: Sequence[Usage]) -> None:
-    from datetime import UTC, datetime
-
-    from k8sdds.system.paths import cache_folder
 
     for kind in usage:
         used = datetime.fromtimestamp(kind.used_s, UTC).strftime("%Y-%m-%d %H:%M") if kind.things else ""

@@ -9,6 +9,7 @@ from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import ClaimsFile
 from k8sdds.cli.output import Consequences, TablesOutput
 from k8sdds.cli.terminal import console, print_text
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ def claims(
         )
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as claims_report
-    from k8sdds.results.run_folder import RunFolder
 
     judged = judge(loaded, [RunFolder.open(run) for run in runs], only or ())
     rows = claims_report.rows(judged)

@@ -9,7 +9,9 @@ from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.options import Quantities, check_quantities
 from k8sdds.cli.output import Consequences, RowsOutput, TablesOutput
 from k8sdds.cli.terminal import console
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
+from k8sdds.system.yaml_text import nearest
 
 if TYPE_CHECKING:
     from k8sdds.analysis.comparison import Side
@@ -72,8 +74,6 @@ def _side(text: str) -> Side:
     from k8sdds.analysis.conditions import UNIT
     from k8sdds.analysis.statistics import confidence_of
     from k8sdds.results import tidy
-    from k8sdds.results.run_folder import RunFolder
-    from k8sdds.system.yaml_text import nearest
 
     folder, _, label = text.rpartition("@")
     if not folder or Path(text).is_dir():
@@ -116,7 +116,6 @@ def history(
     """
     from k8sdds.analysis import history as analysis
     from k8sdds.report import history as history_report
-    from k8sdds.results.run_folder import RunFolder
 
     check_quantities(quantity)
     opened = [RunFolder.open(folder) for folder in folders]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import DryRun, Force, ProfileName, SshOptions, Yes, load_profile
+from k8sdds.cli.progress import ActionProgress
 from k8sdds.cli.terminal import confirm, print_line, print_note, print_text
 from k8sdds.testbeds import selection
 
@@ -69,7 +70,6 @@ def destroy(
     dry_run: DryRun = False,
 ) -> None:
     """Remove a cluster and restore its machines. Local nodes are deleted."""
-    from k8sdds.cli.progress import ActionProgress
     from k8sdds.deploy import destroy as flow
 
     loaded = load_profile(profile)

@@ -14,6 +14,7 @@ from k8sdds.cli.terminal import print_line, print_note, print_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.faults import explained
 from k8sdds.system.files import replacing
+from k8sdds.versions import BUNDLE_ARCHITECTURES
 
 if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
@@ -154,8 +155,6 @@ def load(
 
 
 def _check_architecture(arch: str, what: str, remedy: str) -> None:
-    from k8sdds.versions import BUNDLE_ARCHITECTURES
-
     if arch not in BUNDLE_ARCHITECTURES:
         supported = " and ".join(BUNDLE_ARCHITECTURES)
         raise InputError(f"{what}: there are no images for {arch}, only for {supported}", remedy)

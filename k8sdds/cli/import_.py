@@ -13,6 +13,7 @@ from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import Json
 from k8sdds.cli.terminal import console, print_step, print_text
 from k8sdds.report.export import to_json
+from k8sdds.results.run_folder import RUNS
 from k8sdds.system.files import require_new
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ def import_(
     """Import published RTI PerfTest logs as a run folder and report how each file was used."""
     from k8sdds import importing
     from k8sdds.campaign.start import campaign_name
-    from k8sdds.results.run_folder import RUNS
 
     output = output or RUNS / campaign_name(path.resolve().name)
     if dry_run:

@@ -15,6 +15,8 @@ from k8sdds.cli.commands import Commands, argument, machines_option, option, out
 from k8sdds.cli.options import SshOptions
 from k8sdds.cli.terminal import print_note, print_text
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import explained
+from k8sdds.system.files import write_atomically
 from k8sdds.system.shipped import ShippedFiles
 
 app = Commands()
@@ -199,9 +201,6 @@ def _target(name: str, output: str | None, force: bool, suffixes: Sequence[str])
 
 def _write(path: Path | None, text: str, next_step: str) -> None:
     """Write a file and print the next step, in which `{}` is the path; or print the text."""
-    from k8sdds.system.faults import explained
-    from k8sdds.system.files import write_atomically
-
     if path is None:
         print_text(text.rstrip("\n"))
         return

@@ -13,6 +13,7 @@ from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_line, print_step, print_text
 from k8sdds.cli.testbed import read_psk
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.kernel_features import available
 
 if TYPE_CHECKING:
     from k8sdds.model.trial import Cell
@@ -43,7 +44,6 @@ class Selection:
         from k8sdds.campaign import applications, preflight
         from k8sdds.campaign.expansion import expand
         from k8sdds.networks import label_without_engine, with_engines
-        from k8sdds.system.kernel_features import available
         from k8sdds.testbeds.lab.topology import LabNetworkKey
 
         networks = set(self.network or ())

@@ -14,8 +14,10 @@ from k8sdds.cli.options import DryRun, Yes, completing
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step
+from k8sdds.system import kernel_features
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
+from k8sdds.system.paths import native_program
 
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
@@ -109,7 +111,6 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
 
 def _programs() -> Iterator[Diagnosis]:
     from k8sdds.setup.packages import TOOLS
-    from k8sdds.system.paths import native_program
     from k8sdds.workloads import tool_packages
     from k8sdds.workloads.tools import PATH
 
@@ -150,7 +151,6 @@ def _middlewares(folder: Path) -> Iterator[Diagnosis]:
 def _kernel() -> Iterator[Diagnosis]:
     from k8sdds.campaign import experiments
     from k8sdds.networks import NETWORKS, features, find
-    from k8sdds.system import kernel_features
     from k8sdds.system.sandbox import unprivileged_remedy
 
     obstacle = kernel_features.namespaces_error()
@@ -192,8 +192,6 @@ def _kernel() -> Iterator[Diagnosis]:
 
 def _engines(network: Network, capabilities: Capabilities) -> Diagnosis:
     """Check which engines of a network this machine supports; ok if it supports all of them."""
-    from k8sdds.system import kernel_features
-
     missing = {
         engine.title: [need for need in engine.requires if not capabilities.has(need.name)]
         for engine in network.engines

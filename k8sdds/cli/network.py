@@ -12,6 +12,7 @@ from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, comp
 from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.terminal import confirm, print_note, print_text
 from k8sdds.report.export import to_json
+from k8sdds.system import yaml_text
 
 if TYPE_CHECKING:
     from k8sdds.deploy.network_switch.switch import SwitchResult
@@ -75,7 +76,6 @@ def show(
     """Print the Kubernetes objects of a network for this profile, without secrets."""
     from k8sdds.deploy import network_install, profiles
     from k8sdds.networks import pod_networks
-    from k8sdds.system import yaml_text
 
     loaded = profiles.load(profile)
     name = network or loaded.network.name

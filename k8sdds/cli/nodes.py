@@ -13,6 +13,7 @@ from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import console, print_line, print_step, print_text
 from k8sdds.system.errors import InputError
+from k8sdds.testbeds import selection
 
 if TYPE_CHECKING:
     from k8sdds import nodes
@@ -183,7 +184,6 @@ def _located(node: str, cluster: str | None, switch: bool = False) -> tuple[str,
         InputError: No cluster has it, or several.
     """
     from k8sdds import nodes
-    from k8sdds.testbeds import selection
 
     owner, _, name = node.rpartition("/")
     owner = owner or cluster or ""

@@ -18,8 +18,10 @@ from k8sdds.cli.options import (
     complete_applications,
 )
 from k8sdds.cli.output import DataOutput
+from k8sdds.cli.run import conclude, measure
 from k8sdds.cli.terminal import agrees, confirm
 from k8sdds.cli.testbed import select
+from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,7 +105,6 @@ def recommend(
     """
     from k8sdds.campaign import applications
     from k8sdds.campaign.racing import searched
-    from k8sdds.cli.run import conclude, measure
     from k8sdds.recommend.answer import answer
 
     loaded = applications.changed(applications.load(application), *changes.arguments)
@@ -133,7 +134,6 @@ def _evidence(application: Application, folders: list[Path]) -> Evidence:
     """Return the evidence of run folders. Raises InputError."""
     from k8sdds.campaign import applications
     from k8sdds.recommend import evidence
-    from k8sdds.results.run_folder import RunFolder
 
     if len(folders) == 1:
         run = RunFolder.open(folders[0])

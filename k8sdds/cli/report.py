@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import ReportOutput, RowsOutput
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
+from k8sdds.results.run_folder import RunFolder, newest_first
 from k8sdds.system.errors import InputError
+from k8sdds.system.faults import not_installed
 from k8sdds.system.numbers import format_duration
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ def report(
     """
     from k8sdds import report as reports
     from k8sdds.report import formats
-    from k8sdds.results.run_folder import RunFolder
-    from k8sdds.system.faults import not_installed
 
     run = RunFolder.open(folder)
     if serve and (pdf or not out.is_text):
@@ -97,8 +97,6 @@ def runs(
 
     The newest one in runs/ is also called @last, such as in: k8sdds report @last
     """
-    from k8sdds.results.run_folder import newest_first
-
     rows = [_row(run) for run in newest_first(folder)]
     if rows:
         out.print(rows)

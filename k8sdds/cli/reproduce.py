@@ -21,10 +21,15 @@ from k8sdds.cli.options import (
     completing,
 )
 from k8sdds.cli.output import Output
+from k8sdds.cli.run import measure, resume_measuring
 from k8sdds.cli.terminal import console, print_line, print_step
+from k8sdds.cli.testbed import select
+from k8sdds.results.run_folder import RUNS, RunFolder
 from k8sdds.system.errors import InputError, InvalidTrials, PrerequisiteError
 from k8sdds.system.files import require_new
 from k8sdds.system.numbers import format_duration
+from k8sdds.testbeds import selection
+from k8sdds.testbeds.selection import LAB
 
 if TYPE_CHECKING:
     from k8sdds.claims.model import Claim
@@ -103,9 +108,6 @@ def _start(
     from k8sdds import claims as claim_files
     from k8sdds.campaign.start import campaign_name
     from k8sdds.claims import study
-    from k8sdds.cli.testbed import select
-    from k8sdds.results.run_folder import RUNS, RunFolder
-    from k8sdds.testbeds.selection import LAB
 
     file, ids = _study_and_claims(names, file)
     loaded = claim_files.load(file)
@@ -162,8 +164,6 @@ def _measure(folder: StudyFolder, retry_failed: bool = False) -> None:
         InvalidTrials: Trials without a valid attempt remain.
         PrerequisiteError: The prerequisites of a campaign are not met. Both are raised after the verdicts are written.
     """
-    from k8sdds.testbeds import selection
-
     command = f"k8sdds reproduce --resume {shlex.quote(str(folder.path))}"
     print_step(f"Folder: {folder.path} (continue after an interruption: {command})")
     selected = selection.parse(folder.plan.testbed)
@@ -196,7 +196,6 @@ def _measure_campaign(
     command: str,
 ) -> None:
     from k8sdds.campaign import experiments
-    from k8sdds.cli.run import measure, resume_measuring
 
     if folder.is_started(campaign):
         resume_measuring(folder.run(campaign), selected, None, retry_failed, command)
@@ -211,7 +210,6 @@ def _judge(folder: StudyFolder, obstacles: Mapping[str, str]) -> None:
     """Judge the claims, write the verdicts into the folder, and print them."""
     from k8sdds.claims.judge import judge
     from k8sdds.report import claims as claims_report
-    from k8sdds.results.run_folder import RunFolder
 
     runs: list[Any] = [*folder.started(), *map(RunFolder.open, folder.plan.also)]
     judged = judge(folder.claims, runs, folder.plan.only, obstacles)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import Output
+from k8sdds.system import units
 
 app = Commands()
 
@@ -22,7 +23,6 @@ def schema(
     from k8sdds.deploy import profiles
     from k8sdds.model.application import Application
     from k8sdds.results.record import TrialRecord
-    from k8sdds.system import units
 
     schemas = {
         "experiment": experiments.json_schema,

@@ -11,6 +11,7 @@ from k8sdds.cli.output import Json, RowsOutput, print_table
 from k8sdds.cli.terminal import print_line, print_step, print_text
 from k8sdds.report.export import to_json
 from k8sdds.system.errors import InputError
+from k8sdds.system.files import require_new
 
 app = Commands(help="Create, inspect and verify DDS Security credentials.")
 
@@ -38,7 +39,6 @@ def init(
     from k8sdds.model.trial import participants
     from k8sdds.perftest import command
     from k8sdds.security import directory
-    from k8sdds.system.files import require_new
 
     members = participants(publishers, subscribers)
     if dry_run:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import Changes, Experiment, Paper
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step
-from k8sdds.system.errors import InputError
+from k8sdds.system.errors import InputError, K8sddsError
+from k8sdds.system.kernel_features import available
 from k8sdds.system.numbers import format_duration
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ def show(
     from k8sdds.campaign import applications, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
-    from k8sdds.system.kernel_features import available
 
     changed = applications.load_experiment(experiment, *changes.arguments, paper=paper)
     expansion = expand(with_engines(changed, available))
@@ -97,14 +98,12 @@ def _print(
 def _commands(expansion: Expansion, cell: Cell) -> dict[str, str]:
     """Map each participant to its command line, with the addresses that it has in the lab."""
     import shlex
-    from pathlib import Path
 
     from k8sdds import middleware
     from k8sdds.middleware import Surroundings
     from k8sdds.model.measurement import ParticipantPaths
     from k8sdds.model.trial import Endpoint, Trial
     from k8sdds.security import levels
-    from k8sdds.system.errors import K8sddsError
     from k8sdds.testbeds.lab.plan import make_plan
 
     experiment = expansion.experiment

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from k8sdds.cli.commands import Commands, option
 from k8sdds.cli.options import AllowReboot, DryRun, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.output import RowsOutput, print_table
+from k8sdds.cli.progress import ActionProgress
 from k8sdds.cli.terminal import agrees, console, print_line, print_note
 from k8sdds.system.errors import InputError, PrerequisiteError
 
@@ -93,7 +94,6 @@ def _fix(
     yes: bool,
 ) -> bool:
     """Show the fixes of all machines, apply those that the user confirms, and return whether any was applied."""
-    from k8sdds.cli.progress import ActionProgress
     from k8sdds.deploy import fixes
 
     planned = fixes.plan(profile, facts)
