@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from k8sdds import versions
 from k8sdds.cli.commands import Commands, argument, option
-from k8sdds.cli.options import Architectures, DryRun, complete_experiments, complete_profiles, split_list
+from k8sdds.cli.options import Architectures, DryRun, split_list
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import print_line, print_text
@@ -51,9 +51,7 @@ class Purpose:
     profile: Annotated[
         str | None,
         option(
-            "--profile PROFILE",
-            "For the machines and networks of this profile (name, or path of a file).",
-            autocompletion=complete_profiles,
+            "--profile PROFILE", "For the machines and networks of this profile (name, or path of a file)."
         ),
     ] = None
     experiment: Annotated[
@@ -61,7 +59,6 @@ class Purpose:
         option(
             "--experiment EXPERIMENT",
             "Also for the networks of this experiment. Repeat the option for several.",
-            autocompletion=complete_experiments,
         ),
     ] = None
 

@@ -6,22 +6,49 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, TypeVar, cast, get_type_hints
 
 import typer
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
+COMPLETIONS = {
+    "APPLICATION": ("campaign.applications", "APPLICATIONS.names"),
+    "EXPERIMENT": ("campaign.applications", "EXPERIMENTS_AND_APPLICATIONS.names"),
+    "NETWORK": ("networks", "NETWORKS"),
+    "PROFILE": ("deploy.profiles", "PROFILES.names"),
+    "PURPOSE": ("setup", "PURPOSES"),
+    "STUDY [CLAIM]": ("claims", "names"),
+    "TOPIC": ("cli.docs", "topics"),
+}
+"""What the shell completes for a value of this name: module of k8sdds and the names in it."""
+
+
+def completion(module: str, names: str) -> Callable[[str], list[str]]:
+    """Return a completion of the names in a module of k8sdds, which is imported only when the shell completes."""
+
+    def complete(incomplete: str) -> list[str]:
+        found = attrgetter(names)(import_module(f"k8sdds.{module}"))
+        return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
+
+    return complete
+
 
 def option(spec: str, help: str, **settings: Any) -> Any:
     """Declare an option, such as `--output -o FOLDER`: its names, and what its value is called unless it is a flag."""
     names = [word for word in spec.split() if word.startswith("-")]
     value = " ".join(word for word in spec.split() if not word.startswith("-"))
+    if value in COMPLETIONS:
+        settings["autocompletion"] = completion(*COMPLETIONS[value])
     return typer.Option(*names, metavar=value or None, help=help, **settings)
 
 
 def argument(name: str, help: str, **settings: Any) -> Any:
     """Declare an argument, named as in the help."""
+    if name in COMPLETIONS:
+        settings["autocompletion"] = completion(*COMPLETIONS[name])
     return typer.Argument(metavar=name, help=help, **settings)
 
 

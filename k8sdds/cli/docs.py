@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 from k8sdds.cli.commands import Commands, argument
-from k8sdds.cli.options import completing
 from k8sdds.cli.output import print_table
 from k8sdds.cli.terminal import console, print_note, print_step, print_text
 from k8sdds.system.errors import InputError
@@ -41,11 +40,7 @@ def topics() -> dict[str, Path]:
 def docs(
     topic: Annotated[
         str | None,
-        argument(
-            "TOPIC",
-            "Page to read. Default: list the topics.",
-            autocompletion=completing("cli.docs", "topics"),
-        ),
+        argument("TOPIC", "Page to read. Default: list the topics."),
     ] = None,
 ) -> None:
     """Print a page of the documentation, or list the topics."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, argument, option, selection_option
-from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings, complete_networks
+from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_line, print_step, print_text
 from k8sdds.cli.testbed import read_psk
@@ -32,9 +32,7 @@ class Selection:
     network: Annotated[
         list[str] | None,
         selection_option(
-            "--network NETWORK",
-            "Only this network (repeatable). Default: all networks of the experiment.",
-            autocompletion=complete_networks,
+            "--network NETWORK", "Only this network (repeatable). Default: all networks of the experiment."
         ),
     ] = None
     settings: Settings = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, option
-from k8sdds.cli.options import DryRun, Yes, completing
+from k8sdds.cli.options import DryRun, Yes
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
 from k8sdds.cli.terminal import confirm, console, print_note, print_step
@@ -34,7 +34,6 @@ def setup(
             "lab (default): measure in the lab. lab-cilium: also the networks cilium-*. deploy: create clusters."
             " deploy-arm64, deploy-amd64: create clusters of such machines, with a cross compiler if necessary. tests:"
             " run the tests. (Repeatable.)",
-            autocompletion=completing("setup", "PURPOSES"),
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from k8sdds.cli import list as list_command
 from k8sdds.cli.commands import Commands, argument, option
-from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes, complete_networks
+from k8sdds.cli.options import AcceptKeys, DryRun, Force, ProfileName, Yes
 from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.terminal import confirm, print_note, print_text
 from k8sdds.report.export import to_json
@@ -22,7 +22,7 @@ app = Commands(help="Switch the pod network of a cluster, or show what would be 
 
 Name = Annotated[
     str,
-    argument("NETWORK", "Name of a network; see `k8sdds list networks`.", autocompletion=complete_networks),
+    argument("NETWORK", "Name of a network; see `k8sdds list networks`."),
 ]
 Mtu = Annotated[
     int | None,
@@ -63,11 +63,7 @@ def show(
     profile: ProfileName,
     network: Annotated[
         str | None,
-        argument(
-            "NETWORK",
-            "Network to show. Default: the network of the profile.",
-            autocompletion=complete_networks,
-        ),
+        argument("NETWORK", "Network to show. Default: the network of the profile."),
     ] = None,
     mtu: Mtu = None,
     interface: Interface = None,

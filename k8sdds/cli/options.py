@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from k8sdds.cli.commands import (
     argument,
+    completion,
     machines_option,
     option,
     output_option,
@@ -22,7 +19,7 @@ from k8sdds.cli.commands import (
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
-    from k8sdds.model.profile import Profile as ProfileModel
+    from k8sdds.model.profile import Profile
     from k8sdds.system.ssh import Connections, Target
 
 
@@ -31,7 +28,7 @@ def split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def load_profile(name: str, limit: list[str] | None = None) -> ProfileModel:
+def load_profile(name: str, limit: list[str] | None = None) -> Profile:
     """Load a profile by name or path and check that it has every node of `--limit`."""
     from k8sdds.deploy import profiles
 
@@ -63,23 +60,6 @@ def check_quantities(names: list[str] | None) -> None:
             )
 
 
-def completing(module: str, names: str) -> Callable[[str], list[str]]:
-    """Return a completion of the names in a module of k8sdds, which is imported only when the shell completes."""
-
-    def complete(incomplete: str) -> list[str]:
-        found = attrgetter(names)(import_module(f"k8sdds.{module}"))
-        return [name for name in (found() if callable(found) else found) if name.startswith(incomplete)]
-
-    return complete
-
-
-complete_experiments = completing("campaign.applications", "EXPERIMENTS_AND_APPLICATIONS.names")
-complete_applications = completing("campaign.applications", "APPLICATIONS.names")
-complete_networks = completing("networks", "NETWORKS")
-complete_profiles = completing("deploy.profiles", "PROFILES.names")
-complete_testbeds = completing("testbeds.selection", "names")
-
-
 def complete_settings(incomplete: str) -> list[str]:
     """Complete the keys of experiments and sweeps, each with `=`."""
     from k8sdds.campaign import experiments
@@ -104,9 +84,7 @@ DryRun = Annotated[bool, output_option("--dry-run", "Print what would be done, a
 
 # Experiments
 ExperimentArgument = argument(
-    "EXPERIMENT",
-    "Name of an experiment or application (see: k8sdds list), or path of a YAML file.",
-    autocompletion=complete_experiments,
+    "EXPERIMENT", "Name of an experiment or application (see: k8sdds list), or path of a YAML file."
 )
 Experiment = Annotated[str, ExperimentArgument]
 Repeat = Annotated[
@@ -133,33 +111,7 @@ Settings = Annotated[
 ]
 
 
-def _percentage(text: str) -> float:
-    try:
-        return float(text.removesuffix("%"))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a percentage, such as 5%") from None
-
-
-Precision = Annotated[
-    float | None,
-    selection_option(
-        "--precision PERCENT",
-        "Repeat until every overhead is known within this many percentage points, such as 5%.",
-        parser=_percentage,
-    ),
-]
-MaxTime = Annotated[
-    float | None,
-    selection_option("--max-time MINUTES", "With --precision: stop after so many minutes of measuring."),
-]
 Paper = Annotated[bool, selection_option("--paper", "Use the durations of the paper: 120 s per trial.")]
-Profile = Annotated[
-    bool,
-    selection_option(
-        "--profile",
-        "Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
-    ),
-]
 PskFile = Annotated[
     Path | None,
     testbed_option(
@@ -181,7 +133,6 @@ class Changes:
         selection_option(
             "--network NETWORK",
             "Only this network and the baseline (repeatable). Default: all networks of the experiment.",
-            autocompletion=complete_networks,
         ),
     ] = None
     repeat: Repeat = None
@@ -200,7 +151,7 @@ TestbedName = Annotated[
     testbed_option(
         "--testbed NAME",
         "lab, cluster, or the name of a deployed cluster. Default: the current testbed.",
-        autocompletion=complete_testbeds,
+        autocompletion=completion("testbeds.selection", "names"),
     ),
 ]
 Kubeconfig = Annotated[
@@ -250,9 +201,7 @@ class ClusterOptions:
 
 
 # Profiles and machines
-ProfileName = Annotated[
-    str, argument("PROFILE", "Name of a profile, or path of a YAML file.", autocompletion=complete_profiles)
-]
+ProfileName = Annotated[str, argument("PROFILE", "Name of a profile, or path of a YAML file.")]
 Limit = Annotated[
     list[str] | None,
     machines_option(

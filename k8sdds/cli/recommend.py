@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, argument, option, output_option, selection_option
-from k8sdds.cli.options import (
-    Changes,
-    ClusterOptions,
-    DryRun,
-    PskFile,
-    Seed,
-    TestbedName,
-    any_given,
-    complete_applications,
-)
+from k8sdds.cli.options import Changes, ClusterOptions, DryRun, PskFile, Seed, TestbedName, any_given
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.run import conclude, measure
 from k8sdds.cli.terminal import agrees, confirm
@@ -34,9 +25,7 @@ app = Commands()
 ApplicationFile = Annotated[
     str,
     argument(
-        "APPLICATION",
-        "Name of an application (see: k8sdds list applications), or path of a YAML file.",
-        autocompletion=complete_applications,
+        "APPLICATION", "Name of an application (see: k8sdds list applications), or path of a YAML file."
     ),
 ]
 From = Annotated[

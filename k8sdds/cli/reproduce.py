@@ -18,7 +18,6 @@ from k8sdds.cli.options import (
     RetryFailed,
     Seed,
     TestbedName,
-    completing,
 )
 from k8sdds.cli.output import Output
 from k8sdds.cli.run import measure, resume_measuring
@@ -51,7 +50,6 @@ def reproduce(
             "STUDY [CLAIM]",
             "Name of a study, or path of a claims file; then ids of its claims. Default: all its claims."
             " Without STUDY: that of --claims. See: k8sdds list studies.",
-            autocompletion=completing("claims", "names"),
             show_default=False,
         ),
     ] = None,

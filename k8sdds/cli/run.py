@@ -13,16 +13,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, option, output_option
+import typer
+
+from k8sdds.cli.commands import Commands, option, output_option, selection_option
 from k8sdds.cli.options import (
     Changes,
     ClusterOptions,
     DryRun,
     ExperimentArgument,
-    MaxTime,
     Paper,
-    Precision,
-    Profile,
     PskFile,
     RetryFailed,
     Seed,
@@ -55,6 +54,34 @@ app = Commands()
 
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED_AT_ONCE = b"\nk8sdds: stopped at once; remove leftovers: k8sdds clean\n"
+
+
+def _percentage(text: str) -> float:
+    try:
+        return float(text.removesuffix("%"))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a percentage, such as 5%") from None
+
+
+Precision = Annotated[
+    float | None,
+    selection_option(
+        "--precision PERCENT",
+        "Repeat until every overhead is known within this many percentage points, such as 5%.",
+        parser=_percentage,
+    ),
+]
+MaxTime = Annotated[
+    float | None,
+    selection_option("--max-time MINUTES", "With --precision: stop after so many minutes of measuring."),
+]
+Profile = Annotated[
+    bool,
+    selection_option(
+        "--profile",
+        "Then run one trial of each network and test with perf: CPU time by component, flame graphs.",
+    ),
+]
 Resume = Annotated[
     Path | None,
     option(

@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from k8sdds.cli.commands import Commands, argument
-from k8sdds.cli.options import ClusterOptions, DryRun, any_given, complete_testbeds
+from k8sdds.cli.commands import Commands, argument, completion
+from k8sdds.cli.options import ClusterOptions, DryRun, any_given
 from k8sdds.cli.output import DataOutput
 from k8sdds.cli.terminal import print_line, print_step
 from k8sdds.system.errors import InputError
@@ -29,7 +29,7 @@ def testbed(
         argument(
             "NAME",
             "lab, cluster (the kubeconfig's cluster), or the name of a deployed cluster.",
-            autocompletion=complete_testbeds,
+            autocompletion=completion("testbeds.selection", "names"),
         ),
     ] = None,
     *,
