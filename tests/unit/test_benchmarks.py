@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
 from itertools import combinations_with_replacement
 from pathlib import Path
@@ -15,14 +14,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-import capacity
 import common
-
-
-def test_six_ratios_are_needed_for_the_interval_of_the_signed_rank_test() -> None:
-    assert common.signed_rank_interval([1.1, 1.2, 0.9, 1.0, 1.3]) is None
-    low, high = common.signed_rank_interval([1.1, 1.2, 0.9, 1.0, 1.3, 1.4]) or (0, 0)
-    assert (low, high) == pytest.approx((0.9, 1.4))
 
 
 def test_the_interval_leaves_out_as_many_averages_as_the_tables_of_the_test() -> None:
@@ -31,6 +23,16 @@ def test_the_interval_leaves_out_as_many_averages_as_the_tables_of_the_test() ->
     averages = sorted((a + b) / 2 for i, a in enumerate(logs) for b in logs[: i + 1])
     interval = common.signed_rank_interval([math.exp(value) for value in logs])
     assert interval == pytest.approx((math.exp(averages[3]), math.exp(averages[-4])))
+    # Six ratios are needed; fewer have an interval of Student's t-distribution.
+    assert common.signed_rank_interval([1.1, 1.2, 0.9, 1.0, 1.3]) is None
+    values = common.Values()
+    for number, (ours, other) in enumerate([(11, 10), (12, 10), (13, 10)]):
+        values.add("ours", number, ours)
+        values.add("other", number, other)
+    paired = values.ratio("ours", "other")
+    assert paired and paired.low and paired.high
+    assert paired.median == pytest.approx(1.2)
+    assert paired.low < 1 < 1.2 < paired.high
 
 
 @given(st.lists(st.floats(0.5, 2, exclude_min=True), min_size=6, max_size=20, unique=True))
@@ -45,44 +47,9 @@ def test_the_interval_excludes_1_if_the_test_finds_a_difference(ratios: list[flo
     assert (low > 1 or high < 1) == (p_value <= 0.05)
 
 
-def test_few_pairs_have_an_interval_of_students_t_distribution() -> None:
-    values = common.Values()
-    for number, (ours, other) in enumerate([(11, 10), (12, 10), (13, 10)]):
-        values.add("ours", number, ours)
-        values.add("other", number, other)
-    paired = values.ratio("ours", "other")
-    assert paired and paired.low and paired.high
-    assert paired.median == pytest.approx(1.2)
-    assert paired.low < 1 < 1.2 < paired.high
-
-
 def test_each_item_is_as_often_first_as_last() -> None:
     schedule = common.interleave(8, [["a", "b"], ["c", "d"]], seed=3)
     assert len(schedule) == 32
     pairs = [tuple(item for _, item in schedule[i : i + 2]) for i in range(0, 32, 2)]
     for pair in ("ab", "cd"):
         assert pairs.count(tuple(pair)) == pairs.count(tuple(reversed(pair))) == 4
-
-
-@given(st.integers(0, 2**32), st.floats(1e3, 1e5))
-def test_bisection_and_search_find_the_capacity_of_a_steady_device(seed: int, rate: float) -> None:
-    search = capacity.SEARCH
-    devices = [lambda: capacity.simulated(rate, random.Random(seed), 0, 0)]
-    ratios, probes = capacity.compare(search, devices, capacity.OVERHEAD_S)
-    assert ratios[0] < 1 / 3
-    for method, (own,) in probes.items():
-        for goal, bounds in capacity._bounds(search, method, own).items():
-            assert (bounds.low or 0) <= rate * 1.02 and rate <= (bounds.high or 0) * 1.001, (method, goal)
-            assert (bounds.high or 0) <= (bounds.low or 0) * 1.051
-
-
-def test_a_recorded_device_answers_with_trials_near_the_rate() -> None:
-    keys = ("rate", "duration_s", "undelivered_percent", "overdue_percent", "samples_per_s")
-    trials = [(float(rate), 2, rate / 1000, 0, None) for rate in range(100, 1100, 100)] + [
-        (0, 2, None, None, 500)
-    ]
-    device = capacity.recorded([dict(zip(keys, trial, strict=True)) for trial in trials], random.Random(1))
-    assert device(0, 2).samples_per_s == 500
-    answers = [device(1000, 0.5) for _ in range(50)]
-    assert {answer.undelivered_percent for answer in answers} == {0.6, 0.7, 0.8, 0.9, 1.0}
-    assert {(answer.value, answer.duration_s) for answer in answers} == {(1000, 0.5)}

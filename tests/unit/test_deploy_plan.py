@@ -309,12 +309,15 @@ def test_kube_proxy_changes_its_mode_on_a_cluster_that_runs(bundle: Bundle) -> N
 
 def test_ipvs_needs_its_kernel_module_and_a_new_cluster() -> None:
     profile = parsed(PROFILE + "kubernetes: {kube_proxy: ipvs}\n")
-    (problem,) = preflight.check(profile, {"pi1": facts.parse(changed(hostname="pi1") + "resolves\tpi1\n")})
-    assert "does not support ipvs, which kube-proxy in mode ipvs needs" in problem.what
     existing = {"marker": profile.name, "flag": "initialised", "kube_proxy": "iptables"}
-    machine = facts.parse(changed(**existing) + "resolves\tmaster\nfeature\tipvs\n")
-    (problem,) = preflight.check(profile, {"master": machine})
-    assert "cannot be changed to ipvs" in problem.what and f"k8sdds destroy {profile.name}" in problem.remedy
+    for name, values, feature, message in (
+        ("pi1", {"hostname": "pi1"}, "", "does not support ipvs, which kube-proxy in mode ipvs needs"),
+        ("master", existing, "feature\tipvs\n", "cannot be changed to ipvs"),
+    ):
+        machine = facts.parse(changed(**values) + f"resolves\t{name}\n{feature}")
+        (problem,) = preflight.check(profile, {name: machine})
+        assert message in problem.what
+    assert f"k8sdds destroy {profile.name}" in problem.remedy
 
 
 def test_images_of_the_networks_that_the_profile_names_are_imported(bundle: Bundle) -> None:
@@ -477,18 +480,15 @@ def test_logs_contain_no_secrets() -> None:
     assert redact("client-key-data: QUJD\nfine") == "client-key-data: ******\nfine"
 
 
-def test_cluster_state_from_facts_of_the_control_plane() -> None:
+def test_what_is_not_ready_on_a_cluster() -> None:
     text = (
-        'kube.api\tready\nkube.node\tone True x,y/z {"a":"b c"}\nkube.node\ttwo Unknown  {}\n'
+        "kube.api\tready\nkube.node\tone True  {}\nkube.node\ttwo Unknown  {}\n"
         "kube.object\tDaemonSet/k8sdds-network/flannel abc 1/2 flannel-vxlan \n"
         "kube.object\tDeployment/kube-system/metrics-server def /1  \n"
-        "kube.object\tNamespace//k8sdds-system 123 /  proof\n"
     )
-    parsed = cluster_state(facts.parse(text))
-    assert parsed.ready == {"one": True, "two": False} and parsed.labels["one"] == {"a": "b c"}
-    assert parsed.own_labels == {"one": {"x", "y/z"}, "two": set()}
-    assert parsed.not_ready == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
-    assert parsed.networks == {"flannel-vxlan"} and parsed.proven == "proof"
+    state = cluster_state(facts.parse(text))
+    assert state.ready == {"one": True, "two": False}
+    assert state.not_ready == {"DaemonSet/k8sdds-network/flannel", "Deployment/kube-system/metrics-server"}
     assert not cluster_state(facts.parse("kube.node\tone True  {}\n")).up
 
 

@@ -34,7 +34,7 @@ from k8sdds.report import summary, tables
 from k8sdds.results import histograms, tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
-from k8sdds.system import perf, reading, xml_text
+from k8sdds.system import perf, reading
 from k8sdds.testbeds import machine_cpu, packet_handling, read_meters, selection
 from k8sdds.testbeds.cluster import evidence
 from tests import run_folders
@@ -317,10 +317,6 @@ def _packet_handling(data: bytes, _: Path) -> None:
         packet_handling.parse("".join(f"== {name} 0\n{text}\n" for name in sections))
 
 
-def _xml(data: bytes, _: Path) -> None:
-    xml_text.parse(data, "x.xml")
-
-
 def _json(data: bytes, _: Path) -> None:
     text = json.dumps(reading.json_value(data, "x.json"), allow_nan=False, ensure_ascii=False)
     assert reading.unprintable(json.loads(text)) is None if isinstance(json.loads(text), str) else True
@@ -370,7 +366,6 @@ READERS = [
     Reader("cpu-profile", _recorded("perf/profile.json"), _file(_cpu_profile, profile.FILE), damage.json_of),
     Reader("packet-handling", corpus("packet-handling"), _packet_handling, damage.json_of),
     Reader("middleware-config", corpus("xml"), _file(lambda path: config_checksum("cyclonedds", str(path)), "m.xml"), damage.bytes_of),
-    Reader("xml", corpus("xml"), _xml, damage.bytes_of),
     Reader("json", corpus("campaigns"), _json, damage.json_of),
     Reader("testbed", corpus("testbeds"), _selected, damage.json_of),
 ]  # fmt: skip
