@@ -147,28 +147,24 @@ def test_a_failed_tuning_is_applied_again(monkeypatch: pytest.MonkeyPatch) -> No
     calls: list[str] = []
 
     def apply(cluster: str, sets: list[str], _: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        calls.append(f"apply {sets}")
+        calls.append("apply")
         if len(calls) == 1:
             raise PrerequisiteError("lost")
-        lines = ("sysctl net.ipv4.tcp_rmem free 1 2 3",)
-        return {"n1": ()}, {"n1": lines}
+        return {"n1": ()}, {"n1": ("sysctl net.ipv4.tcp_rmem free 1 2 3",)}
+
+    def restore(cluster: str, sets: list[str], before: dict[str, Any]) -> None:
+        calls.append(f"restore {sets} {before}")
 
     monkeypatch.setattr(experiment_tuning, "apply", apply)
-    monkeypatch.setattr(
-        experiment_tuning, "restore", lambda cluster, sets, before: calls.append(f"restore {sets} {before}")
-    )
+    monkeypatch.setattr(experiment_tuning, "restore", restore)
     nodes, buffers = NodeTuning("c", []), NodeSettings("tcp-buffers")
     with pytest.raises(PrerequisiteError, match="lost"):
         nodes.provide(buffers)
     assert nodes.provide(buffers) and not nodes.provide(buffers)
     assert nodes.seen == {"n1": {"net.ipv4.tcp_rmem": "1 2 3"}}
     assert nodes.provide(NodeSettings()) and not nodes.provide(NodeSettings())
-    assert calls == [
-        "apply ['tcp-buffers']",
-        "restore ['tcp-buffers'] {}",
-        "apply ['tcp-buffers']",
-        "restore ['tcp-buffers'] {'n1': ()}",
-    ]
+    restored = "restore ['tcp-buffers'] {}", "restore ['tcp-buffers'] {'n1': ()}"
+    assert calls == ["apply", restored[0], "apply", restored[1]]
 
 
 STEERED = {"pub0": "n1", "sub0": "n2"}

@@ -92,21 +92,19 @@ def test_only_what_networks_wrote_on_nodes_is_removed() -> None:
 
 
 def test_reasons_are_waiting_containers_and_events_or_else_logs() -> None:
-    owner = {"kind": "DaemonSet", "name": "flannel", "controller": True}
-    pod = agent(name="flannel-x", ownerReferences=[owner])
-    assert cluster_objects.reasons(client(Server(pods=[pod, agent()])), "flannel") == [
-        "flannel-x: flanneld: the log of flanneld"
-    ]
-    waiting = {
-        "name": "flanneld",
-        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no route"}},
-    }
+    pod = agent(
+        name="flannel-x", ownerReferences=[{"kind": "DaemonSet", "name": "flannel", "controller": True}]
+    )
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "no route"}}
+    status = {"containerStatuses": [{"name": "flanneld", "state": state}]}
     event = {"involvedObject": {"name": "flannel"}, "reason": "FailedCreate", "message": "quota"}
-    server = Server(pods=[{**pod, "status": {"containerStatuses": [waiting]}}], events=[event])
-    assert cluster_objects.reasons(client(server), "flannel") == [
-        "no node: flanneld: ImagePullBackOff no route", "flannel: FailedCreate: quota",
-    ]  # fmt: skip
-    assert not cluster_objects.is_running({"status": {"containerStatuses": [waiting]}}, "flanneld")
+    for server, reasons in (
+        (Server(pods=[pod, agent()]), ["flannel-x: flanneld: the log of flanneld"]),
+        (Server(pods=[pod | {"status": status}], events=[event]),
+         ["no node: flanneld: ImagePullBackOff no route", "flannel: FailedCreate: quota"]),
+    ):  # fmt: skip
+        assert cluster_objects.reasons(client(server), "flannel") == reasons
+    assert not cluster_objects.is_running({"status": status}, "flanneld")
 
 
 def test_a_kubeconfig_of_a_control_plane_is_read_from_its_text() -> None:

@@ -162,16 +162,6 @@ def test_programs_of_xdp_and_tc_are_listed() -> None:
     assert found.programs == ("eth0 XDP: cil_xdp_entry", "eth0 tc ingress: cil_from_netdev")
 
 
-@pytest.mark.parametrize("text", ["", "== route 0\nnonsense\n== links 0\n[]\n", "== nft 0\n[]\n"])
-def test_other_output_is_no_state(text: str) -> None:
-    try:
-        found = packet_handling.parse(text)
-    except ValueError as error:
-        assert "not the state of a node" in str(error)
-    else:
-        assert found.unreadable
-
-
 class Place:
     """A pod or a node whose commands print given texts, by the option that distinguishes them; others fail."""
 
