@@ -86,12 +86,13 @@ def test_choices_without_effect_on_a_flow_share_its_cell() -> None:
         "networks": ["weavenet"], "middleware": ["cyclonedds"], "receive_mode": ["listener"], "batch_bytes": [0, 4096],
         "message_bytes": ["auto", "max"],
     }  # fmt: skip
-    known = candidates_of(application(flows=flows, choices=choices))
-    assert len(known.measurable) == 8, "transport × message_bytes × batch_bytes"
-    cameras, commands = ([candidate.cells[flow] for candidate in known.measurable] for flow in (0, 1))
+    known = candidates_of(application(flows=flows, choices=choices)).measurable
+    assert len(known) == 8, "transport × message_bytes × batch_bytes"
+    cameras, commands = ([candidate.cells[flow] for candidate in known] for flow in (0, 1))
+    transports = ("unicast", "multicast")
     assert {(cell.transport, cell.message_bytes, cell.batch_bytes) for cell in cameras} == {
-        ("unicast", "auto", 0), ("unicast", "max", 0), ("multicast", "auto", 0), ("multicast", "max", 0)
-    }  # fmt: skip
+        (transport, size, 0) for transport in transports for size in ("auto", "max")
+    }
     assert {(cell.transport, cell.message_bytes) for cell in commands} == {("unicast", "auto")}
     assert {cell.batch_bytes for cell in commands} == {0, 4096}
 
@@ -190,14 +191,12 @@ def test_the_answer_is_the_configuration_with_the_least_cpu_time(tmp_path: Path)
     assert found.verdict == "met" and found.recommended is not None
     wanted = best_of(experiment, Truth())
     assert found.recommended.option.choices == {"network": wanted.pop("networks")} | wanted
-    worth = {(each.choice, str(each.other)): each for each in found.worth if each.quantity == "cpu"}
-    middleware = worth["middleware", "fastdds"].contrast
-    assert middleware is not None
-    low, high = middleware.interval()
-    assert low is not None and high is not None and low < 1 / 1.4 < high and middleware.n == 5
-    assert worth["middleware", "fastdds"].what == "cyclonedds instead of fastdds"
-    assert len(found.ranked) == len(candidates(experiment).measurable)
-    assert [each.score for each in found.ranked] == sorted(each.score or 0 for each in found.ranked)
+    (middleware,) = [each for each in found.worth if each.quantity == "cpu" and each.other == "fastdds"]
+    assert middleware.contrast and middleware.what == "cyclonedds instead of fastdds"
+    low, high = middleware.contrast.interval()
+    assert low and high and low < 1 / 1.4 < high and middleware.contrast.n == 5
+    scores = [each.score or 0 for each in found.ranked]
+    assert len(scores) == len(candidates(experiment).measurable) and scores == sorted(scores)
     assert results.data(found)["recommended"]["verdict"] == "met"
 
 
@@ -216,6 +215,7 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixt
     def conclude(limit: str, output: Path | None = None) -> None:
         flow = {"name": "camera", "payload_bytes": 65536, "rate": 100, "delay": f"p90 <= {limit} ms"}
         choices = {"networks": ["flannel-hostgw", "kube-router"], "middleware": "cyclonedds"}
+        choices |= {"receive_mode": "listener", "message_bytes": "auto"}
         experiment = applications.experiment(application(flows=[flow], choices=choices))
         run = folder(tmp_path / limit, experiment, Truth(drift=0.3))
         command.conclude(answer(evidence.of_own_run(run, experiment)), output, Output(form="json"))

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -202,31 +197,6 @@ def test_each_core_must_be_used_by_its_busy_process(tmp_path: Path) -> None:
     idle = outputs(tmp_path, measured, lines(*["0:1 3:1"] * 4), "")
     assert str(background.invalid(idle)) == "background: stress-ng used no CPU time on core 0, 3"
     assert background.invalid(outputs(tmp_path, trial(), "", "")) is None
-
-
-@pytest.mark.skipif(not shutil.which("stress-ng"), reason="stress-ng is not installed")
-@pytest.mark.parametrize("shell", ["dash", "busybox sh"])
-def test_the_script_prints_the_core_of_a_busy_process(tmp_path: Path, shell: str) -> None:
-    """Also in a folder that the user may not write to, as in pods of a cluster."""
-    core = core_layout.available()[-1]
-    (launch,) = background.launches(trial(cpus=[core]), tmp_path, {}, lambda *_: Path(tempfile.gettempdir()))
-    user: dict[str, Any] = {"user": 65532, "group": 65532, "extra_groups": []} if not os.geteuid() else {}
-    argv, env = [*shell.split(), "-c", launch.argv[-1]], {**os.environ, **launch.env}
-    running = subprocess.Popen(
-        argv, stdout=subprocess.PIPE, text=True, start_new_session=True, cwd="/", env=env, **user
-    )
-    try:
-        assert running.stdout is not None
-        ran = 0
-        while ran < 2:
-            _, read, written, *busy = running.stdout.readline().split()
-            assert int(read) >= 0 and int(written) >= 0 and len(busy) <= 1
-            for text in busy:
-                on, ran = map(int, text.split(":"))
-                assert on == core
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
 
 
 def test_problems_name_the_core_and_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import yaml
 
 from k8sdds import versions
 from k8sdds.deploy.network_switch import cluster_objects
-from k8sdds.kubernetes import kubeconfig, objects
-from k8sdds.kubernetes.client import SERVER_SIDE_APPLY, STRATEGIC_PATCH, KubernetesClient
+from k8sdds.kubernetes import kubeconfig
+from k8sdds.kubernetes.client import STRATEGIC_PATCH, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from tests.unit.test_kubeconfig import GOOD
 
@@ -62,16 +62,6 @@ def test_agents_are_stopped_before_their_daemonset_is_gone() -> None:
         PrerequisiteError, match=f"DaemonSet {versions.NETWORK_NAMESPACE}/flannel was not deleted"
     ):
         cluster_objects.stop_agents(client(Server(lasts=100, daemonsets=[agent()])), "flannel-vxlan", 0)
-
-
-def test_objects_are_applied_in_their_order_by_the_server() -> None:
-    server, namespace = Server(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
-    daemonset = {"apiVersion": "apps/v1", "kind": "DaemonSet", **agent()}
-    objects.apply(client(server), [namespace, daemonset])
-    assert server.changes == [
-        ("/api/v1/namespaces/n", namespace, SERVER_SIDE_APPLY),
-        (f"/apis/apps/v1{NETWORKS}/daemonsets/flannel", daemonset, SERVER_SIDE_APPLY),
-    ]
 
 
 def test_only_what_networks_wrote_on_nodes_is_removed() -> None:

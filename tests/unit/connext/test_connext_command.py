@@ -124,15 +124,12 @@ def test_discovery() -> None:
         ({"security": "SignRTPS"}, "security must be none"),
         ({"rate": 0.5}, "whole samples"),
         ({"batch_bytes": 400_000, "payload_bytes": 70_000}, "does not batch"),
-        ({"batch_bytes": 1500}, "less than two samples"),
-        ({"test": "latency", "batch_bytes": 8192}, "never batches"),
         ({"fragment_bytes": "mtu"}, "fragment_bytes must be default"),
     ],
 )
 def test_unsupported_cells(changes: dict[str, object], message: str) -> None:
     known = {"network": "host", "test": "throughput", "payload_bytes": 1024, "middleware": "connext"}
-    why = contradictions.unsupported(Cell(**{**known, **changes}))
-    assert why is not None and message in why
+    assert message in str(contradictions.unsupported(Cell(**{**known, **changes})))
 
 
 # -- the user's program -----------------------------------------------------------------------------------
