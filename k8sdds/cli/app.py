@@ -23,8 +23,8 @@ PANELS = {
     "Start here": "recommend run list init docs",
     "Measure": "show testbed reproduce schema security",
     "Analyze": "report compare claims import_",
-    "Cluster": "deploy status deployed network nodes",
-    "Lab": "machine clean lab",
+    "Cluster": "deploy deployed network nodes",
+    "Lab": "machine lab",
     "Package": "bundle images artifact",
 }
 """Modules of commands by panel of `k8sdds --help`, in the order in which a newcomer needs them."""

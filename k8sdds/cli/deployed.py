@@ -1,17 +1,152 @@
-"""`k8sdds kubeconfig`, `k8sdds logs` and `k8sdds destroy`: use, inspect and remove a deployed cluster."""
+"""`k8sdds status`, `kubeconfig`, `logs` and `destroy`: inspect, use and remove a cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, option
-from k8sdds.cli.options import DryRun, Force, ProfileName, SshOptions, Yes, load_profile
+from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
+from k8sdds.cli.output import RowsOutput, print_table
 from k8sdds.cli.progress import ActionProgress
-from k8sdds.cli.terminal import confirm, print_line, print_note, print_text
+from k8sdds.cli.terminal import agrees, confirm, console, print_line, print_note, print_text
+from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.testbeds import selection
 
+if TYPE_CHECKING:
+    from k8sdds.deploy.deploy import MachineSurvey
+    from k8sdds.deploy.facts import Facts
+    from k8sdds.model.profile import Profile
+    from k8sdds.system.ssh import Connections
+
 app = Commands()
+
+COLUMNS = (
+    "node", "arch", "system", "kernel", "cpus", "memory", "cgroup", "containerd", "kubelet", "cluster",
+)  # fmt: skip
+
+
+@app.add("k8sdds status ./my-lab.yaml", "k8sdds status ./my-lab.yaml --json")
+def status(
+    profile: ProfileName,
+    limit: Limit = None,
+    fix: Annotated[
+        bool,
+        option(
+            "--fix",
+            "Show and confirm fixes of the machines, and apply them: swap, memory cgroup, kernel modules.",
+        ),
+    ] = False,
+    allow_reboot: AllowReboot = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    *,
+    ssh: SshOptions,
+    out: RowsOutput,
+) -> None:
+    """Check over SSH whether the machines of a profile fit it. Makes no changes without --fix.
+
+    Exits with code 3 if a machine cannot be reached or does not fit the profile.
+    The rows of --format csv are the machines.
+    """
+    from k8sdds.deploy import deploy as flow
+    from k8sdds.deploy import profiles
+
+    if not fix and (allow_reboot or dry_run or yes):
+        raise InputError(
+            "--allow-reboot, --dry-run and --yes require --fix", f"run: k8sdds status {profile} --fix"
+        )
+    if fix and not out.is_text:
+        raise InputError("--fix shows its fixes as text", "leave out --json and --format")
+    loaded = load_profile(profile, limit)
+    profiles.password(loaded)
+    profiles.registry_login(loaded)
+    targets = profiles.targets(loaded, limit)
+    with ssh.connect(targets) as connections:
+        survey = flow.survey(loaded, connections)
+        if fix and _fix(loaded, survey.facts, connections, allow_reboot, dry_run, yes):
+            survey = flow.survey(loaded, connections)
+    rows = _machines(loaded, [target.name for target in targets], survey.facts)
+    out.print(_data(loaded, survey), lambda: _show(rows, survey.notes), rows=rows)
+    if survey.failures or survey.problems:
+        lines = [str(problem) for problem in (*survey.failures.values(), *survey.problems)]
+        raise PrerequisiteError("\n".join([f"the machines do not fit the profile {loaded.name}:", *lines]))
+    if out.is_text:
+        print_line(f"The profile {loaded.name} fits its {len(survey.facts)} machines.")
+
+
+def _data(profile: Profile, survey: MachineSurvey) -> dict[str, Any]:
+    return {
+        "profile": profile.name,
+        "machines": {name: facts.to_json() for name, facts in survey.facts.items()},
+        "unreached": {name: error.message for name, error in survey.failures.items()},
+        "problems": [asdict(problem) for problem in survey.problems],
+        "notes": survey.notes,
+    }
+
+
+def _fix(
+    profile: Profile,
+    facts: Mapping[str, Facts],
+    connections: Connections,
+    allow_reboot: bool,
+    dry_run: bool,
+    yes: bool,
+) -> bool:
+    """Show the fixes of all machines, apply those that the user confirms, and return whether any was applied."""
+    from k8sdds.deploy import fixes
+
+    planned = fixes.plan(profile, facts)
+    if not planned:
+        print_note("--fix: there is nothing to fix on the machines that can be reached")
+    agreed = []
+    for fix in planned:
+        preview = "\n".join([fix.title, *(f"  {line}" for line in fix.preview)])
+        # Printed with --quiet too: the user confirms what is shown.
+        console(stderr=True).print(preview, soft_wrap=True)
+        if dry_run:
+            continue
+        if fix.reboots and not allow_reboot:
+            print_note("  skipped: it reboots the machine; add --allow-reboot")
+        elif agrees("Apply this fix?", yes):
+            agreed.append(fix)
+    if agreed:
+        with ActionProgress([fix.action for fix in agreed]) as observer:
+            fixes.apply(profile, agreed, connections, observer)
+    return bool(agreed)
+
+
+def _show(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> None:
+    print_table(rows)
+    for note in notes:
+        print_line(note)
+
+
+def _machines(profile: Profile, names: Sequence[str], facts: Mapping[str, Facts]) -> list[dict[str, Any]]:
+    """Return one row per machine of a profile."""
+    from k8sdds.deploy.facts import cluster_state
+
+    cluster = cluster_state(facts.get(profile.control_plane.name))
+    rows = []
+    for name in names:
+        machine = facts.get(name)
+        if machine is None:
+            rows.append({**dict.fromkeys(COLUMNS, ""), "node": name, "arch": "unreachable"})
+            continue
+        values = machine.values
+        membership = values.get("marker") or ("foreign" if machine.all("leftover") else "none")
+        if values.get("marker") == profile.name:
+            membership = {True: "ready", False: "not ready", None: "not joined"}[cluster.ready.get(name)]
+        row = (
+            name, machine.architecture, values.get("os.PRETTY_NAME", "?"), values.get("kernel", "?"),
+            values.get("cpus", "?"), f"{machine.number('memory_kib') / 1024**2:.1f} GiB",
+            f"v{values.get('cgroup', '?')}", values.get("containerd") or "",
+            machine.pairs("program").get("kubelet") or "", membership,
+        )  # fmt: skip
+        rows.append(dict(zip(COLUMNS, row, strict=True)))
+    return rows
 
 
 @app.add("k8sdds kubeconfig one-machine --path")

@@ -1,7 +1,8 @@
-"""`k8sdds setup` and `k8sdds doctor`: prepare this machine, and check its prerequisites."""
+"""`k8sdds setup`, `doctor` and `clean`: prepare this machine, check its prerequisites, and remove leftovers."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, option
-from k8sdds.cli.options import DryRun, Yes
-from k8sdds.cli.output import RowsOutput
+from k8sdds.cli.commands import Commands, option, testbed_option
+from k8sdds.cli.options import ClusterOptions, Context, DryRun, Kubeconfig, Yes, any_given
+from k8sdds.cli.output import Json, RowsOutput
 from k8sdds.cli.progress import Steps
-from k8sdds.cli.terminal import confirm, console, print_note, print_step
+from k8sdds.cli.terminal import confirm, console, print_line, print_note, print_step, print_text
+from k8sdds.cli.testbed import cluster_api, select
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.paths import native_program
+from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
 
 if TYPE_CHECKING:
     from k8sdds.networks.network import Network
@@ -241,3 +244,97 @@ def _resources() -> Iterator[Diagnosis]:
         yield Diagnosis(
             "quiet machine", False, interference, "stop other work while measuring", required=False
         )
+
+
+@app.add("k8sdds clean", "k8sdds clean --all", "k8sdds clean --testbed cluster")
+def clean(
+    everything: Annotated[
+        bool, option("--all", "Also remove labs that are up and leftovers still in use.")
+    ] = False,
+    on: Annotated[
+        str | None,
+        testbed_option(
+            "--testbed NAME",
+            "Clean a cluster instead: cluster, or the name of a deployed cluster. Default: this machine.",
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Annotated[
+        str | None,
+        testbed_option(
+            "--namespace -n NAME", "Clean this existing namespace. Default: the namespaces of all campaigns."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Remove leftovers of killed commands and power cuts. Touches only what k8sdds created."""
+    cluster = ClusterOptions(kubeconfig, context, namespace)
+    selected = select(on or (CLUSTER if any_given(cluster) else LAB), cluster)
+    if selected.testbed == LAB:
+        removed, kept, failed = _clean_this_machine(everything, dry_run)
+    else:
+        removed, kept, failed = _clean_cluster(selected, everything, dry_run)
+    if as_json:
+        key = "would_remove" if dry_run else "removed"
+        print_text(json.dumps({key: removed, "kept": kept, "failed": failed}))
+    else:
+        done = "would remove" if dry_run else "removed"
+        for name in removed:
+            print_line(f"{done} {name}")
+        for name in kept:
+            print_line(f"kept {name}: it is in use")
+        if not removed and not kept and not failed:
+            print_line("Nothing to clean.")
+    if failed:
+        raise PrerequisiteError(
+            f"cannot remove: {', '.join(failed)}", "stop their processes, then run k8sdds clean again"
+        )
+
+
+def _clean_cluster(
+    selected: SelectedTestbed, everything: bool, dry_run: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """Remove leftovers from a cluster; return what was removed, kept because in use, and not removable."""
+    from k8sdds.testbeds.cluster import namespace as campaign_namespace
+
+    removed, kept = [], []
+    with cluster_api(selected) as client:
+        for leftover in campaign_namespace.leftovers(client, selected.namespace):
+            name = f"{leftover.namespace.title} in namespace {leftover.namespace.name}"
+            if leftover.in_use and not everything:
+                kept.append(f"{name} ({leftover.in_use})")
+                continue
+            if not dry_run:
+                leftover.namespace.delete()
+            removed.append(name)
+    return removed, kept, []
+
+
+def _clean_this_machine(everything: bool, dry_run: bool) -> tuple[list[str], list[str], list[str]]:
+    """Remove leftovers from this machine; return what was removed, kept because in use, and not removable."""
+    from k8sdds.testbeds.lab import records
+
+    removed: list[str] = []
+    kept: list[str] = []
+    failed: list[str] = []
+    for record in records.all_labs():
+        if record.in_use and not (everything and record.kind == "lab"):
+            kept.append(record.name)
+            continue
+        remaining = [] if dry_run else records.remove(record)
+        (failed if remaining else removed).append(record.name)
+    for path in records.damaged():
+        print_note(f"{path} is damaged: delete it, if none of its labs runs")
+    for path in records.unfinished():
+        if not dry_run:
+            path.unlink(missing_ok=True)
+        removed.append(str(path))
+    if os.geteuid() == 0:
+        from k8sdds import nodes
+
+        removed_clusters, kept_clusters = nodes.clean(everything, dry_run)
+        removed += [f"nodes of {name}" for name in removed_clusters]
+        kept += [f"nodes of {name}" for name in kept_clusters]
+    return removed, kept, failed
