@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from k8sdds.cli.commands import Commands, argument, completion
 from k8sdds.cli.options import ClusterOptions, DryRun, any_given
@@ -16,6 +16,10 @@ from k8sdds.cli.terminal import print_line, print_step
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import selection
 from k8sdds.testbeds.selection import CLUSTER, LAB, SelectedTestbed
+
+if TYPE_CHECKING:
+    from k8sdds.kubernetes.client import KubernetesClient
+    from k8sdds.testbeds import Testbed
 
 app = Commands()
 
@@ -127,7 +131,7 @@ def _check_access(selected: SelectedTestbed) -> None:
 
 
 @contextmanager
-def cluster_api(selected: SelectedTestbed) -> Iterator[Any]:
+def cluster_api(selected: SelectedTestbed) -> Iterator[KubernetesClient]:
     """Provide the API client of a cluster within a `with` block."""
     from k8sdds.kubernetes.client import KubernetesClient
 
@@ -153,7 +157,7 @@ def read_psk(path: Path | None) -> str | None:
 @contextmanager
 def open_testbed(
     selected: SelectedTestbed, campaign: str, experiment: str, psk_file: Path | None = None
-) -> Iterator[Any]:
+) -> Iterator[Testbed]:
     """Open a testbed for a campaign and close it at the end of the `with` block.
 
     Args:
@@ -163,10 +167,9 @@ def open_testbed(
         psk_file: File with the pre-shared key of the lab's IPsec networks.
     """
     if selected.testbed == LAB:
-        psk = read_psk(psk_file)
         from k8sdds.testbeds.lab.testbed import Lab
 
-        with Lab(f"{campaign}-{os.getpid()}", experiment, psk) as lab:
+        with Lab(f"{campaign}-{os.getpid()}", experiment, read_psk(psk_file)) as lab:
             yield lab
     elif psk_file is not None:
         raise InputError(
