@@ -1,4 +1,4 @@
-"""Images of networks from archives that the user provides."""
+"""Images of networks from archives that the user provides, and layers that are made of Debian packages."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from k8sdds import versions
 from k8sdds.bundle import archives, cache, oci, parts
 from k8sdds.bundle.contents import IMAGES, Image
 from k8sdds.deploy import bundled_networks, profiles
+from k8sdds.kubernetes import apply
 from k8sdds.system.errors import InputError, PrerequisiteError
 from tests.unit.fuzzing import damage
 
@@ -214,3 +215,44 @@ def test_an_image_that_is_not_available_is_left_out_unless_it_is_required(
     # Any image that a network needs can be required or given.
     names = {image.name for image in parts.selected_images(required=["quay.io/calico/node:v3"])}
     assert names == {image.name for image in IMAGES} | {"quay.io/calico/node:v3"}
+
+
+def packed(path: Path, *names: str) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(f"./{name}")
+            member.size = 4
+            archive.addfile(member, io.BytesIO(b"text"))
+    return path
+
+
+def content(layout: oci.Layout, layer: dict[str, str]) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(layout.blobs / layer["digest"].removeprefix("sha256:")) as archive:
+        return {member.name: member for member in archive.getmembers()}
+
+
+def test_packages_of_one_image_are_in_a_layer_without_the_files_below(tmp_path: Path) -> None:
+    layout = oci.Layout(tmp_path / "oci")
+    below = packed(tmp_path / "base.tar", "usr/lib/libc.so", "bin/ip")
+    own = packed(
+        tmp_path / "own.tar", "usr/lib/libc.so", "bin/ip", "usr/bin/curl", "usr/bin/perl", "var/lib/x"
+    )
+    assert set(content(layout, layout.base_layer(own, {}, below))) == {"usr/bin/curl", "usr/bin/perl"}
+    assert set(content(layout, layout.base_layer(own, {}, below, ("usr/bin/c*",)))) == {"usr/bin/curl"}
+
+
+def test_an_object_of_the_server_can_be_applied_again() -> None:
+    stamped = apply.stamped(
+        [{"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}, "data": {"a": "b"}}], "x"
+    )
+    (made,) = stamped
+    server = {
+        **made,
+        "metadata": {**made["metadata"], "uid": "u", "resourceVersion": "7", "managedFields": []},
+        "status": {"ready": 1},
+    }
+    server["metadata"]["annotations"] = {
+        **made["metadata"]["annotations"],
+        "kube-peers.weave.works/peers": "{}",
+    }
+    assert apply.restorable(server) == made
