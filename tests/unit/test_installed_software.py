@@ -114,24 +114,18 @@ def deployed(network: str, uid: str = "1", generation: int = 1) -> dict[str, Any
     return agent
 
 
+UPDATED = "kube-flannel/flannel-vxlan was installed again or updated"
+
+
 @pytest.mark.parametrize(
     ("after", "change"),
     [
         ([deployed("flannel-vxlan"), OTHER], ""),
         ([deployed("kube-router", uid="8")], "flannel-vxlan was replaced by kube-router"),
         ([OTHER], "flannel-vxlan was removed"),
-        (
-            [deployed("flannel-vxlan", uid="8")],
-            "kube-flannel/flannel-vxlan was installed again or updated",
-        ),
-        (
-            [deployed("flannel-vxlan"), MULTUS],
-            "kube-system/kube-multus-ds was added",
-        ),
-        (
-            [deployed("flannel-vxlan", generation=2)],
-            "kube-flannel/flannel-vxlan was installed again or updated",
-        ),
+        ([deployed("flannel-vxlan", uid="8")], UPDATED),
+        ([deployed("flannel-vxlan", generation=2)], UPDATED),
+        ([deployed("flannel-vxlan"), MULTUS], "kube-system/kube-multus-ds was added"),
     ],
 )
 def test_a_change_of_the_network_is_noticed_by_its_agents(after: list[dict[str, Any]], change: str) -> None:

@@ -105,17 +105,9 @@ def test_the_families_of_an_existing_cluster_cannot_be_changed() -> None:
     ("families", "ranges"),
     [
         ("ipv6", {"EnableIPv4": False, "EnableIPv6": True, "IPv6Network": "fd00:10:244::/48"}),
-        (
-            "dual",
-            {
-                "EnableIPv4": True,
-                "EnableIPv6": True,
-                "Network": "10.244.0.0/16",
-                "IPv6Network": "fd00:10:244::/48",
-            },
-        ),
+        ("dual", {"EnableIPv4": True, "EnableIPv6": True, "Network": "10.244.0.0/16", "IPv6Network": "fd00:10:244::/48"}),
     ],
-)
+)  # fmt: skip
 def test_flannel_gets_the_families(families: str, ranges: dict[str, object]) -> None:
     for name, mtu in (("flannel-vxlan", 1430), ("flannel-hostgw", None)):
         network = installed(name, more=FAMILIES[families])

@@ -9,7 +9,6 @@ from k8sdds.campaign import contradictions
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.trial import Cell
-from k8sdds.testbeds.lab.topology import LabNetworkKey, topology_of
 from tests.unit.test_command import line, value
 
 
@@ -103,9 +102,3 @@ def test_a_flow_controller_that_never_has_an_effect_is_a_mistake(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         Sweep.model_validate({"networks": "host", "middleware": "fastdds", **values})
-
-
-def test_participants_that_share_memory_are_on_one_node_of_a_lab_network_of_their_own() -> None:
-    shared = cell(middleware="fastdds", transport="shared-memory", subscribers=3)
-    assert {pod.node for pod in topology_of(shared).pods} == {0}
-    assert LabNetworkKey.of(shared) != LabNetworkKey.of(shared.model_copy(update={"transport": "unicast"}))

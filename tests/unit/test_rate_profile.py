@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from k8sdds.campaign.expansion import expand
 from k8sdds.model import rate_profile
-from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.model.experiment import Sweep
 
 
 @pytest.mark.parametrize(
@@ -36,19 +35,6 @@ def test_everything_else_is_refused(text: str) -> None:
         rate_profile.parse(text)
     with pytest.raises(ValidationError):
         Sweep(networks=["host"], rate_profile=[text])
-
-
-def test_a_sweep_over_profiles_and_instances() -> None:
-    sweep = Sweep(
-        networks=["host"], test="paced", rate=100, rate_profile=["constant", "burst:10"], instances=[0, 8]
-    )
-    cells = expand(Experiment(name="e", sweeps=[sweep])).cells
-    assert [(cell.rate_profile, cell.instances) for cell in cells] == [
-        ("constant", 0), ("constant", 8), ("burst:10", 0), ("burst:10", 8),
-    ]  # fmt: skip
-    assert len({cell.cell_id for cell in cells}) == 4
-    assert "rate_profile" not in cells[0].canonical() and "instances" not in cells[0].canonical()
-    assert cells[3].describe() == "host, paced, 1 KiB, 100 samples/s, burst:10 rate, 8 instances"
 
 
 @pytest.mark.parametrize(
