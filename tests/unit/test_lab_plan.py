@@ -92,15 +92,6 @@ def test_policy_chains_come_before_those_of_kube_proxy() -> None:
         assert forward[0].endswith(first), network
 
 
-def test_programs_of_cilium_derive_devices_from_the_plan() -> None:
-    built = made("cilium-native", subscribers=3, nodes=2)
-    (compiled,) = built.datapath.bpf_objects
-    assert "FIRST_POD = 2, FIRST_DEVICE = 100, TUNNEL_DEVICE = 99" in compiled.source
-    assert built.datapath.attachments["sub2"].address == "10.244.1.4"
-    assert any("lxc-sub2 index 102 " in line for line in lines(built, "node1"))
-    assert sum("section from-pod-native" in line for line in lines(built, "node1", "tc")) == 3
-
-
 def test_loss_is_refused_where_its_rule_misses_the_packets() -> None:
     exempt = {
         (name, engine)

@@ -139,12 +139,6 @@ def test_any_text_gives_data_or_an_input_error(text: str) -> None:
         yaml_text.parse(text, Experiment, "any.yaml")
 
 
-def test_the_resolved_experiment_reads_back_as_the_same() -> None:
-    experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml", experiments.KNOWN)
-    text = yaml_text.dump(experiment.model_dump(mode="json", exclude_none=True))
-    assert yaml_text.parse(text, Experiment, "again.yaml") == experiment
-
-
 @pytest.mark.parametrize(
     ("settings", "options", "message"),
     [
