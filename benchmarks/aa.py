@@ -16,12 +16,10 @@ Measures A/A campaigns (`k8sdds run aa`: one network under two labels) or uses t
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import random
 import subprocess
-import sys
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
@@ -140,7 +138,7 @@ def compared(a: list[Row], b: list[Row], paired: bool) -> list[Row]:
 
 def false_alarms(pool: Pool, n: int, times: int, seed: int) -> Row:
     """Return false alarm rates in percent, from resampled campaigns without a true difference."""
-    dice, result = random.Random(seed), Counter()
+    dice, result = random.Random(seed), Counter[str]()
     claims = load("aa").claims
     for _ in range(times):
         for paired, name in ((True, "paired"), (False, "independent")):
@@ -172,7 +170,7 @@ def power(pool: Pool, n: int, times: int, seed: int) -> list[Row]:
     """Return in percent how often a slowdown by each factor is detected after Holm's correction."""
     rows = []
     for factor in FACTORS:
-        dice, result = random.Random(seed), Counter()
+        dice, result = random.Random(seed), Counter[Any]()
         for _ in range(times):
             for row in compared(*pool.draw(dice, n, True, factor), True):
                 result[row["quantity"]] += 1
@@ -188,15 +186,15 @@ def smallest(rows: list[Row], name: str) -> float | None:
     """Return the smallest slowdown in percent from which on 80 % are detected; None without one."""
     for position, row in enumerate(rows):
         if all(later[name] >= 80 for later in rows[position:]):
-            return row["slower_percent"]
+            return float(row["slower_percent"])
     return None
 
 
-def measure(folder: Path, seed: int, options: argparse.Namespace) -> Path:
+def measure(folder: Path, seed: int, seconds: float, repetitions: int = 10) -> Path:
     """Measure one A/A campaign in the lab and return its folder."""
     path = folder / f"aa-{seed}"
-    argv = [str(Path(sys.prefix) / "bin" / "k8sdds"), "run", "aa", "--output", str(path)]
-    argv += ["--seed", str(seed), "--duration", f"{options.seconds:g}", "--repeat", str(options.repeat)]
+    argv = [common.K8SDDS, "run", "aa", "--output", str(path)]
+    argv += ["--seed", str(seed), "--duration", f"{seconds:g}", "--repeat", str(repetitions)]
     done = subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         raise SystemExit(f"benchmark: {' '.join(argv)} exited with code {done.returncode}")
@@ -222,7 +220,7 @@ def main() -> int:
     report = common.Report("aa", options)
     with tempfile.TemporaryDirectory() as folder:
         runs = options.run or [
-            measure(options.keep or Path(folder), options.seed + number, options)
+            measure(options.keep or Path(folder), options.seed + number, options.seconds, options.repeat)
             for number in range(options.pairs)
         ]
         report.data["pairs"] = len(runs)
@@ -459,7 +457,7 @@ def _brackets(runs: list[Path], report: common.Report) -> None:
             for row in summarize(RunFolder.open(path))["capacities"]
         }
         a, b = (by_label[label] for label in "AB")
-        if None not in (a.low, a.high, b.low, b.high):
+        if a.low is not None and a.high is not None and b.low is not None and b.high is not None:
             apart.append(a.high < b.low or b.high < a.low)
     if apart:
         report.data["brackets"] = {"apart": sum(apart), "pairs": len(apart)}

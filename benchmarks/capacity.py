@@ -181,7 +181,8 @@ def compare(
 ) -> tuple[list[float], dict[str, list[list[Probe]]]]:
     """Return the ratios of the times (search / bisection), and the probes of each method."""
     bisection = Bisection(**{field.name: getattr(search, field.name) for field in dataclasses.fields(search)})
-    ratios, probes = [], {"search": [], "bisection": []}
+    ratios: list[float] = []
+    probes: dict[str, list[list[Probe]]] = {"search": [], "bisection": []}
     for device in devices:
         own, own_s = run(search, device(), overhead_s)
         other, other_s = run(bisection, device(), overhead_s)
@@ -256,10 +257,8 @@ def replay(options: Any) -> list[dict[str, Any]]:
 def overhead_of(rows: Sequence[Row]) -> float:
     """Return the median time from a trial to the next, without the measured interval."""
     starts = sorted((datetime.fromisoformat(row["started_at"]), row["duration_s"]) for row in rows)
-    return statistics.median(
-        (after - start).total_seconds() - duration_s
-        for (start, duration_s), (after, _) in itertools.pairwise(starts)
-    )
+    between = itertools.pairwise(starts)
+    return float(statistics.median((after - start).total_seconds() - s for (start, s), (after, _) in between))
 
 
 def in_lab(options: Any) -> list[dict[str, Any]]:

@@ -100,13 +100,15 @@ def stopped(random: np.random.Generator, campaigns: int) -> dict[str, dict[str, 
         for name in ("one campaign", "two campaigns", "with 20 fixed repetitions")
     }
     for ratio in precision.RATIOS:
-        ended = [list(precision.ended(random, ratio, STOPPED_CONFIDENCE, campaigns)) for _ in range(2)]
+        ended, others = (
+            list(precision.ended(random, ratio, STOPPED_CONFIDENCE, campaigns)) for _ in range(2)
+        )
         fixed = random.standard_normal((campaigns, 20)).tolist()
         for when, confidence in (("before", CONFIDENCE), ("after", STOPPED_CONFIDENCE)):
             for name, contrasts in (
-                ("one campaign", [one_sample(logs, 0, confidence) for logs in ended[0]]),
-                ("two campaigns", _independent(*ended, confidence)),
-                ("with 20 fixed repetitions", _independent(ended[0], fixed, confidence)),
+                ("one campaign", [one_sample(logs, 0, confidence) for logs in ended]),
+                ("two campaigns", _independent(ended, others, confidence)),
+                ("with 20 fixed repetitions", _independent(ended, fixed, confidence)),
             ):
                 ps = np.array([contrast.p_different for contrast in contrasts])
                 found[name][when].append([float((ps <= level).mean()) for level in LEVELS])

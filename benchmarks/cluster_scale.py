@@ -28,13 +28,16 @@ from typing import Any
 
 import common
 import simulated
+from typing_extensions import override
 
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.campaign.preflight import refuse
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
-from k8sdds.testbeds.cluster.nodes import assign, usable
-from k8sdds.testbeds.cluster.pod_pool import PodPool
+from k8sdds.testbeds.cluster.nodes import usable
+from k8sdds.testbeds.cluster.placement import slots
+from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot, memory_bytes
 from k8sdds.testbeds.cluster.testbed import ClusterTestbed
 from k8sdds.testbeds.selection import SelectedTestbed
@@ -46,12 +49,21 @@ PHASES = ("check", "namespace", "placed", "removed", "again", "cleaned")
 WITHIN = "--within-sandbox"
 
 
+class SimulatedPods(PodPool):
+    """Pods that run nothing, so that they cannot be asked for their facts."""
+
+    @override
+    def _query_facts(self, slot: Slot) -> ReadyPod:
+        return ReadyPod(self._names[slot], "", "", None, slot.node, {})
+
+
 def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, dict[str, Any]]:
     """Create and clean up participants; return seconds and API calls of each phase."""
     kubeconfig = plane.folder / "user.conf"
     client = KubernetesClient.from_kubeconfig(kubeconfig, None)
-    settings = {"payload_bytes": 1024, "subscribers": count - 1, "nodes": count // EACH}
-    cell = Cell(network="flannel-vxlan", test="throughput", **settings)
+    cell = Cell(
+        network="flannel-vxlan", test="throughput", payload_bytes=1024, subscribers=count - 1, nodes=count // EACH
+    )  # fmt: skip
     name = f"scale-{count}-{number}"
     phases: dict[str, dict[str, Any]] = {}
     began, before = time.monotonic(), Counter[str]()
@@ -70,14 +82,13 @@ def once(plane: simulated.ControlPlane, count: int, number: int) -> dict[str, di
     phase("check")
     namespace = campaign_namespace.create(client, name, None, privileged=False)
     phase("namespace")
-    pod_pool = PodPool(client, namespace, PERFTEST_IMAGE, memory_bytes([cell]), name)
-    places = assign(cell, usable(cluster.nodes, [simulated.HOST_ARCH]))
-    slots = [Slot.of(participant, node, False, cell) for participant, node in places.items()]
-    pod_pool.create(slots)
+    pod_pool = SimulatedPods(namespace, PERFTEST_IMAGE, memory_bytes([cell]))
+    needed = slots(cell, usable(cluster.nodes, [HOST_ARCH])).values()
+    pod_pool.ensure(needed)
     phase("placed")
     pod_pool.delete_unless(keep=lambda slot: False)
     phase("removed")
-    pod_pool.create(slots)
+    pod_pool.ensure(needed)
     phase("again")
     pod_pool.close()
     namespace.delete()
@@ -150,7 +161,7 @@ def add_tables(report: common.Report, rounds: dict[int, list[dict[str, dict[str,
         row = [f"{other} relative to {smallest}"]
         for phase in times:
             ratio = times[phase].ratio(str(other), str(smallest))
-            row.append(ratio.describe() if ratio else "–")
+            row.append(common.describe(ratio))
         linear = f"linear: {other / smallest:g}"
         report.text(common.table([f"time ({linear})", *times], [row]))
     report.text(common.table(["API calls", *PHASES, "all", "by kind"], calls))

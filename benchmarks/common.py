@@ -10,13 +10,24 @@ import random
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from k8sdds.analysis.statistics import CONFIDENCE, paired_ratio
+from k8sdds.analysis.statistics import CONFIDENCE, Estimate, paired_ratio
+from k8sdds.campaign.launches import Launches
+from k8sdds.model.measurement import Launch
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.results.run_folder import RunFolder
+from k8sdds.system.errors import K8sddsError
 from k8sdds.testbeds.lab import facts
+from k8sdds.testbeds.lab.session import LabSession
+from k8sdds.testbeds.lab.testbed import Lab
+
+K8SDDS = str(Path(sys.prefix) / "bin" / "k8sdds")
+"""The program of this environment."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,26 @@ def conditions() -> dict[str, Any]:
     }
 
 
+# -- trials in the lab ------------------------------------------------------------------------------------
+
+
+def runnable(cells: Mapping[str, Cell], report: Report) -> dict[str, Cell]:
+    """Return the cells, by network, that the lab can run on this machine; report why others cannot."""
+    found = {}
+    for network, cell in cells.items():
+        trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+        if problems := Lab("benchmark-check").check([trial]):
+            report.skip(f"{network}: {problems[0]}")
+        else:
+            found[network] = cell
+    return found
+
+
+def launches(session: LabSession, trial: Trial, folder: Path, domain: int = 1) -> list[Launch]:
+    """Return what a campaign starts for a trial, with a new output folder in `folder` for each participant."""
+    return Launches(RunFolder(folder), [trial], lambda _: None).of(trial, session, folder, domain)
+
+
 # -- pairs ------------------------------------------------------------------------------------------------
 
 
@@ -110,30 +141,6 @@ def interleave(rounds: int, groups: Iterable[Sequence[Any]], seed: int) -> list[
                 order.shuffle(group)
             schedule += [(number, item) for item in group]
     return schedule
-
-
-@dataclass(frozen=True)
-class Paired:
-    """A paired comparison: the median of the ratios and a 95 % interval."""
-
-    median: float
-    low: float | None
-    high: float | None
-    n: int
-
-    def json(self) -> dict[str, Any]:
-        """Return the fields as JSON-serializable data."""
-        return {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
-
-    def describe(self) -> str:
-        """Return the ratio with its interval, such as `1.02 (0.99 – 1.05)`."""
-        if self.low is None or self.high is None:
-            return f"{self.median:.3f} (one pair)"
-        return f"{self.median:.3f} ({_short(self.low)} – {_short(self.high)})"
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}" if value < 1000 else "∞"
 
 
 def signed_rank_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
@@ -174,21 +181,19 @@ class Values:
         values = list(self.by_item.get(item, {}).values())
         return statistics.median(values) if values else None
 
-    def ratio(self, item: str, other: str) -> Paired | None:
-        """Return item/other from the rounds that have both."""
+    def ratio(self, item: str, other: str) -> Estimate | None:
+        """Return the median of item/other in the rounds that have both, with its 95 % interval."""
         first, second = self.by_item.get(item, {}), self.by_item.get(other, {})
         both = sorted(first.keys() & second.keys())
         if not both:
             return None
         ratios = [first[i] / second[i] for i in both]
-        interval = signed_rank_interval(ratios)
-        if not interval:
-            student = paired_ratio([first[i] for i in both], [second[i] for i in both])
-            interval = student.bounds
-        return Paired(statistics.median(ratios), *interval, len(both))
+        few = paired_ratio([first[i] for i in both], [second[i] for i in both])
+        low, high = signed_rank_interval(ratios) or few.bounds
+        return Estimate(statistics.median(ratios), low, high, len(both))
 
 
-def verdict(ratio: Paired | None, more_is_better: bool, margin: float) -> str:
+def verdict(ratio: Estimate | None, more_is_better: bool, margin: float) -> str:
     """Judge by the interval whether k8sdds is at most `margin` worse than the other program."""
     if ratio is None:
         return "not measured"
@@ -222,6 +227,22 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """Format a number with separators of thousands, or return a dash."""
     return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def describe(estimate: Estimate | None, digits: int = 3) -> str:
+    """Return an estimate with its interval, such as `1.020 (0.990 – 1.050)`, or a dash."""
+    if estimate is None:
+        return "–"
+    if estimate.low is None or estimate.high is None:
+        return number(estimate.value, digits)
+    # The upper end from two pairs that differ much.
+    high = "∞" if estimate.high > 1000 * abs(estimate.value) else number(estimate.high, digits)
+    return f"{number(estimate.value, digits)} ({number(estimate.low, digits)} – {high})"
+
+
+def as_json(estimate: Estimate | None) -> dict[str, Any] | None:
+    """Return the fields of an estimate."""
+    return asdict(estimate) if estimate else None
 
 
 class Report:
@@ -277,8 +298,6 @@ class Report:
 
 def main(run: Callable[[], int]) -> None:
     """Run a benchmark and exit; Ctrl-C and missing prerequisites end it with a message."""
-    from k8sdds.system.errors import K8sddsError
-
     try:
         sys.exit(run())
     except K8sddsError as error:

@@ -22,7 +22,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -57,7 +56,6 @@ metrics_server: null
 software: bundle
 """
 SWITCH, COMMAND = "switch to", "the whole command: switch to"
-K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 SMOKE = re.compile(r"^head: smoke test: .* \(([0-9.]+) s\)$", re.MULTILINE)
 ADMIN = f"export KUBECONFIG={KUBECONFIG}\n"
 
@@ -65,7 +63,7 @@ ADMIN = f"export KUBECONFIG={KUBECONFIG}\n"
 def timed(*args: str | Path) -> tuple[float, str]:
     """Run a k8sdds command and return its seconds and its output."""
     began = time.perf_counter()
-    done = subprocess.run([K8SDDS, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run([common.K8SDDS, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     took = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"k8sdds {args[0]} failed: {done.stdout}{done.stderr}")
@@ -106,7 +104,7 @@ def deploy(path: Path) -> dict[str, float]:
 
 def switches(path: Path, networks: Sequence[str]) -> dict[str, float]:
     """Return the seconds of each switch without its smoke test, and of the whole command."""
-    times = {}
+    times: dict[str, float] = {}
     for network in networks:
         command, output = timed("network", "switch", path, network, "--yes", "--json")
         times |= {f"{SWITCH} {network}": json.loads(output)["took_s"], f"{COMMAND} {network}": command}
@@ -213,7 +211,7 @@ def gather(count: int, path: Path) -> float:
 
 
 def main() -> int:
-    options = common.parse(common.parser(__doc__, common.Defaults(pairs=3, quick_pairs=1)))
+    options = common.parse(common.parser(__doc__ or "", common.Defaults(pairs=3, quick_pairs=1)))
     if os.geteuid() != 0:
         raise SystemExit("local nodes require root")
     report = common.Report("deploy", options)
@@ -261,12 +259,12 @@ def show(report: common.Report, values: common.Values) -> None:
     report.text(common.table(("seconds", "median", "each"), rows))
     ratio = values.ratio("deploy", "by hand")
     assert ratio is not None
-    report.data["ratio"] = ratio.json()
-    report.text(f"RATIO of deploy to kubeadm by hand: {ratio.describe()}")
+    report.data["ratio"] = common.as_json(ratio)
+    report.text(f"RATIO of deploy to kubeadm by hand: {common.describe(ratio)}")
     again = max(values.by_item["again"].values())
     longest = max(max(times.values()) for item, times in values.by_item.items() if item.startswith(SWITCH))
     aims = {
-        f"Target: a ratio of at most {AIM_RATIO}": ratio.median <= AIM_RATIO,
+        f"Target: a ratio of at most {AIM_RATIO}": ratio.value <= AIM_RATIO,
         f"Target: under {AIM_AGAIN_S:g} s without changes": again < AIM_AGAIN_S,
         f"Target: at most {AIM_SWITCH_S:g} s for every switch": longest <= AIM_SWITCH_S,
     }

@@ -27,7 +27,6 @@ import json
 import os
 import resource
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -40,7 +39,7 @@ from typing import Any
 import common
 import lab_cluster
 
-from k8sdds.analysis.statistics import Estimate, linear_mean
+from k8sdds.analysis.statistics import linear_mean
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import processes, yaml_text
 
@@ -152,7 +151,7 @@ def campaign(
     with tempfile.TemporaryDirectory(prefix="k8sdds-benchmark-") as place:
         file, folder = Path(place) / "harness.yaml", Path(place) / "run"
         file.write_text(text)
-        program = [str(Path(sys.executable).with_name("k8sdds")), "run", str(file), "--seed", str(seed)]
+        program = [common.K8SDDS, "run", str(file), "--seed", str(seed)]
         program += ["--testbed", testbed]
         begun = time.monotonic()
         subprocess.run(
@@ -296,7 +295,8 @@ def main() -> int:
             campaigns.append(result)
     report.data["campaigns"] = campaigns
     rows = [
-        [title, _text(linear_mean([result[key] for result in campaigns]))] for key, title in TIMES.items()
+        [title, common.describe(linear_mean([result[key] for result in campaigns]), 2)]
+        for key, title in TIMES.items()
     ]
     report.text(common.table(["mean of campaigns (95 %)", "value"], rows))
     share = sum(result[key] for result in campaigns) / len(campaigns)
@@ -316,7 +316,7 @@ def _add_preparations(report: common.Report, campaigns: list[dict[str, Any]]) ->
     for title, switched in (("after another network", True), ("with the installed network, or host", False)):
         times = [row["took_s"] for one in campaigns for row in one["prepared"] if row["switched"] is switched]
         if times:
-            rows.append([title, str(len(times)), _text(linear_mean(times)), f"{max(times):.2f}"])
+            rows.append([title, str(len(times)), common.describe(linear_mean(times), 2), f"{max(times):.2f}"])
     report.text(common.table(["preparing a block, s", "blocks", "mean (95 %)", "longest"], rows))
 
 
@@ -340,13 +340,7 @@ def _add_cpu(report: common.Report, campaigns: list[dict[str, Any]]) -> None:
 
 
 def _percents(values: list[float]) -> tuple[str, str]:
-    return _text(linear_mean(values), 3), f"{max(values):.3f}"
-
-
-def _text(estimate: Estimate, digits: int = 2) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.{digits}f}"
-    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} – {estimate.high:.{digits}f})"
+    return common.describe(linear_mean(values), 3), f"{max(values):.3f}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import argparse
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import common
 import numpy as np
@@ -112,8 +114,7 @@ def report_shifts(report: common.Report, options: argparse.Namespace) -> None:
     """Report false alarms and found shifts of histories of single or recorded runs, and alarms of nightly looks."""
     dice = random.Random(options.seed)
     sources: dict[str, Draw] = {
-        f"normal, {noise:g} % noise": lambda n, s=noise / 100: [dice.gauss(0, s) for _ in range(n)]
-        for noise in options.noise
+        f"normal, {noise:g} % noise": partial(normal, dice, noise / 100) for noise in options.noise
     }
     if options.run:
         pool = deviations(options.run)
@@ -165,7 +166,7 @@ def deviations(folders: list[Path]) -> list[list[float]]:
     """Return the log deviations of each cell's repetitions from their mean, scaled to the spread of single runs."""
     found = []
     for folder in folders:
-        cells: dict[tuple, list[dict]] = {}
+        cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in overhead.plain_rows(tidy.best(tidy.frame(RunFolder.open(folder)))):
             cells.setdefault((row[UNIT], *(row[name] for name in CONDITION)), []).append(row)
         for trials in cells.values():
@@ -175,6 +176,11 @@ def deviations(folders: list[Path]) -> list[list[float]]:
                     mean, scale = sum(logs) / len(logs), math.sqrt(len(logs) / (len(logs) - 1))
                     found.append([(log - mean) * scale for log in logs])
     return found
+
+
+def normal(dice: random.Random, spread: float, n: int) -> list[float]:
+    """Return n normally distributed deviations."""
+    return [dice.gauss(0, spread) for _ in range(n)]
 
 
 def recorded(pool: list[list[float]], dice: random.Random, n: int) -> list[float]:

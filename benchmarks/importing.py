@@ -28,7 +28,7 @@ _CSV = re.compile(rb"^Length \(Bytes\), (?P<head>.*)\n(?P<row> +\d+,.*)$", re.MU
 _TEXT = re.compile(rb"^Length: +(\d+) .*?(?:90% +(\d+) us|Mbps\(ave\): +([\d.]+))", re.MULTILINE)
 
 
-def plain(folder: Path) -> int:
+def plain(folder: Path, _: Path) -> int:
     """Run the plain pass and return the number of rows."""
     rows = []
     for path in folder.rglob("*.log"):
@@ -41,13 +41,15 @@ def plain(folder: Path) -> int:
             )
         elif match := _TEXT.search(data):
             length, p90, mbps = match.groups()
-            rows.append((str(path), float(length), p90 and float(p90), mbps and float(mbps)))
+            rows.append(
+                (str(path), float(length), float(p90) if p90 else None, float(mbps) if mbps else None)
+            )
     table = pd.DataFrame(rows, columns=["path", "payload_bytes", "latency_p90_us", "throughput_mbps"])
     tops = [pd.read_csv(path) for path in folder.rglob("metrics.csv")]
     return len(table) + sum(map(len, tops))
 
 
-def reading(folder: Path) -> int:
+def reading(folder: Path, _: Path) -> int:
     """Import without writing a run folder and return the number of trials."""
     sources = files.sources(folder)
     layout = layouts.detect([source.path for source in sources if source.kind == files.LOG])
@@ -82,9 +84,8 @@ def main() -> None:
     for _ in range(options.rounds):
         for name, function in functions.items():
             with tempfile.TemporaryDirectory(prefix="k8sdds-import-") as target:
-                arguments = (Path(target),) if function is whole else ()
                 start = time.perf_counter()
-                counts[name] = function(options.folder, *arguments)
+                counts[name] = function(options.folder, Path(target))
                 # The clock stops before the folder is removed.
                 times[name].append(time.perf_counter() - start)
             print(".", end="", file=sys.stderr, flush=True)

@@ -37,7 +37,7 @@ from typing import Any
 
 import common
 
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS
 from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
@@ -143,9 +143,9 @@ def verification_seconds() -> Iterator[list[float]]:
     took: list[float] = []
     verify = LabNetwork.verify
 
-    def timed(self: LabNetwork) -> None:
+    def timed(self: LabNetwork, crosses_links: bool = True) -> None:
         begun = time.monotonic()
-        verify(self)
+        verify(self, crosses_links)
         took.append(time.monotonic() - begun)
 
     LabNetwork.verify = timed  # type: ignore[method-assign]
@@ -207,15 +207,7 @@ def main() -> int:
     parser.add_argument("--network", action="append", help="network of the lab; repeatable [all]")
     options = common.parse(parser)
     report = common.Report("lab", options)
-    names = []
-    for network in options.network or NETWORKS:
-        cell = cell_of(network)
-        trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-        problems = Lab("benchmark-check").check([trial])
-        if problems:
-            report.skip(f"{network}: {problems[0]}")
-        else:
-            names.append(network)
+    names = list(common.runnable({name: cell_of(name) for name in options.network or NETWORKS}, report))
     missing_tools = common.missing(
         {"mn": "mininet", "mnexec": "mininet", "brctl": "bridge-utils", "ifconfig": "net-tools"}
     )
@@ -271,9 +263,9 @@ def add_tables(
             row = [name]
             for part in RATIOS:
                 ratio = values[part].ratio(name, other)
-                row.append(ratio.describe() if ratio else "–")
+                row.append(common.describe(ratio))
                 report.data["ratios"].append(
-                    {"network": name, "to": other, "part": part, "ratio": ratio.json() if ratio else None}
+                    {"network": name, "to": other, "part": part, "ratio": common.as_json(ratio)}
                 )
             rows.append(row)
         report.text(common.table([f"time relative to {other}", *RATIOS], rows) + f"\n({MININET[other]})")

@@ -25,7 +25,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,7 +48,6 @@ PAYLOADS = (64, 1024, 16384)
 TESTBEDS = ("lab", "cluster")
 PROFILE = "one-machine"
 RUN_TIMEOUT_S = 3600
-K8SDDS = Path(sys.prefix) / "bin" / "k8sdds"
 OVERHEADS = {"throughput_mbps": "throughput", "latency_p50_us": "latency", "latency_p90_us": "latency"}
 """Quantity to the test that measures it."""
 FACTS = ("rules", "rules_matched", "conntrack", "added_bytes")
@@ -67,7 +65,7 @@ def k8sdds(*args: str, environment: dict[str, str] | None = None, folder: Path |
     """Run k8sdds; raise PrerequisiteError if it fails, except with exit code 4 (invalid trials)."""
     common.progress(f"k8sdds {' '.join(args)}")
     done = subprocess.run(
-        [str(K8SDDS), *args], env=environment, cwd=folder, capture_output=True, text=True,
+        [common.K8SDDS, *args], env=environment, cwd=folder, capture_output=True, text=True,
         stdin=subprocess.DEVNULL, timeout=RUN_TIMEOUT_S,
     )  # fmt: skip
     if done.returncode not in (0, 4):
@@ -206,7 +204,7 @@ class Measured:
     def _softirq_us(self, row: Row) -> float | None:
         if row["softirq_percent"] is None or not row["received"] or not row["measured_s"]:
             return None
-        return row["softirq_percent"] / 100 * self.cpus * row["measured_s"] / row["received"] * 1e6
+        return float(row["softirq_percent"] / 100 * self.cpus * row["measured_s"] / row["received"] * 1e6)
 
     def facts(self, network: str) -> Row:
         """Return the fingerprint of a network, and its MTU."""
@@ -240,15 +238,6 @@ def excludes_0(estimate: Estimate | None) -> bool:
 # -- output ------------------------------------------------------------------------------------------------
 
 
-def describe(estimate: Estimate | None, digits: int = 2) -> str:
-    """Return an estimate with its interval, such as `1.23 (1.10 – 1.36)`."""
-    if estimate is None:
-        return "–"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.{digits}f} (one)"
-    return f"{estimate.value:.{digits}f} ({estimate.low:.{digits}f} – {estimate.high:.{digits}f})"
-
-
 def add_tables(report: common.Report, folder: Path) -> None:
     """Add the tables and the data of both run folders to the report."""
     both = {name: Measured(folder / name) for name in TESTBEDS}
@@ -272,7 +261,7 @@ def add_overheads(report: common.Report, both: dict[str, Measured]) -> None:
                 shown = [f"{network}, {payload} B, {METRICS[quantity].title}"]
                 for name, item in both.items():
                     row = item.overheads.get((network, payload, quantity))
-                    shown.append(describe(row and _overhead(row), 1))
+                    shown.append(common.describe(_overhead(row) if row else None, 1))
                     report.data["overheads"].append({"testbed": name, **(row or {})})
                 apart = difference(
                     *(both[name].relative(network, payload, quantity) for name in ("cluster", "lab"))
@@ -283,7 +272,7 @@ def add_overheads(report: common.Report, both: dict[str, Measured]) -> None:
                     else {"network": network, "payload_bytes": payload, "quantity": quantity, "value": None}
                 )
                 verdict = "differs" if excludes_0(apart) else "contains 0"
-                rows.append([*shown, describe(apart, 1), verdict if apart else "–"])
+                rows.append([*shown, common.describe(apart, 1), verdict if apart else "–"])
     head = ["overhead relative to host, %", *TESTBEDS, "cluster - lab, points", "interval"]
     report.text(common.table(head, rows))
 
@@ -326,7 +315,8 @@ def _compared(
     residual = difference(added["cluster"], added["lab"])
     data = {name: item and vars(item) for name, item in (*estimates.items(), ("residual", residual))}
     report.data["added"].append({"network": network, "payload_bytes": payload, "what": title, **data})
-    return [f"{network}, {payload} B, {title}", *map(describe, (*estimates.values(), residual))], residual
+    cells = [common.describe(item, 2) for item in (*estimates.values(), residual)]
+    return [f"{network}, {payload} B, {title}", *cells], residual
 
 
 def add_facts(report: common.Report, both: dict[str, Measured]) -> None:
@@ -348,7 +338,7 @@ def add_facts(report: common.Report, both: dict[str, Measured]) -> None:
                 values = list(
                     item.values(BASELINE, payload, (item.times() | item.components())[title]).values()
                 )
-                shown.append(describe(linear_mean(values) if values else None))
+                shown.append(common.describe(linear_mean(values) if values else None, 2))
                 report.data["baseline"].append(
                     {"testbed": name, "payload_bytes": payload, "what": title, "values": values}
                 )

@@ -107,24 +107,17 @@ def add_table(
         data: dict[str, Any] = {
             "quantity": quantity, "payload_bytes": payload, "program": item, "mean": level.value,
             "low": level.low, "high": level.high, "n": level.n, "lost_percent": loss.get(item) if rate else None,
-            "ratio": ratio.json() if ratio else None, "values": measured.by_item[item],
+            "ratio": common.as_json(ratio), "values": measured.by_item[item],
         }  # fmt: skip
         report.data["networks"][network].append(data)
-        cells = [_level(level.value, level.low, level.high, 0 if rate else 2)]
+        cells = [common.describe(level, 0 if rate else 2)]
         if rate:
-            mbit = 8e-6 * payload
-            bounds = [None if bound is None else bound * mbit for bound in (level.low, level.high)]
-            cells += [_level(level.value * mbit, *bounds, 1), common.number(loss.get(item), 1)]
-        rows.append([item, *cells, ratio.describe() if ratio else "–"])
+            mbit = log_mean([8e-6 * payload * value for value in measured.by_item[item].values()])
+            cells += [common.describe(mbit, 1), common.number(loss.get(item), 1)]
+        rows.append([item, *cells, common.describe(ratio)])
     title = TITLES[quantity]
     heads = [f"{title} samples/s", "Mbit/s", "lost %"] if rate else [f"{title}, µs"]
     report.text(common.table([f"{network}, {payload} B", *heads, f"ratio to {peer}"], rows))
-
-
-def _level(value: float, low: float | None, high: float | None, digits: int) -> str:
-    if low is None or high is None:
-        return common.number(value, digits)
-    return f"{value:,.{digits}f} ({low:,.{digits}f} – {high:,.{digits}f})"
 
 
 def _mean(values: list[float] | None) -> float | None:

@@ -106,11 +106,11 @@ def add_tables(
             }
             rows.append(
                 [f"{payload} B", *(common.number(value, digits) for value in medians.values())]
-                + [ratio.describe() if ratio else "–" for ratio in ratios.values()]
+                + [common.describe(ratio) for ratio in ratios.values()]
             )
             data.append(
                 {"quantity": quantity, "payload_bytes": payload, **medians, "values": measured.by_item}
-                | {name: ratio.json() if ratio else None for name, ratio in ratios.items()}
+                | {name: common.as_json(ratio) for name, ratio in ratios.items()}
             )
         if rows:
             report.text(common.table([f"{network}: {title}", *medians, *ratios], rows))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
 
 from k8sdds.results import histograms
 from k8sdds.system.paths import native_program
@@ -34,16 +35,9 @@ DOMAIN = 90
 
 def measure(rate: int, method: str, options: Any, folder: Path) -> dict[str, Any]:
     """Run a publisher and a subscriber once. Return the achieved rate, the publisher's CPU and the histogram."""
-    shared = [
-        native_program("k8sdds-perftest"),
-        "-middleware",
-        options.middleware,
-        "-nic",
-        "lo",
-        "-peer",
-        "127.0.0.1",
-    ]
-    shared += ["-domain", str(DOMAIN), "-outputFormat", "json", "-noPrintIntervals", "-verbosity", "0"]
+    shared = [native_program("k8sdds-perftest"), "-middleware", options.middleware]
+    shared += ["-nic", "lo", "-peer", "127.0.0.1", "-domain", str(DOMAIN), "-outputFormat", "json"]
+    shared += ["-noPrintIntervals", "-verbosity", "0"]
     shared += ["-bestEffort"] if options.middleware == "raw" else []
     log = folder / histograms.LOG
     publisher = [*shared, "-pub", "-dataLen", str(options.payload), "-pubRate", f"{rate}:{method}"]
@@ -59,24 +53,21 @@ def measure(rate: int, method: str, options: Any, folder: Path) -> dict[str, Any
     sent, received = (json.loads(output)["k8sdds"] for output in outputs)
     gaps = histograms.read(folder.parent, ["inter_arrival"])
     assert gaps is not None
-    period_ns = 1e9 / rate
-    below = [_count_below(gaps, limit * period_ns) for limit in LIMITS] + [gaps.get_total_count()]
-    counts = [after - before for before, after in zip([0, *below], below, strict=False)]
+    p50_ns, p99_ns = gaps.percentiles([50, 99])
+    highest = gaps.lows + gaps.widths - 1
+    counts, _ = np.histogram(
+        highest, [0, *(limit * 1e9 / rate for limit in LIMITS), np.inf], weights=gaps.counts
+    )
     return {
         "rate": rate,
         "method": method,
         "achieved_percent": 100 * sent["samples_per_s"] / rate,
         "lost_percent": 100 * received["lost"] / sent["sent"],
         "publisher_cpu_percent": 100 * sent["cpu_s"] / sent["measured_s"],
-        "p50_us": gaps.get_value_at_percentile(50) / 1000,
-        "p99_us": gaps.get_value_at_percentile(99) / 1000,
-        "shares_percent": [100 * count / gaps.get_total_count() for count in counts],
+        "p50_us": p50_ns / 1000,
+        "p99_us": p99_ns / 1000,
+        "shares_percent": [100 * float(count) / gaps.total for count in counts],
     }
-
-
-def _count_below(gaps: Any, limit_ns: float) -> int:
-    buckets = gaps.get_recorded_iterator()
-    return sum(item.count_added_in_this_iter_step for item in buckets if item.value_iterated_to <= limit_ns)
 
 
 def add_table(report: common.Report, rows: list[dict[str, Any]]) -> None:

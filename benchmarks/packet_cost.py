@@ -22,7 +22,7 @@ from typing import Any
 
 import common
 
-from k8sdds.model.trial import Cell, Trial
+from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
@@ -67,9 +67,9 @@ print(json.dumps(sorted(took)))
 
 def cell_of(network: str, subscribers: int) -> Cell:
     """Return a cell whose subscribers are all on the second node."""
+    placement: dict[str, int | str] = {"pub": 0, "sub": 1}
     return Cell(
-        network=network, test="throughput", payload_bytes=64, nodes=2, subscribers=subscribers,
-        placement={"pub0": 0} | {f"sub{index}": 1 for index in range(subscribers)},
+        network=network, test="throughput", payload_bytes=64, nodes=2, subscribers=subscribers, placement=placement
     )  # fmt: skip
 
 
@@ -100,16 +100,9 @@ def main() -> int:
     parser.add_argument("--subscribers", type=int, default=1, help="pods on the receiving node [1]")
     options = common.parse(parser)
     report = common.Report("packet_cost", options)
-    cells = {}
     with_pods = [name for name in NETWORKS if make_plan(cell_of(name, 1)).datapath.in_pods]
-    for network in dict.fromkeys([options.baseline, *(options.network or with_pods)]):
-        cell = cell_of(network, options.subscribers)
-        trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
-        problems = Lab("benchmark-check").check([trial])
-        if problems:
-            report.skip(f"{network}: {problems[0]}")
-        else:
-            cells[network] = cell
+    names = [options.baseline, *(options.network or with_pods)]
+    cells = common.runnable({name: cell_of(name, options.subscribers) for name in names}, report)
     values = {flow: common.Values() for flow in FLOWS}
     with Lab("benchmark-packets") as lab:
         lab.up(cells.values())

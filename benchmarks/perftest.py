@@ -196,11 +196,11 @@ def _add_ratios(
             verdict = common.verdict(ratio, quantity == "rate", MARGIN)
             medians = {name: measured.median(name) for name in (program, other)}
             numbers = [common.number(value, digits) for value in medians.values()]
-            rows.append([f"{title}, {settings}, {payload} B", *numbers, ratio.describe(), verdict])
+            rows.append([f"{title}, {settings}, {payload} B", *numbers, common.describe(ratio), verdict])
             data["ratios"].append(
                 {
                     "quantity": quantity, "settings": settings, "payload_bytes": payload, "medians": medians,
-                    "ratio": ratio.json(), "verdict": verdict, "values": measured.by_item,
+                    "ratio": common.as_json(ratio), "verdict": verdict, "values": measured.by_item,
                 }
             )  # fmt: skip
     if rows:

@@ -78,16 +78,18 @@ def ours_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) 
         raise Failed(str(record.reason))
     if run.test == "latency":
         percentiles = (record.latency_p50_us, record.latency_p90_us, record.latency_p99_us)
-        return Result(dict(zip(("p50", "p90", "p99"), percentiles, strict=True)))
+        named = zip(("p50", "p90", "p99"), percentiles, strict=True)
+        return Result({name: value for name, value in named if value is not None})
     sent = (record.sent or 0) / _measured_s(measurement, PUB)
     lost = {"lost_percent": record.lost_percent or 0.0}
+    rate = record.samples_per_s or 0.0
     if run.program in RAW:
-        values = {"rate": record.samples_per_s, **_cpu(measurement, sent), "sent rate": sent}
+        values = {"rate": rate, **_cpu(measurement, sent), "sent rate": sent}
         return Result(values, _wire(measurement, sent) | lost)
     # ddsperf does not report how many samples it sent. Without losses, this is the rate of received samples.
-    received = record.samples_per_s if trial.cell.reliability == "best-effort" else sent
-    values = {"rate": record.samples_per_s, **_cpu(measurement, received or 0)}
-    return Result(values, _wire(measurement, received or 0) | lost)
+    received = rate if trial.cell.reliability == "best-effort" else sent
+    values = {"rate": rate, **_cpu(measurement, received)}
+    return Result(values, _wire(measurement, received) | lost)
 
 
 def ddsperf_result(run: Run, trial: Trial, measurement: Measurement, folder: Path) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import common
 from program_results import (
     BATCHED,
     DEFAULT,
@@ -31,13 +33,15 @@ from program_results import (
     sockperf_result,
 )
 
-from k8sdds import middleware
-from k8sdds.middleware import Surroundings
-from k8sdds.model.measurement import Launch, ParticipantPaths
+from k8sdds.model.measurement import Launch
+from k8sdds.model.settings import ReceiveMode
 from k8sdds.model.trial import Cell, Endpoint, Participant, Trial
 from k8sdds.perftest import command
-from k8sdds.system.paths import native_program
+from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
+
+Commands = dict[Participant, tuple[list[str], dict[str, str]]]
+"""Command line and environment of each participant, in the order of their start."""
 
 SERIALIZED = "ours serialized"
 OURS = ("ours", SERIALIZED, "fastdds", *RAW)
@@ -113,7 +117,7 @@ class Pods:
         self,
         lab: Lab,
         network: str,
-        receive: str,
+        receive: ReceiveMode,
         seconds: float,
         folder: Path,
         best_effort: bool = False,
@@ -132,7 +136,7 @@ class Pods:
         """
         self._best_effort = best_effort
         self._instances = instances
-        self._lab = lab
+        self._session = LabSession(lab)
         self._network = network
         self._receive = receive
         self._seconds = seconds
@@ -177,21 +181,12 @@ class Pods:
         )
         self._count += 1
         folder = self._folder / f"{self._count}-{run.program.replace(' ', '-')}-{run.test}-{run.payload}"
-        endpoints = self._lab.endpoints(trial)
-        launches = {name: self._ours for name in OURS}
-        launches |= {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
-        launches[EPROSIMA] = self._eprosima
-        started = [
-            Launch(participant, tuple(argv), folder / participant.name, env)
-            for participant, (argv, env) in launches[run.program](run, trial, endpoints, folder).items()
-        ]
-        for launch in started:
-            launch.directory.mkdir(parents=True)
+        started = self._ours(run, trial, folder) if run.program in OURS else self._others(run, trial, folder)
         deadline = command.deadline_s(trial)
         if run.program in ("iperf3", "sockperf"):
             # The server would wait forever if the client could not start.
             deadline = WARMUP_S + trial.duration_s + PATIENCE_S
-        measurement = self._lab.run(trial, started, deadline)
+        measurement = self._session.run(trial, started, deadline)
         if run.program in OURS:
             return ours_result(run, trial, measurement, folder)
         failed = [
@@ -211,28 +206,34 @@ class Pods:
 
     # -- command lines --------------------------------------------------------------------------------
 
-    def _ours(
-        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
-        program, domain = native_program("k8sdds-perftest"), self._domain()
-        commands: dict[Participant, tuple[list[str], dict[str, str]]] = {}
-        for participant in (SUB, PUB):
-            paths = ParticipantPaths(program, folder / participant.name, None)
-            surroundings = Surroundings(endpoints, domain, paths)
-            argv = middleware.find(trial.cell.middleware).command(trial, participant, surroundings).argv
-            if run.settings == TUNED and participant.publishes and run.test == "throughput":
-                argv = [*argv, "-sendQueueSize", str(run.queue_samples)]
-            if run.program == SERIALIZED:
-                argv = [*argv, "-serialized"]
-            commands[participant] = (argv, {})
-        return commands
+    def _ours(self, run: Run, trial: Trial, folder: Path) -> list[Launch]:
+        launches = []
+        for launch in common.launches(self._session, trial, folder, self._domain()):
+            queue = ["-sendQueueSize", str(run.queue_samples)]
+            limited = run.settings == TUNED and launch.participant.publishes and run.test == "throughput"
+            serialized = ["-serialized"] if run.program == SERIALIZED else []
+            argv = (*launch.argv, *(queue if limited else []), *serialized)
+            launches.append(dataclasses.replace(launch, argv=argv))
+        return launches
+
+    def _others(self, run: Run, trial: Trial, folder: Path) -> list[Launch]:
+        """Return what runs another program, in the order of its start: argv and environment in new folders."""
+        programs = {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
+        programs[EPROSIMA] = self._eprosima
+        folder.mkdir(parents=True)
+        commands = programs[run.program](run, trial, self._session.endpoints(trial), folder)
+        launches = [
+            Launch(participant, tuple(argv), folder / participant.name, env)
+            for participant, (argv, env) in commands.items()
+        ]
+        for launch in launches:
+            launch.directory.mkdir()
+        return launches
 
     def _domain(self) -> int:
         return command.DOMAINS[self._count % len(command.DOMAINS)]
 
-    def _ddsperf(
-        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
+    def _ddsperf(self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path) -> Commands:
         # ddsperf reports every second: whole seconds, and a little for the last report. Pings begin after one second.
         length = math.ceil(WARMUP_S + trial.duration_s) + (run.test == "latency") + 0.2
         start = [shutil.which("ddsperf") or "ddsperf", "-i", str(self._domain()), "-X"]
@@ -241,7 +242,7 @@ class Pods:
             modes = {PUB: ["ping", "size", str(run.payload), receive], SUB: ["pong", receive]}
         else:
             modes = {PUB: ["pub", "size", str(run.payload)], SUB: ["sub", receive]}
-        commands: dict[Participant, tuple[list[str], dict[str, str]]] = {}
+        commands: Commands = {}
         for participant, other in ((SUB, PUB), (PUB, SUB)):
             argv = [*start, "-D", f"{length + 0.5 * participant.subscribes:g}", "-k", "all"]
             argv += ["-u"] if self._best_effort else []
@@ -259,9 +260,7 @@ class Pods:
             commands[participant] = ([*argv, *modes[participant]], env)
         return commands
 
-    def _iperf3(
-        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
+    def _iperf3(self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path) -> Commands:
         program = shutil.which("iperf3") or "iperf3"
         address = endpoints[SUB.name].address
         length = f"{WARMUP_S + trial.duration_s:g}"
@@ -273,31 +272,26 @@ class Pods:
             PUB: (["/bin/sh", "-c", client], {}),
         }
 
-    def _eprosima(
-        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
-        folder.mkdir(parents=True)
+    def _eprosima(self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path) -> Commands:
         profiles, lengths = folder / "profiles.xml", folder / "lengths.csv"
         profiles.write_text(eprosima_profiles(run.test, *endpoints.values()))
         # Its size of a sample is that of -dataLen; it has no warm-up.
         if run.test == "latency":
             lengths.write_text(f"{run.payload};\n")
-            common = [f"--samples={EPROSIMA_PINGS}", f"--file={lengths}"]
+            shared = [f"--samples={EPROSIMA_PINGS}", f"--file={lengths}"]
             options = {PUB: ["--subscribers=1"], SUB: []}
         else:
-            common = []
+            shared = []
             load = ["--recovery_time=0", f"--demand={EPROSIMA_BURST}", f"--msg_size={run.payload}"]
             options = {PUB: [f"--time={math.ceil(trial.duration_s)}", "--subscribers=1", *load], SUB: []}
         program = str(self.eprosima[run.test])
-        common += ["--reliability=reliable", f"--xml={profiles}", f"--domain={self._domain()}"]
+        shared += ["--reliability=reliable", f"--xml={profiles}", f"--domain={self._domain()}"]
         return {
-            participant: ([program, participant.role, *common, *options[participant]], {})
+            participant: ([program, participant.role, *shared, *options[participant]], {})
             for participant in (SUB, PUB)
         }
 
-    def _sockperf(
-        self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path
-    ) -> dict[Participant, tuple[list[str], dict[str, str]]]:
+    def _sockperf(self, run: Run, trial: Trial, endpoints: dict[str, Endpoint], folder: Path) -> Commands:
         program = shutil.which("sockperf") or "sockperf"
         place = f"-i {endpoints[SUB.name].address} -p {SOCKPERF_PORT}" + (
             " --nonblocked" if run.spins else ""

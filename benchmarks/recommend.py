@@ -233,22 +233,27 @@ def case_of(application: Application, source: Recorded | Simulated, repetitions:
 def record_of(trial: Trial, measure: Measure) -> Row | None:
     """Return the trial with the values of a recorded one."""
     row = measure(trial)
-    if row is None:
-        return None
+    return labeled(trial, row) if row else None
+
+
+def labeled(trial: Trial, row: Row) -> Row:
+    """Return measured values as those of a trial."""
     return row | {"cell_id": trial.cell.cell_id, "trial_id": trial.trial_id, "repetition": trial.repetition}
 
 
 def attempt(trial: Trial, row: Row | None) -> TrialRecord:
     """Return a record as the planner reads it."""
-    base = {
+    base: dict[str, Any] = {
         "trial_id": trial.trial_id,
         "cell_id": trial.cell.cell_id,
         "repetition": trial.repetition,
         "testbed": "lab",
     }
     if row is None:
-        return TrialRecord.model_construct(**base, valid=False, reason="no valid trial was recorded")
-    return TrialRecord.model_construct(**base, valid=True, **{name: row.get(name) for name in METRICS})
+        base |= {"valid": False, "reason": "no valid trial was recorded"}
+    else:
+        base |= {"valid": True, **{name: row.get(name) for name in METRICS}}
+    return TrialRecord.read(base)
 
 
 def concluded(experiment: ApplicationExperiment, rows: Sequence[Row]) -> Option | None:
@@ -367,7 +372,7 @@ def by_optuna(case: Case, measure: Measure, seed: str, budget: int) -> tuple[Opt
         if own
     }
     best = min(means, key=means.__getitem__)
-    choices = evidence._renamed(dict(candidates.measurable[best].choices))
+    choices = evidence._renamed(dict(known.measurable[best].choices))
     return Option(choices, {}), len(used)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,14 +28,13 @@ import scale_folders
 
 SIZES = (100, 1000, 10_000)
 QUICK = (100, 1000)
-PROGRAM = Path(sys.executable).with_name("k8sdds")
 
 
 def timed(*args: str | Path) -> tuple[float, float, str]:
     """Run k8sdds; return wall seconds, peak MiB, and the end of its output if it failed."""
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen([PROGRAM, *args], stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([common.K8SDDS, *args], stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - begun
         process.returncode = os.waitstatus_to_exitcode(status)

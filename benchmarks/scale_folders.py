@@ -11,12 +11,11 @@ import itertools
 import json
 import math
 import random
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
-
-from hdrh.histogram import HdrHistogram
 
 from k8sdds import __version__
 from k8sdds.campaign import record as attempt
@@ -26,6 +25,7 @@ from k8sdds.middleware import qos_file
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
 from k8sdds.networks import find
+from k8sdds.results import hdr
 from k8sdds.results.run_folder import QOS, SCHEMA, TRIALS, RunFolder
 from k8sdds.system import yaml_text
 
@@ -100,7 +100,7 @@ def make(path: Path, trials: int, seed: int = 1, raw: bool = True) -> RunFolder:
 def _campaign(
     expansion: Expansion, planned: list[Trial], blocks: dict[int, list[Trial]], seed: int
 ) -> dict[str, Any]:
-    networks = {}
+    networks: dict[str, Any] = {}
     for name in NETWORKS:
         network = find(name)
         networks[name] = {
@@ -226,11 +226,10 @@ def _meters(record: dict[str, Any], name: str) -> dict[str, Any]:
 @cache
 def _histogram(step: int) -> str:
     """Return an encoded HdrHistogram whose 90th percentile is about exp(step/20) µs."""
-    histogram = HdrHistogram(1, 60_000_000_000, 3)
-    normal = NormalDist()
-    centre = math.exp(step / 20) * 1000 / math.exp(0.1 * normal.inv_cdf(0.9))
+    normal, counts = NormalDist(), Counter[int]()
+    center = math.exp(step / 20) * 1000 / math.exp(0.1 * normal.inv_cdf(0.9))
     for index in range(2000):
         slow = 4 if index > 1980 else 1
-        value = slow * centre * math.exp(0.1 * normal.inv_cdf((index + 0.5) / 2000))
-        histogram.record_value(round(value), 30)
-    return histogram.encode().decode()
+        value = slow * center * math.exp(0.1 * normal.inv_cdf((index + 0.5) / 2000))
+        counts[round(value)] += 30
+    return hdr.encode(counts)

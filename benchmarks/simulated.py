@@ -20,17 +20,18 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from k8sdds.bundle import contents, golang
-from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.bundle import golang
+from k8sdds.bundle.contents import HOST_ARCH, PROGRAMS, Program
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import shared
+from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 
-KWOK = contents.Program("kwok", "0.8.0", "kwok", "sigs.k8s.io/kwok/cmd/kwok")
-MODULES = Path(__file__).parent
-STAGES = MODULES / "simulated-stages.yaml"
+HERE = Path(__file__).parent
+KWOK = Program("kwok", "0.8.0", str(HERE / "kwok"), "sigs.k8s.io/kwok/cmd/kwok")
+STAGES = HERE / "simulated-stages.yaml"
 ADDRESS = "192.0.2.1"
 """Address of the API server in documents that require one; all connections use the loopback interface."""
 MARK = ("kwok.x-k8s.io/node", "fake")
@@ -60,8 +61,8 @@ def programs(note: Callable[[str], None]) -> dict[str, Path]:
     Raises:
         PrerequisiteError: a program cannot be built.
     """
-    paths = {name: golang.build(contents.PROGRAMS[name], HOST_ARCH, note) for name in ("etcd", "kubernetes")}
-    return paths | {"kwok": golang.build(KWOK, HOST_ARCH, note, MODULES)}
+    needed = (PROGRAMS["etcd"], PROGRAMS["kubernetes"], KWOK)
+    return {program.name: golang.build(program, HOST_ARCH, note) for program in needed}
 
 
 class ControlPlane:
@@ -228,8 +229,6 @@ def _node(name: str) -> dict[str, Any]:
 
 def inside(script: Path, arguments: Sequence[str]) -> int:
     """Run a script in a new sandbox, which is removed with all its processes when the script exits."""
-    from k8sdds.system.sandbox import Sandbox
-
     sandbox = Sandbox("benchmark-simulated")
     try:
         return subprocess.run(

@@ -41,16 +41,13 @@ from typing import Any
 
 import common
 
-from k8sdds import middleware
-from k8sdds.middleware import Surroundings
-from k8sdds.model.measurement import Launch, ParticipantPaths
-from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Cell, Participant, Trial
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
+from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
 
-PUB, SUB = FIRST_PUBLISHER, Participant(SUBSCRIBER)
 TRACING = Path("/sys/kernel/tracing")
 INSTANCE = TRACING / "instances" / "k8sdds-tail"
 PROBE = "k8sdds_tail"
@@ -247,7 +244,7 @@ class Pair:
     """A publisher and a subscriber in two pods of a lab network."""
 
     def __init__(self, lab: Lab, options: Any, folder: Path) -> None:
-        self._lab = lab
+        self._session = LabSession(lab)
         self._folder = folder
         self._count = 0
         self._trial = Trial(
@@ -269,19 +266,8 @@ class Pair:
         """Run both to their end."""
         self._count += 1
         domain = command.DOMAINS[self._count % len(command.DOMAINS)]
-        program, endpoints = native_program(PERFTEST), self._lab.endpoints(self._trial)
-        launches = []
-        for participant in (SUB, PUB):
-            folder = self._folder / str(self._count) / participant.name
-            folder.mkdir(parents=True)
-            surroundings = Surroundings(endpoints, domain, ParticipantPaths(program, folder, None))
-            argv = (
-                middleware.find(self._trial.cell.middleware)
-                .command(self._trial, participant, surroundings)
-                .argv
-            )
-            launches.append(Launch(participant, tuple(argv), folder))
-        measurement = self._lab.run(self._trial, launches, command.deadline_s(self._trial))
+        launches = common.launches(self._session, self._trial, self._folder / str(self._count), domain)
+        measurement = self._session.run(self._trial, launches, command.deadline_s(self._trial))
         for launch in launches:
             outcome = measurement.outcomes[launch.participant.name]
             if outcome.exit_code:

@@ -24,16 +24,14 @@ from typing import Any
 
 import common
 
-from k8sdds import middleware
 from k8sdds.campaign import record as records
 from k8sdds.model.measurement import Launch, Listener
-from k8sdds.model.trial import Cell, Participant, Trial
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import listening
 from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.workloads import tool_packages
-from k8sdds.workloads.program import Command, Surroundings
 
 WARMUP_S = 1
 OURS, BY_HAND = "ours", "by hand"
@@ -55,7 +53,7 @@ class Bench:
     """The pods of one cell."""
 
     def __init__(self, lab: Lab, cell: Cell, seconds: float, folder: Path) -> None:
-        self._lab, self._folder = lab, folder
+        self._lab, self._folder, self._session = lab, folder, LabSession(lab)
         folder.mkdir(parents=True, exist_ok=True)
         self.trial = Trial(
             cell=cell,
@@ -67,30 +65,17 @@ class Bench:
         )
         lab.up([cell])
         self._network = next(item for item in lab.networks.values() if item.plan.key.network == cell.network)
-        self.endpoints = LabSession(lab).endpoints(self.trial)
+        self.endpoints = self._session.endpoints(self.trial)
         self.server = self.endpoints["sub0"].address
 
-    def commands(self) -> dict[str, tuple[Participant, Command, Path]]:
+    def launches(self) -> list[Launch]:
         """Return what our trial starts, with a new output folder for each participant."""
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
-        program = middleware.program_of(self.trial.cell)
-        commands = {}
-        for participant in reversed(self.trial.cell.participants):
-            directory = folder / participant.name
-            directory.mkdir()
-            paths = LabSession(self._lab).paths(self.trial, participant, directory, None, None)
-            command = program.command(self.trial, participant, Surroundings(self.endpoints, 1, paths))
-            commands[participant.name] = (participant, command, directory)
-        return commands
+        return common.launches(self._session, self.trial, Path(tempfile.mkdtemp(dir=self._folder)))
 
     def ours(self, metric: str) -> float:
         """Run a trial as a campaign does, and return a metric. Raises PrerequisiteError if it is not valid."""
-        launches = [
-            Launch(participant, tuple(command.argv), directory, dict(command.env), dict(command.private),
-                   command.listens, command.window)
-            for participant, command, directory in self.commands().values()
-        ]  # fmt: skip
-        measurement = self._lab.run(self.trial, launches, 60)
+        launches = self.launches()
+        measurement = self._session.run(self.trial, launches, 60)
         record = records.record(self.trial, 1, measurement, launches[0].directory.parent, {})
         value = record.values().get(metric)
         if not record.valid or value is None:
@@ -135,11 +120,10 @@ class Bench:
 
     def own_server(self) -> tuple[list[str], Listener]:
         """Return the command line of the server that our trial starts, with its files in the pod."""
-        participant, command, directory = self.commands()["sub0"]
-        launch = Launch(participant, tuple(command.argv), directory, private=dict(command.private))
+        (launch,) = (launch for launch in self.launches() if launch.participant.name == "sub0")
         self._network.write_private_files([launch])
-        assert command.listens is not None
-        return command.argv, command.listens
+        assert launch.listens is not None
+        return list(launch.argv), launch.listens
 
 
 def iperf3(udp: bool = False, flows: int = 1) -> Callable[[Bench], float]:
@@ -151,7 +135,7 @@ def iperf3(udp: bool = False, flows: int = 1) -> Callable[[Bench], float]:
         argv += ["-P", str(flows), "-l", str(cell.payload_bytes), "-b", "0", *(["-u"] if udp else [])]
         printed = bench.client(["iperf3", "-s"], Listener("tcp", 5201), argv)
         received = json.loads(printed)["end"]["sum_received"]
-        return float(received["bytes"]) * 8 / received["seconds"] / 1e6
+        return float(received["bytes"] * 8 / received["seconds"] / 1e6)
 
     return run
 
@@ -256,14 +240,14 @@ def main() -> int:
                 own = values[item.title]
                 ratio = own.ratio(OURS, BY_HAND)
                 data.setdefault(network, {})[item.title] = {
-                    OURS: own.median(OURS), BY_HAND: own.median(BY_HAND), "ratio": ratio.json() if ratio else None,
+                    OURS: own.median(OURS), BY_HAND: own.median(BY_HAND), "ratio": common.as_json(ratio),
                 }  # fmt: skip
                 rows.append(
                     (
                         f"{network}: {item.title}",
                         common.number(own.median(OURS), 1),
                         common.number(own.median(BY_HAND), 1),
-                        ratio.describe() if ratio else "–",
+                        common.describe(ratio),
                     )
                 )
     report.data |= {"networks": data}

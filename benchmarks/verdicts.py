@@ -113,8 +113,7 @@ def trials_of(
     while trials:
         for trial in trials:
             noise, cost = random.normal(0, SPREAD, 2)
-            found = recommend.record_of(trial, lambda _, d=delay + noise, c=cost: row(d, c))
-            assert found is not None
+            found = recommend.labeled(trial, row(delay + noise, cost))
             rows.append(found)
             attempts.append(recommend.attempt(trial, found))
         trials = plan.more(attempts)

@@ -23,6 +23,7 @@ from k8sdds.campaign import experiments
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
 from k8sdds.model.application import Application
+from k8sdds.networks.network import Difference
 from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import SOME_TESTS
@@ -287,7 +288,7 @@ def detected() -> str:
 
 def declared_differences() -> str:
     """Return one row for each declared difference between the lab and real nodes."""
-    of: dict[networks.Difference, list[str]] = {}
+    of: dict[Difference, list[str]] = {}
     for name, network in networks.NETWORKS.items():
         for difference in network.kernel_differences:
             of.setdefault(difference, []).append(f"`{name}`")
