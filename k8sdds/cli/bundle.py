@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from k8sdds.deploy.network_install import RenderedNetwork
     from k8sdds.model.profile import Profile
 
-app = Commands(
-    help="Build and verify bundles: all software of a cluster in one folder, with checksums.",
-)
+app = Commands(help="Build and verify bundles: all software of a cluster in one folder, with checksums.")
 Folder = Annotated[Path, argument("BUNDLE", "The folder of the bundle, or a .tar file of it.")]
 ImageArchives = Annotated[
     list[str] | None,

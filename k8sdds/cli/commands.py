@@ -14,6 +14,8 @@ import typer
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
+REST_IS_A_COMMAND = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+"""Context of a command whose last argument is the command line of another program."""
 COMPLETIONS = {
     "APPLICATION": ("campaign.applications", "APPLICATIONS.names"),
     "EXPERIMENT": ("campaign.applications", "EXPERIMENTS_AND_APPLICATIONS.names"),

@@ -38,10 +38,7 @@ def topics() -> dict[str, Path]:
 
 @app.add("k8sdds docs", "k8sdds docs experiments")
 def docs(
-    topic: Annotated[
-        str | None,
-        argument("TOPIC", "Page to read. Default: list the topics."),
-    ] = None,
+    topic: Annotated[str | None, argument("TOPIC", "Page to read. Default: list the topics.")] = None,
 ) -> None:
     """Print a page of the documentation, or list the topics."""
     pages = topics()

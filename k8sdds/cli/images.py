@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from k8sdds.bundle import Bundle
     from k8sdds.system.ssh import Connections
 
-app = Commands(
-    help="Build the container images without a daemon; copy them to a file, a registry or nodes.",
-)
+app = Commands(help="Build the container images without a daemon; copy them to a file, a registry or nodes.")
 Names = Annotated[list[str] | None, argument("IMAGE", "Only these images. Default: all.")]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from k8sdds.cli.commands import Commands, argument, option, selection_option
+from k8sdds.cli.commands import REST_IS_A_COMMAND, Commands, argument, option, selection_option
 from k8sdds.cli.options import DryRun, Experiment, PskFile, Settings
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_line, print_step, print_text
@@ -153,7 +153,7 @@ def _complete_targets(incomplete: str) -> list[str]:
 @app.add(
     "k8sdds lab exec flannel-vxlan/pub0 -- ip addr",
     "k8sdds lab exec --name mine weavenet/node0 -- tcpdump -i any -c 10",
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    context_settings=REST_IS_A_COMMAND,
 )
 def exec_(
     target: Annotated[

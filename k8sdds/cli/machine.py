@@ -51,10 +51,7 @@ def setup(
     names = names or ["lab"]
     for name in names:
         if name not in PURPOSES:
-            raise InputError(
-                f"--for {name}: there is no such purpose",
-                f"use one of: {', '.join(PURPOSES)}",
-            )
+            raise InputError(f"--for {name}: there is no such purpose", f"use one of: {', '.join(PURPOSES)}")
     missing = plan([PURPOSES[name] for name in names])
     for line in missing.describe():
         console(stderr=not dry_run).print(line, soft_wrap=True)

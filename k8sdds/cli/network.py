@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 app = Commands(help="Switch the pod network of a cluster, or show what would be installed.")
 
-Name = Annotated[
-    str,
-    argument("NETWORK", "Name of a network; see `k8sdds list networks`."),
-]
+Name = Annotated[str, argument("NETWORK", "Name of a network; see `k8sdds list networks`.")]
 Mtu = Annotated[
     int | None,
     option("--mtu BYTES", "MTU of the pods, in bytes. Default: the network's default.", min=576, max=65535),
@@ -62,8 +59,7 @@ def list_(out: RowsOutput) -> None:
 def show(
     profile: ProfileName,
     network: Annotated[
-        str | None,
-        argument("NETWORK", "Network to show. Default: the network of the profile."),
+        str | None, argument("NETWORK", "Network to show. Default: the network of the profile.")
     ] = None,
     mtu: Mtu = None,
     interface: Interface = None,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from k8sdds import versions
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import REST_IS_A_COMMAND, Commands, argument, option
 from k8sdds.cli.options import DryRun
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.progress import Steps
@@ -18,9 +18,7 @@ from k8sdds.testbeds import selection
 if TYPE_CHECKING:
     from k8sdds import nodes
 
-app = Commands(
-    help="Create local nodes from namespaces, with systemd, sshd and containerd. Root only.",
-)
+app = Commands(help="Create local nodes from namespaces, with systemd, sshd and containerd. Root only.")
 
 SWITCH = "switch"
 """Name of the switch of a cluster, next to which `exec` runs commands."""
@@ -108,7 +106,7 @@ def _show(listed: list[nodes.LocalNode]) -> None:
 @app.add(
     "k8sdds nodes exec node1 -- systemctl status",
     "k8sdds nodes exec one-machine/worker1 -- ip addr",
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True},
+    context_settings=REST_IS_A_COMMAND,
 )
 def exec_(
     node: Node,

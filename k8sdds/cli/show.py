@@ -69,7 +69,7 @@ def _print(
     out.print(
         f"{len(cells)} cells × {experiment.repetitions} repetitions of {experiment.duration_s:g} s"
         f" (warm-up {experiment.warmup_s:g} s): about {format_duration(estimate_s)};"
-        f" baseline {experiment.baseline}\n",
+        f" baseline {experiment.baseline}\n"
     )
     rows = [
         {
