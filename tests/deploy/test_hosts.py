@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import io
 import os
 import shlex
 import signal
@@ -20,7 +21,7 @@ import pytest
 
 from k8sdds.deploy import facts
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target, connection
+from k8sdds.system.ssh import Connections, Host, HostError, HostLost, ScriptResult, Target, connection
 from tests.deploy.conftest import Farm
 
 
@@ -153,6 +154,16 @@ def test_ctrl_c_ends_running_scripts(farm: Farm) -> None:
         _, stderr = process.communicate(timeout=20)
     assert process.returncode == -signal.SIGINT
     assert stderr.strip().splitlines()[-1] == "KeyboardInterrupt" and "paramiko" not in stderr, stderr
+
+
+def test_a_closed_connection_is_not_opened_again(farm: Farm) -> None:
+    with Connections(farm.add("alpha")) as connections:
+        host = connections.hosts["alpha"]
+        opened = host._open()
+        # As when Ctrl-C ends the connections right before a script starts.
+        host.end()
+        with pytest.raises(HostLost):
+            opened.run("echo again", io.BytesIO(), 10)
 
 
 def test_lost_connection_is_reported(farm: Farm) -> None:

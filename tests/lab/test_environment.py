@@ -381,7 +381,9 @@ def completed(run: Path) -> dict[str, dict[str, object]]:
     path = run / "trials.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     records = [json.loads(line) for line in lines if line]
-    return {record["trial_id"]: record for record in records if record["valid"]}
+    read = RunFolder.open(run).attempts() if records else []
+    assert len(read) == len(records), "a line is damaged"
+    return {record["trial_id"]: record for record in read if record["valid"]}
 
 
 def campaign_faults(commands: Commands, template: Path) -> list[Fault]:

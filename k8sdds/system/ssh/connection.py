@@ -68,7 +68,7 @@ class Connection:
                 lazy=True,
             )
             # `gateway` is set later, because fabric would accept any key of a jump host.
-            self.fabric = fabric.Connection(
+            self.fabric = _FabricConnection(
                 target.alias,
                 config=settings,
                 gateway=False,
@@ -226,6 +226,16 @@ class Connection:
             f"cannot be reached: {reason}",
             "check that the machine is on and that its address in the profile is correct",
         )
+
+
+class _FabricConnection(fabric.Connection):  # type: ignore[misc]
+    """A connection that is opened once. Each command of fabric would open a closed connection again."""
+
+    @override
+    def open(self) -> None:
+        if self.transport is not None and not self.is_connected:
+            raise EOFError("the connection was closed")
+        super().open()
 
 
 class _Runner(fabric.runners.Remote):  # type: ignore[misc]
