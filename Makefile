@@ -30,10 +30,10 @@ run: $(VENV)/.ready
 	@$(VENV)/bin/k8sdds run quickstart
 
 test: setup-tests
-	@$(TESTS) lint unit lab-parallel lab cluster
+	@$(TESTS) lint unit lab-parallel lab deploy cluster
 
 test-all: setup-tests
-	@$(TESTS) --long lint unit lab-parallel lab cluster
+	@$(TESTS) --long lint unit lab-parallel lab deploy cluster
 
 test-data: $(VENV)/.test-ready
 	@$(PYTHON) -m tests.published_data
@@ -45,7 +45,7 @@ lab: setup-tests
 	@$(TESTS) lab-parallel lab
 
 cluster: setup-tests
-	@$(TESTS) cluster
+	@$(TESTS) deploy cluster
 
 vega:
 	@cd scripts/vega && npm ci --no-audit --no-fund --silent && node bundle.mjs ../../k8sdds/report/templates/vega.js

@@ -15,19 +15,20 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RESULTS = Path("build/tests")
-# Several files of these folders run at once: they use names and DDS domains of their own, and mostly wait. The other
-# real tests need the machine for themselves.
-PARALLEL = tuple(
-    f"tests/lab/{folder}"
-    for folder in ("networks", "perftest", "supervisor", "report", "native", "security", "connext")
+# Several files of these run at once: they use names and DDS domains of their own, and mostly wait. The other real tests
+# of the lab need the machine for themselves, those in tests/cluster share one cluster.
+PARALLEL = (
+    *(f"tests/lab/{folder}" for folder in ("networks", "perftest", "supervisor", "report", "native")),
+    *(f"tests/lab/{name}" for name in ("security", "connext", "test_environment.py", "test_installed.py")),
 )
-ONE_BY_ONE = tuple(f"--ignore={folder}" for folder in PARALLEL)
+AT_ONCE = ("--numprocesses=4", "--dist=loadfile")
 PARTS = {
     # Unit tests share nothing, so they run on all cores.
     "unit": ("tests/unit", "--numprocesses=auto", "--dist=loadgroup"),
-    "lab-parallel": (*PARALLEL, "--numprocesses=4", "--dist=loadfile"),
-    "lab": ("tests/lab", *ONE_BY_ONE),
-    "cluster": ("tests/deploy", "tests/cluster"),
+    "lab-parallel": (*PARALLEL, *AT_ONCE),
+    "lab": ("tests/lab", *(f"--ignore={name}" for name in PARALLEL)),
+    "deploy": ("tests/deploy", *AT_ONCE),
+    "cluster": ("tests/cluster",),
 }
 LINT = "lint"
 

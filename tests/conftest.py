@@ -39,11 +39,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("k8sdds")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests that need the deployed cluster last, so that the cluster does not disturb the others."""
-    items.sort(key=lambda item: "one_machine" in getattr(item, "fixturenames", ()))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn skipped tests into failures on CI, where all prerequisites must be installed.

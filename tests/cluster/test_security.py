@@ -1,6 +1,6 @@
 """Test all DDS Security levels on a real cluster, on a network that the campaign installs.
 
-tests/deploy/test_switch.py measures one level in every run, where the network is installed anyway.
+tests/cluster/test_switch.py measures one level in every run, where the network is installed anyway.
 """
 
 from __future__ import annotations

@@ -7,12 +7,13 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from k8sdds import nodes
 from k8sdds.system.ssh import Target
 
 STARTS_S = 10
@@ -152,3 +153,24 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
     yield made
     for server in made.servers.values():
         server.stop()
+
+
+Up = Callable[..., list[nodes.LocalNode]]
+
+
+@pytest.fixture
+def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Up]:
+    """Return a function that creates local nodes, given the cluster and their specifications; remove them at the end."""
+    if os.geteuid() != 0:
+        pytest.skip("local nodes need root: make test")
+    (tmp_path / "state").mkdir(mode=0o700)
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+    clusters: list[str] = []
+
+    def create(cluster: str, *specs: nodes.NodeSpec) -> list[nodes.LocalNode]:
+        clusters.append(cluster)
+        return nodes.up(cluster, specs)
+
+    yield create
+    for cluster in clusters:
+        nodes.down(cluster)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from k8sdds import nodes
 from tests.conftest import Command
+from tests.deploy.conftest import Up
 
 CLUSTER = "fixes"
 # The service shows swap in the node's own view of /proc, because local nodes share the swap of this machine.
@@ -36,16 +36,11 @@ systemctl enable --now dphys-swapfile.service
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
+def node(up: Up) -> nodes.LocalNode:
     """Provide a node with swap."""
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
-    tmp_path.chmod(0o700)
-    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
-    try:
-        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=SERVICE)
-        yield created
-    finally:
-        nodes.down(CLUSTER)
+    (created,) = up(CLUSTER, nodes.NodeSpec("pi1"))
+    nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=SERVICE)
+    return created
 
 
 def test_swap_is_fixed_after_confirmation(node: nodes.LocalNode, tmp_path: Path, k8sdds: Command) -> None:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,9 @@ from k8sdds.deploy.phases.phase import CLAIM, KUBERNETES
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.model.profile import Profile
 from k8sdds.system.ssh import Connections
+from tests.deploy.conftest import Up
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root"),
-]
+pytestmark = pytest.mark.long
 CLUSTER = "pkgs"
 SWITCH, PORT = "10.88.0.1", 8080
 VERSION = "1.36.3"
@@ -95,17 +92,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "Release").write_text(f"Origin: test\nDate: {at}\nSHA256:\n{lines}")
     home = top / "gpg"
     home.mkdir(mode=0o700)
-    gpg = [
-        "gpg",
-        "--homedir",
-        str(home),
-        "--batch",
-        "--quiet",
-        "--pinentry-mode",
-        "loopback",
-        "--passphrase",
-        "",
-    ]
+    gpg = ["gpg", "--homedir", home, "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
     try:
         subprocess.run([*gpg, "--quick-gen-key", "test", "ed25519", "sign"], check=True, capture_output=True)
         subprocess.run(
@@ -121,20 +108,15 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile]:
+def profile(up: Up, tmp_path: Path) -> Profile:
     """Provide a profile of one local node that is reached as an ordinary machine."""
-    tmp_path.chmod(0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
-    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("one")])
+    (created,) = up(CLUSTER, nodes.NodeSpec("one"))
     path = tmp_path / "pkgs.yaml"
     path.write_text(
         f"name: pkgs\naccess: {{ssh_config: {created.ssh_config}}}\nnodes: [{{name: one, roles: [control-plane]}}]\n"
         f"kubernetes: {{version: {VERSION}}}\nsoftware: packages\n"
     )
-    try:
-        yield profiles.load(str(path))
-    finally:
-        nodes.down(CLUSTER)
+    return profiles.load(str(path))
 
 
 def planned(profile: Profile, connections: Connections) -> list[Action]:

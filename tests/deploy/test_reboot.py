@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from k8sdds import nodes
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import profiles
 from k8sdds.system.ssh import Connections
+from tests.deploy.conftest import Up
 
 CLUSTER = "pis"
 BEFORE = "console=tty1 rootwait cgroup_disable=memory"
@@ -27,16 +27,11 @@ if [ -e $file ]; then sed 's/memory//' $file >/root/controllers; mount --bind /r
 
 
 @pytest.fixture
-def pi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
+def pi(up: Up) -> nodes.LocalNode:
     """Provide a node that looks like a Raspberry Pi with its default system."""
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
-    tmp_path.chmod(0o700)
-    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1")])
-    try:
-        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=AS_A_PI)
-        yield created
-    finally:
-        nodes.down(CLUSTER)
+    (created,) = up(CLUSTER, nodes.NodeSpec("pi1"))
+    nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=AS_A_PI)
+    return created
 
 
 def power_on(stop: threading.Event) -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import hashlib
-import io
-import json
 import os
 import shutil
-import socket
 import subprocess
-import tarfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from k8sdds import nodes
+from k8sdds.bundle import oci
+from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.deploy import deploy as flow
 from k8sdds.deploy import network_install, profiles
 from k8sdds.deploy.desired_state import DesiredState
@@ -29,6 +22,8 @@ from k8sdds.deploy.phases.registry import HOSTS_FILE
 from k8sdds.deploy.phases.registry import registry as mirrors
 from k8sdds.deploy.runner import ActionFailed, Runner
 from k8sdds.system.ssh import Connections
+from tests.deploy import registries
+from tests.deploy.conftest import Up
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("docker-registry"),
@@ -37,11 +32,6 @@ pytestmark = pytest.mark.skipif(
 CLUSTER = "mirrored"
 LOGIN = "puller:correct-horse-battery"
 IMAGE = "lab/tiny:1"
-CONFIG = """\
-version: 0.1
-storage: {filesystem: {rootdirectory: FOLDER/data}}
-http: {addr: 'ADDRESS'MORE}
-"""
 TLS = ", tls: {certificate: /registry/server.crt, key: /registry/server.key}"
 AUTH = "auth: {htpasswd: {realm: lab, path: /registry/htpasswd}}\n"
 
@@ -63,91 +53,34 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     digest = run("perl", "-e", script, password, text=True).stdout
     (folder / "htpasswd").write_text(f"{user}:{digest}\n")
     _push(folder)
-    more = CONFIG.replace("FOLDER", "/registry").replace("ADDRESS", ":5000").replace("MORE", TLS)
-    (folder / "config.yml").write_text(more + AUTH)
+    (folder / "config.yml").write_text(registries.settings("/registry", ":5000", TLS) + AUTH)
     return folder
 
 
 def _push(folder: Path) -> None:
     """Store an image of one file in the registry's folder, through a registry without TLS and users."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    settings = folder / "open.yml"
-    settings.write_text(CONFIG.replace("FOLDER", str(folder)).replace("ADDRESS", address).replace("MORE", ""))
-    process = subprocess.Popen(
-        ["docker-registry", "serve", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        host, _, port = address.partition(":")
-        for _ in range(100):
-            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
-                break
-            time.sleep(0.1)
-        layout = _image(folder / "layout")
-        subprocess.run(
-            [
-                "skopeo",
-                "copy",
-                "-q",
-                "--dest-tls-verify=false",
-                f"oci:{layout}",
-                f"docker://{address}/{IMAGE}",
-            ],
-            check=True,
-            capture_output=True,
-        )
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _image(folder: Path) -> Path:
-    """Write an image with one file in the OCI layout."""
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def blob(content: bytes, kind: str) -> dict[str, object]:
-        digest = hashlib.sha256(content).hexdigest()
-        (blobs / digest).write_bytes(content)
-        media = f"application/vnd.oci.image.{kind}"
-        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(content)}
-
-    tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("tiny"), io.BytesIO())
-    difference = f"sha256:{hashlib.sha256(tar.getvalue()).hexdigest()}"
-    config = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [difference]}}
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob(json.dumps(config).encode(), "config.v1+json"),
-        "layers": [blob(gzip.compress(tar.getvalue()), "layer.v1.tar+gzip")],
-    }
-    index = {"schemaVersion": 2, "manifests": [blob(json.dumps(manifest).encode(), "manifest.v1+json")]}
-    (folder / "index.json").write_text(json.dumps(index))
-    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    return folder
+    layout = oci.Layout(folder / "layout")
+    digest = layout.image(IMAGE, HOST_ARCH, ["/tiny"], [layout.layer({"/tiny": b""})])
+    oci.archive(layout.folder, [(IMAGE, HOST_ARCH, digest)], folder / "image.tar")
+    with registries.running(folder) as address:
+        target = f"docker://{address}/{IMAGE}"
+        copy = ["skopeo", "copy", "-q", "--dest-tls-verify=false", f"oci-archive:{folder}/image.tar", target]
+        subprocess.run(copy, check=True, capture_output=True)
 
 
 @pytest.fixture
-def node(registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[nodes.LocalNode]:
+def node(registry: Path, up: Up) -> nodes.LocalNode:
     """Provide a node on which the registry runs as registry.lab:5000."""
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path))
-    tmp_path.chmod(0o700)
     shared = nodes.SharedFolder(registry, "/registry")
-    (created,) = nodes.up(CLUSTER, [nodes.NodeSpec("pi1", shares=(shared,))])
-    try:
-        script = (
-            "echo 127.0.0.1 registry.lab >>/etc/hosts\n"
-            "systemd-run --unit registry /registry/docker-registry serve /registry/config.yml\n"
-            "for try in $(seq 50); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done\n"
-            "journalctl -u registry | tail -n 5 >&2; exit 1\n"
-        )
-        nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=script)
-        yield created
-    finally:
-        nodes.down(CLUSTER)
+    (created,) = up(CLUSTER, nodes.NodeSpec("pi1", shares=(shared,)))
+    script = (
+        "echo 127.0.0.1 registry.lab >>/etc/hosts\n"
+        "systemd-run --unit registry /registry/docker-registry serve /registry/config.yml\n"
+        "for try in $(seq 50); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done\n"
+        "journalctl -u registry | tail -n 5 >&2; exit 1\n"
+    )
+    nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=script)
+    return created
 
 
 class Machine:

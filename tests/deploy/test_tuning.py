@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from k8sdds import nodes
 from k8sdds.deploy import tuning
 from k8sdds.system.errors import PrerequisiteError
+from tests.deploy.conftest import Up
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
 ALL = ("connext", "nic-optimizations")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(state))
-    try:
-        nodes.up("tuned", [nodes.NodeSpec("one")])
-        yield "tuned"
-    finally:
-        nodes.down("tuned")
+def cluster(up: Up) -> str:
+    up("tuned", nodes.NodeSpec("one"))
+    return "tuned"
 
 
 def facts_of(cluster: str, names: tuple[str, ...] = ALL) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import tarfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +24,7 @@ from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Target
 from k8sdds.versions import BUNDLE_ARCHITECTURES
 from tests import bundles
+from tests.deploy.conftest import Up
 
 SUITE = debian_release.running("bundles").codename
 # The package's function of this name hides the module.
@@ -60,43 +61,27 @@ def test_an_archive_contains_a_shared_layer_once(tmp_path: Path) -> None:
         bundle.images("arm")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
-def test_containerd_runs_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+def test_containerd_runs_an_image(tmp_path: Path, up: Up) -> None:
     bundle = small(tmp_path / "bundle")
-    share = nodes.SharedFolder(bundle.archive(HOST_ARCH).parent, "/archives")
-    try:
-        (created,) = nodes.up("images", [nodes.NodeSpec("one", shares=(share,))])
-        archive, digests = (
-            bundle.archive(HOST_ARCH),
-            [(item.name, item.sha256) for item in bundle.images(HOST_ARCH)],
-        )
-        target = Target(
-            "one",
-            created.address,
-            created.user,
-            created.port,
-            created.key_file,
-            created.known_hosts_file,
-            created.proxy_command,
-        )
-        with Connections([target]) as connections:
-            host = connections.hosts["one"]
-            done = importing.load(host, archive, f"/archives/{archive.name}", digests=digests)
-            assert done.code == 0, done.err
-            # Through ssh as well, and another image of the same name is not taken for it.
-            assert importing.load(host, archive, digests=digests).code == 0
-            other = importing.load(host, archive, digests=[digests[0], (digests[1][0], "0" * 64)])
-            assert (
-                other.code == 1
-                and f"{digests[1][0]} sha256:{'0' * 64} is missing after the import" in other.err
-            )
-        listed = nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).split()
-        # Beside the names containerd lists digests.
-        assert {"k8sdds.local/one:1", "k8sdds.local/two:1"} <= set(listed)
-        nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "check"])
-    finally:
-        nodes.down("images")
+    archive = bundle.archive(HOST_ARCH)
+    (one,) = up("images", nodes.NodeSpec("one", shares=(nodes.SharedFolder(archive.parent, "/archives"),)))
+    digests = [(item.name, item.sha256) for item in bundle.images(HOST_ARCH)]
+    target = Target(
+        "one", one.address, one.user, one.port, one.key_file, one.known_hosts_file, one.proxy_command
+    )
+    with Connections([target]) as connections:
+        host = connections.hosts["one"]
+        done = importing.load(host, archive, f"/archives/{archive.name}", digests=digests)
+        assert done.code == 0, done.err
+        # Through ssh as well, and another image of the same name is not taken for it.
+        assert importing.load(host, archive, digests=digests).code == 0
+        other = importing.load(host, archive, digests=[digests[0], (digests[1][0], "0" * 64)])
+        assert other.code == 1
+        assert f"{digests[1][0]} sha256:{'0' * 64} is missing after the import" in other.err
+    listed = nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).split()
+    # Beside the names containerd lists digests.
+    assert {"k8sdds.local/one:1", "k8sdds.local/two:1"} <= set(listed)
+    nodes.run("images", "one", ["ctr", "-n", "k8s.io", "images", "check"])
 
 
 def test_damage_is_found(tmp_path: Path) -> None:
@@ -205,9 +190,7 @@ def test_probes_exchange_datagrams() -> None:
     assert subprocess.run(argv, capture_output=True, timeout=30).returncode == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="local nodes need root")
-def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(tmp_path / "state"))
+def test_packages_install_only_from_the_bundle(tmp_path: Path, up: Up) -> None:
     folder = small(tmp_path / "bundle").folder
     fetched = {(SUITE, HOST_ARCH): packages.cached(SUITE, HOST_ARCH, lambda _: None)}
     items = [asdict(item) for item in written.copy_packages(fetched, folder)]
@@ -219,24 +202,18 @@ def test_packages_install_only_from_the_bundle(tmp_path: Path, monkeypatch: pyte
         bundle.packages(HOST_ARCH, "noble")
     folders = {bundle.file(item).parent for item in bundle.packages(HOST_ARCH, SUITE)}
     assert len(folders) == 1
-    try:
-        nodes.up(
-            "offline",
-            [nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(folders.pop(), "/debs"),))],
-        )
-        nodes.run("offline", "one", ["dpkg", "--purge", "socat", "containerd", "runc"])
-        nodes.run("offline", "one", ["sh"], stdin=packages.install_script("/debs"), timeout_s=120)
-        nodes.run("offline", "one", ["runc", "--version"])
-        states = nodes.run(
-            "offline", "one", ["dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd"]
-        )
-        assert states == "installed installed "
-        # Its own sources of packages are as they were, and it has no other list.
-        assert "debs" not in nodes.run(
-            "offline", "one", ["sh", "-c", "cat /etc/apt/sources.list* || :; ls /var/lib/apt/lists"]
-        )
-    finally:
-        nodes.down("offline")
+    up("offline", nodes.NodeSpec("one", boot="sshd", shares=(nodes.SharedFolder(folders.pop(), "/debs"),)))
+
+    def run(*argv: str, **options: Any) -> str:
+        return nodes.run("offline", "one", argv, **options)
+
+    run("dpkg", "--purge", "socat", "containerd", "runc")
+    run("sh", stdin=packages.install_script("/debs"), timeout_s=120)
+    run("runc", "--version")
+    states = run("dpkg-query", "-W", "-f", "${db:Status-Status} ", "socat", "containerd")
+    assert states == "installed installed "
+    # Its own sources of packages are as they were, and it has no other list.
+    assert "debs" not in run("sh", "-c", "cat /etc/apt/sources.list* || :; ls /var/lib/apt/lists")
 
 
 def test_unavailable_packages_are_reported(tmp_path: Path) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +18,7 @@ from k8sdds.bundle.contents import HOST_ARCH
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
+from tests.deploy import registries
 
 
 @pytest.fixture(scope="module")
@@ -81,33 +79,7 @@ def test_the_command_writes_an_archive(
         assert done.returncode == 2 and message in done.stderr, (args, done.stderr)
 
 
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
-    """Yield the address of a registry on the loopback interface."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = tmp_path / "registry.yml"
-    settings.write_text(
-        "version: 0.1\nlog: {level: error}\n"
-        f"storage: {{filesystem: {{rootdirectory: {tmp_path}/registry}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\n"
-    )
-    with subprocess.Popen(
-        ["docker-registry", "serve", settings], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    ) as running:
-        try:
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.05)
-            yield f"127.0.0.1:{port}"
-        finally:
-            running.kill()
-
-
-def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, tmp_path: Path) -> None:
+def test_a_push_is_one_image_for_all_architectures(own: Bundle, tmp_path: Path) -> None:
     # A second architecture as a bundle of both has it: here the same programs under another name.
     (tools,) = images.select(own, HOST_ARCH, ["tools"])
     manifest = json.loads(own.file(tools).read_text())
@@ -119,11 +91,11 @@ def test_a_push_is_one_image_for_all_architectures(own: Bundle, registry: str, t
         **{**vars(tools), "arch": "arm64", "path": f"oci/blobs/sha256/{other}", "sha256": other}
     )
     both = Bundle(folder, own.name, own.kubernetes, own.toolchain, (HOST_ARCH, "arm64"), (tools, item))
-    assert images.push(both, [tools, item], f"{registry}/lab/", plain_http=True) == [
-        f"{registry}/lab/tools:1"
-    ]
-    inspect = ["skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/lab/tools:1"]
-    pushed = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=60).stdout)
+    with registries.running(tmp_path) as registry:
+        name = f"{registry}/lab/tools:1"
+        assert images.push(both, [tools, item], f"{registry}/lab/", plain_http=True) == [name]
+        inspect = ["skopeo", "inspect", "--raw", "--tls-verify=false", f"docker://{name}"]
+        pushed = json.loads(subprocess.run(inspect, check=True, capture_output=True, timeout=60).stdout)
     digests = {image["platform"]["architecture"]: image["digest"] for image in pushed["manifests"]}
     assert digests == {HOST_ARCH: f"sha256:{tools.sha256}", "arm64": f"sha256:{other}"}
 

@@ -130,18 +130,6 @@ def test_link_counters_identify_the_network(lab_networks: dict[str, LabNetwork],
         assert bool(wrong) == (name != network), (name, wrong)
 
 
-def test_flannel_vxlan_device(lab_networks: dict[str, LabNetwork]) -> None:
-    lab_network = lab_networks["flannel-vxlan"]
-    device = link(lab_network, "node0", "flannel.1")
-    data = device["linkinfo"]["info_data"]
-    assert device["mtu"] == 1450
-    assert (data["id"], data["port"], data["learning"]) == (1, 8472, False)
-    forwarding = json_of(lab_network, "node0", "bridge", "-j", "fdb", "show", "dev", "flannel.1")
-    assert {entry["dst"] for entry in forwarding} == {"192.168.77.11", "192.168.77.12"}
-    neighbors = json_of(lab_network, "node0", "ip", "-j", "neigh", "show", "dev", "flannel.1")
-    assert {tuple(n["state"]) for n in neighbors} == {("PERMANENT",)}
-
-
 @pytest.mark.parametrize(("network", "protocol"), [("flannel-hostgw", "None"), ("kube-router", "17")])
 def test_routes_lead_to_the_addresses_of_the_nodes(
     lab_networks: dict[str, LabNetwork], network: str, protocol: str

@@ -14,7 +14,6 @@ import pytest
 
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.common import strongswan
-from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab import encryption
 from k8sdds.testbeds.lab.lab_network import LabNetwork
@@ -211,11 +210,3 @@ def test_keys_are_only_in_private_files(lab_networks: dict[str, LabNetwork], net
             except OSError:
                 continue
             assert not any(key in line for key in keys)
-
-
-def test_this_machine_provides_an_esp_engine() -> None:
-    capabilities = kernel_features.probe(
-        (kernel_features.ESP, kernel_features.TUN, kernel_features.STRONGSWAN)
-    )
-    assert capabilities.has("strongswan"), capabilities.missing
-    assert capabilities.has("tun") or capabilities.has("esp"), capabilities.missing

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-from pathlib import Path
 
 from k8sdds.model.link import CARD, Link, Offloads
 from k8sdds.model.trial import Trial
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
 from k8sdds.testbeds.lab.topology import SWITCH
-from tests.conftest import Command
 from tests.lab.conftest import cell, enter, json_of
 
 
@@ -63,29 +59,6 @@ def test_the_mtu_limits_packets_and_offloads_decide_where_they_are_split(lab: La
     seen = built[links["whole"]].node_links["node0"]
     assert (seen["mtu_bytes"], seen["generic-receive-offload"]) == (1500, True)
     assert built[links["jumbo"]].node_links["node1"]["tcp-segmentation-offload"] is False
-
-
-def test_a_campaign_sweeps_the_mtu_and_records_it(k8sdds: Command, tmp_path: Path) -> None:
-    experiment = {
-        "name": "jumbo",
-        "baseline": "flannel-vxlan",
-        "repetitions": 1,
-        "duration_s": 0.5,
-        "warmup_s": 0.1,
-        "link": {"mtu": [1500, 9000], "offloads": {"gro": True}},
-        "sweeps": [
-            {"networks": "flannel-vxlan", "payload_bytes": 8192, "message_bytes": "mtu", "test": "throughput"}
-        ],
-    }
-    (tmp_path / "jumbo.yaml").write_text(json.dumps(experiment))
-    k8sdds("run", str(tmp_path / "jumbo.yaml"), "-o", str(tmp_path / "run"))
-    trials = {trial["link"].get("mtu", 1500): trial for trial in RunFolder(tmp_path / "run").attempts()}
-    assert {mtu: trial["valid"] for mtu, trial in trials.items()} == {1500: True, 9000: True}
-    assert {mtu: trial["mtu_bytes"] for mtu, trial in trials.items()} == {1500: 1450, 9000: 8950}
-    seen = trials[9000]["node_links"]["node1"]
-    assert (seen["mtu_bytes"], seen["generic-receive-offload"]) == (9000, True)
-    # A message of a sample in one packet instead of six costs fewer headers on the wire.
-    assert trials[9000]["wire_bytes_per_payload_byte"] + 0.05 < trials[1500]["wire_bytes_per_payload_byte"]
 
 
 def test_every_repetition_has_networks_of_its_own(lab: Lab) -> None:

@@ -146,11 +146,6 @@ def test_sample_of_64_mib(perftest):
     assert subscriber.k8sdds["received"] == 2
 
 
-def test_subscriber_uses_the_publishers_length(perftest):
-    _, subscriber = perftest.pair(pub=("-dataLen", 500))
-    assert subscriber.json["perftest"][0]["length"] == 500
-
-
 def test_different_lengths_are_an_error(perftest):
     subscriber = perftest.sub("-dataLen", 100)
     publisher = perftest.pub("-dataLen", 200)

@@ -83,11 +83,6 @@ def test_percentiles_with_too_few_episodes_above_them_are_named(perftest):
         assert named and named[1] in percents
 
 
-def test_mu_is_the_greek_letter(perftest):
-    publisher, _ = perftest.pair("-noPrintIntervals", pub=("-loadedLatency",), output="csv")
-    assert b"\xce\xbcs" in publisher.out.encode()
-
-
 KEYS = [
     "schema",
     "version",

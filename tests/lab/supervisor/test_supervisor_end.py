@@ -115,34 +115,17 @@ def test_signal_to_a_participant_that_ignores_it(supervisor, tmp_path):
     assert meters(process)["ended_by"] == "signal"
 
 
-def test_kill_9_of_the_supervisor_kills_the_participant(supervisor, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--capabilities", "keep")])
+def test_kill_9_of_the_supervisor_kills_the_participant(supervisor, tmp_path, options):
     pid_file = tmp_path / "pid"
-    process = supervisor.spawn(
-        ["sh", "-c", f"trap '' TERM HUP; echo $$ > {pid_file}; while :; do sleep 0.05; done"]
-    )
+    script = f"trap '' TERM HUP; echo $$ > {pid_file}; while :; do sleep 0.05; done"
+    process = supervisor.spawn(["sh", "-c", script], *options)
     pid = read_pid(pid_file)
     assert alive(pid)
     process.kill()
     process.wait(30)
     wait_until(lambda: not alive(pid), "the participant to end")
     assert not (process.directory / "meters.json").exists()
-
-
-def test_kill_9_with_all_capabilities_kept(supervisor, tmp_path):
-    pid_file = tmp_path / "pid"
-    program = ["sh", "-c", f"echo $$ > {pid_file}; while :; do sleep 0.05; done"]
-    process = supervisor.spawn(program, "--capabilities", "keep")
-    pid = read_pid(pid_file)
-    process.kill()
-    process.wait(30)
-    wait_until(lambda: not alive(pid), "the participant to end")
-
-
-def test_result_is_written_atomically(supervisor):
-    process = supervisor.spawn(["sh", "-c", "ls; sleep 0.2; ls"], cwd="/")
-    assert process.wait(30) == 0
-    names = sorted(path.name for path in process.directory.iterdir())
-    assert names == ["meters.json", "stderr", "stdout"]
 
 
 def test_result_that_appears_during_the_run_is_not_overwritten(supervisor, tmp_path):

@@ -197,6 +197,7 @@ def test_missing_prerequisites(supervisor):
         assert result.returncode == 3
         return result.stderr
 
+    assert "/nowhere" in rejected("--join-cgroup", "/nowhere")
     assert "PID namespace" in rejected("--mount-proc", "--until-eof")
     assert "not open" in rejected("--notify-fd", "99", "--until-eof")
 
@@ -207,12 +208,3 @@ def test_joins_cgroup(supervisor, new_cgroup):
     assert (group / "cgroup.procs").read_text().split() == [str(process.pid)]
     process.terminate()
     process.wait(30)
-
-
-@pytest.mark.parametrize("option", ["--join-cgroup"])
-def test_missing_cgroup(supervisor, tmp_path, option):
-    result = subprocess.run(
-        [supervisor.path, "pause", option, str(tmp_path / "none")], capture_output=True, text=True, timeout=30
-    )
-    assert result.returncode == 3
-    assert f"{tmp_path}/none" in result.stderr

@@ -2,13 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from supervisor_tools import PYTHON, alive, meters, output, wait_until
+from supervisor_tools import alive, meters, output, wait_until
 
 KUBERNETES = {
     "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
@@ -24,15 +24,7 @@ def call(supervisor, *arguments, **kwargs):
 def test_version_and_help(supervisor):
     assert call(supervisor, "--version").stdout.startswith("k8sdds-supervisor ")
     text = call(supervisor, "--help").stdout
-    for option in (
-        "--until-eof",
-        "--mount-proc",
-        "--join-cgroup",
-        "--deadline",
-        "--barrier",
-        "--memory-interval-ms",
-    ):
-        assert option in text
+    assert "--until-eof" in text and "--memory-interval-ms" in text
     assert call(supervisor, "run", "--help").stdout == text
 
 
@@ -173,9 +165,8 @@ def test_unavailable_cpu_is_reported(supervisor, option):
         assert str(unavailable) in process.error
 
 
-def capability_sets(process):
-    sets = dict(line.split(":\t") for line in output(process).splitlines())
-    return {name: int(value, 16) for name, value in sets.items()}
+def capability_sets(status):
+    return {name: int(value, 16) for name, value in re.findall(r"^(Cap\w+|NoNewPrivs):\t(\w+)", status, re.M)}
 
 
 STATUS = ["grep", "-E", "^(Cap|NoNewPrivs)", "/proc/self/status"]
@@ -186,7 +177,7 @@ def test_capabilities_kubernetes(supervisor):
         pytest.skip("requires root")
     process = supervisor.run(STATUS)
     report = meters(process)["capabilities"]
-    sets = capability_sets(process)
+    sets = capability_sets(output(process))
     assert set(report["kept"]) | set(report["missing"]) == KUBERNETES
     assert sets["CapPrm"] == sets["CapEff"] == sets["CapBnd"] & sets["CapPrm"]
     assert (sets["CapInh"], sets["CapAmb"], sets["NoNewPrivs"]) == (0, 0, 1)
@@ -205,7 +196,7 @@ def test_missing_capabilities_are_reported(supervisor):
     assert process.returncode == 0
     report = meters(process)["capabilities"]
     assert set(report["missing"]) == {"NET_RAW", "MKNOD"}
-    assert capability_sets(process)["CapPrm"] == KUBERNETES_MASK & ~(1 << 13) & ~(1 << 27)
+    assert capability_sets(output(process))["CapPrm"] == KUBERNETES_MASK & ~(1 << 13) & ~(1 << 27)
 
     # Without SETPCAP the bounding set does not change, and no capability is gained.
     process = supervisor.run(STATUS, prefix=["setpriv", "--bounding-set=-setpcap"])
@@ -213,18 +204,13 @@ def test_missing_capabilities_are_reported(supervisor):
     report = meters(process)["capabilities"]
     assert report["missing"] == ["SETPCAP"]
     assert report["bounding_limited"] is False
-    assert capability_sets(process)["CapPrm"] == KUBERNETES_MASK & ~(1 << 8)
+    assert capability_sets(output(process))["CapPrm"] == KUBERNETES_MASK & ~(1 << 8)
 
 
 def test_capabilities_keep(supervisor):
     process = supervisor.run(STATUS, "--capabilities", "keep")
-    own = int(
-        next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("CapEff")).split()[
-            1
-        ],
-        16,
-    )
-    assert capability_sets(process)["CapEff"] == own
+    own = capability_sets(Path("/proc/self/status").read_text())["CapEff"]
+    assert capability_sets(output(process))["CapEff"] == own
     assert len(meters(process)["capabilities"]["kept"]) == bin(own).count("1")
 
 
@@ -282,23 +268,20 @@ def test_barrier_waits_for_go(supervisor, tmp_path):
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("line", [b"", b"abort\n", b"go away\n", b"go"])
+@pytest.mark.parametrize("line", [b"", b"abort\n", b"go away\n", b"go", "a signal"])
 def test_barrier_without_go(supervisor, tmp_path, line):
     process = barrier(supervisor, ["touch", str(tmp_path / "ran")], stderr=subprocess.PIPE)
-    process.communicate(line, timeout=30)
+    if line == "a signal":
+        process.terminate()
+        process.wait(30)
+    else:
+        process.communicate(line, timeout=30)
     assert process.returncode == 125
     assert not (tmp_path / "ran").exists()
     report = meters(process)
     assert report["ended_by"] == "abort"
     assert report["started_at"] is report["interval"] is report["cpu_s"] is report["exit_code"] is None
     assert not alive(report["pid"])
-
-
-def test_barrier_ended_by_a_signal(supervisor, tmp_path):
-    process = barrier(supervisor, ["touch", str(tmp_path / "ran")])
-    process.terminate()
-    assert process.wait(30) == 125
-    assert not (tmp_path / "ran").exists()
 
 
 def test_stream_breaks_after_go(supervisor, tmp_path):
@@ -322,22 +305,3 @@ def test_supervisor_killed_at_the_barrier(supervisor, tmp_path):
     process.wait()
     wait_until(lambda: not alive(child), "the held participant to end")
     assert not (tmp_path / "ran").exists()
-
-
-def test_barrier_skew(supervisor, capsys):
-    """Print the skew without checking it, because hosts differ."""
-    code = "import time; print(time.monotonic_ns())"
-    waiting = [barrier(supervisor, [PYTHON, "-SEc", code]) for _ in range(5)]
-    for process in waiting:
-        process.stdin.write(b"go\n")
-        process.stdin.flush()
-    for process in waiting:
-        assert process.wait(30) == 0
-    starts = [meters(process)["start_monotonic_ns"] for process in waiting]
-    firsts = [int(output(process)) for process in waiting]
-    with capsys.disabled():
-        print(
-            f"\n[barrier skew of 5: released within {(max(starts) - min(starts)) / 1e6:.2f} ms, "
-            f"running within {(max(firsts) - min(firsts)) / 1e6:.2f} ms]",
-            file=sys.stderr,
-        )

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from k8sdds.nodes import records
+from tests.cluster import lab_objects
+from tests.cluster.switched import inside_of
 from tests.clusters import Deployed
 
 
@@ -26,6 +28,10 @@ def test_three_nodes_are_ready_and_pass_the_smoke_test(one_machine: Deployed) ->
     assert one_machine.kubectl("get", "pods", "-n", "k8sdds-system", "-o", "name") == ""
     namespace = json.loads(one_machine.kubectl("get", "namespace", "k8sdds-system", "-o", "json"))
     assert namespace["metadata"]["annotations"]["k8sdds.io/proven"]
+
+
+def test_the_lab_has_the_objects_of_flannel(one_machine: Deployed) -> None:
+    assert lab_objects.undeclared("flannel-vxlan", one_machine, inside_of(one_machine)) == []
 
 
 def test_second_deploy_changes_nothing(one_machine: Deployed) -> None:

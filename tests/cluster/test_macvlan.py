@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from k8sdds.kubernetes import apply
+from tests.cluster.switched import KUBECTL, Switched, switch_by_command, switched_to
 from tests.clusters import Deployed
-from tests.deploy.switched import KUBECTL, Switched, switch_by_command, switched_to
 
 pytestmark = pytest.mark.long
 

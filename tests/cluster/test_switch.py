@@ -16,18 +16,17 @@ from typing import Any
 
 import pytest
 
-from k8sdds import networks, nodes, versions
+from k8sdds import networks, versions
 from k8sdds.deploy.network_install import render, with_network
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.deploy.profiles import load
 from k8sdds.kubernetes import apply
 from k8sdds.model.profile import PodNetwork
-from tests.cluster import secured
+from tests.cluster import lab_objects, secured
+from tests.cluster.switched import KUBECTL, inside_of
 from tests.clusters import K8SDDS, Deployed
-from tests.deploy import lab_objects
 
 POD_CIDR = IPv4Network("10.244.0.0/16")
-KUBECTL = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf")
 SPACE = "switching"
 SECRET = "0123456789abcdef" * 6
 STEPS = ("checking the images of", "removing", "installing", "recreating .* pods")
@@ -35,14 +34,9 @@ STEPS = ("checking the images of", "removing", "installing", "recreating .* pods
 
 
 @pytest.fixture
-def inside(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def inside(one_machine: Deployed) -> Callable[..., str]:
     """Run a command in a node without SSH, with `stdin` as its input."""
-    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
-
-    def run(node: str, *argv: str, stdin: str = "") -> str:
-        return nodes.run(one_machine.name, node, argv, stdin=stdin, timeout_s=120)
-
-    return run
+    return inside_of(one_machine)
 
 
 @pytest.fixture
@@ -283,17 +277,19 @@ def test_wireguard_requires_its_kernel_module(one_machine: Deployed, inside: Cal
         assert without_pods(leftovers(inside, one_machine)) == without_pods(before)
 
 
-@pytest.mark.parametrize("name", list(networks.pod_networks()))
 @pytest.mark.parametrize("source", ["bundle", "packages"])
 def test_the_api_server_accepts_the_objects_of_every_network(
-    one_machine: Deployed, inside: Callable[..., str], name: str, source: str
+    one_machine: Deployed, inside: Callable[..., str], source: str
 ) -> None:
     """Validates strictly, including unknown fields, in a server-side dry run."""
-    secret = {"password_file": "psk"} if networks.pod_networks()[name] else {}
-    profile = with_network(load("one-machine"), PodNetwork(name=name, mtu=1300, interface="eth0", **secret))  # type: ignore[arg-type]
-    software = profile.software.model_copy(update={"source": source, "bundle": None})
-    rendered = render(profile.model_copy(update={"software": software}), SECRET if secret else None)
-    objects = apply.stamped(rendered.manifests, name)
+    objects: list[dict[str, Any]] = []
+    for name, encrypts in networks.pod_networks().items():
+        secret = {"password_file": "psk"} if encrypts else {}
+        network = PodNetwork(name=name, mtu=1300, interface="eth0", **secret)  # type: ignore[arg-type]
+        profile = with_network(load("one-machine"), network)
+        software = profile.software.model_copy(update={"source": source, "bundle": None})
+        rendered = render(profile.model_copy(update={"software": software}), SECRET if encrypts else None)
+        objects += apply.stamped(rendered.manifests, name)
     argv = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
     output = inside(one_machine.nodes[0], *KUBECTL, *argv, stdin=apply.list_document(objects))
     assert output.count("(server dry run)") == len(objects), output

@@ -22,13 +22,13 @@ from k8sdds.networks.weave import WEAVENET
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.kernel_features import Feature, available
 from tests import image_archives
-from tests.clusters import Deployed
-from tests.deploy.switched import (
+from tests.cluster.switched import (
     Switched,
     check_network_policies,
     profile_with_bundle,
     switched_to,
 )
+from tests.clusters import Deployed
 
 FEATURES = (
     Feature("openvswitch", ("openvswitch",), "the fast datapath", "modprobe --dry-run openvswitch"),

@@ -13,9 +13,8 @@ from k8sdds import versions
 from k8sdds.kubernetes import apply
 from k8sdds.networks import policies
 from tests import image_archives
-from tests.clusters import Deployed
-from tests.deploy import lab_objects
-from tests.deploy.switched import (
+from tests.cluster import lab_objects
+from tests.cluster.switched import (
     KUBECTL,
     SPACE,
     Switched,
@@ -24,6 +23,7 @@ from tests.deploy.switched import (
     switch_by_command,
     switched_to,
 )
+from tests.clusters import Deployed
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ import pytest
 from k8sdds import nodes, versions
 from k8sdds.kubernetes import apply
 from k8sdds.system.paths import shared
+from tests.cluster import node_facts
 from tests.clusters import Deployed
-from tests.deploy import node_facts
 
 SPACE = "daemon-test"
 KUBECTL = ("kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf")
