@@ -17,11 +17,11 @@ import yaml
 from ruamel.yaml import YAML
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
 from tests.clusters import Deployed
 from tests.conftest import K8SDDS, environment
+from tests.measuring import Command
 
 USER = "k8sdds-test"
 STARTS_S, ENDS_S = 300, 300
@@ -104,19 +104,6 @@ def user(admin: KubernetesClient, one_machine: Deployed, tmp_path_factory: pytes
     return User(kubeconfig, ("--testbed", "cluster", "--kubeconfig", str(kubeconfig)))
 
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def last_attempts(folder: Path) -> list[dict[str, Any]]:
-    """Return the last attempt of each trial of a run."""
-    return list({record["trial_id"]: record for record in RunFolder.open(folder).attempts()}.values())
-
-
-def valid_attempts(folder: Path) -> list[dict[str, Any]]:
-    """Return the valid attempts of a run."""
-    return [record for record in RunFolder.open(folder).attempts() if record["valid"]]
-
-
 @contextmanager
 def running(folder: Path, *args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """Run a campaign in a folder while the context lasts, and interrupt it at the end if it still runs."""
@@ -175,4 +162,4 @@ def nothing_left(admin: KubernetesClient) -> Iterator[None]:
         campaign_namespace.wait_deleted(admin, item["metadata"]["name"])
 
 
-__all__ = ["ApiError", "User", "account", "apply", "rights"]
+__all__ = ["ApiError", "Command", "User", "account", "apply", "rights"]

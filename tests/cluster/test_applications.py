@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import valid_attempts
 from tests.clusters import Deployed
+from tests.measuring import valid_attempts
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
 

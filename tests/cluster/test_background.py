@@ -9,7 +9,8 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.testbeds import core_layout
-from tests.cluster.conftest import Command, User, last_attempts
+from tests.cluster.conftest import Command, User
+from tests.measuring import measured
 
 EXPERIMENT = """\
 name: busy
@@ -30,12 +31,8 @@ sweeps:
 def test_busy_processes_run_on_the_requested_cores(user: User, k8sdds: Command, tmp_path: Path) -> None:
     cores = list(core_layout.available())
     text = EXPERIMENT.replace("CORES", str(cores)).replace("CORE", str(cores[-1]))
-    (tmp_path / "busy.yaml").write_text(text)
-    done = k8sdds("run", "busy.yaml", *user.options, "-o", "out", timeout_s=400)
+    last = measured(k8sdds, tmp_path, text, *user.options)
     run = RunFolder.open(tmp_path / "out")
-    last = last_attempts(run.path)
-    assert [record["reason"] for record in last if not record["valid"]] == [], done.stderr
-    assert done.returncode == 0, done.stderr
     plain, loaded, both = sorted(last, key=lambda record: len(json.dumps(record.get("background"))))
     assert not plain.get("background_load")
     assert loaded["background"]["cpus"] == [cores[-1]] and both["background"]["cpus"] == cores

@@ -10,8 +10,9 @@ import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User, account, apply, rights, valid_attempts
+from tests.cluster.conftest import Command, User, account, apply, rights
 from tests.clusters import Deployed
+from tests.measuring import valid_attempts
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -8,7 +8,8 @@ import pytest
 
 from k8sdds.report import content
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User, valid_attempts
+from tests.cluster.conftest import Command, User
+from tests.measuring import valid_attempts
 
 EXPERIMENT = """\
 name: fan-out

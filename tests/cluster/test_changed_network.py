@@ -10,8 +10,9 @@ from typing import Any
 from k8sdds import versions
 from k8sdds.kubernetes import leases
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import ENDS_S, running, valid_attempts, wait
+from tests.cluster.conftest import ENDS_S, running, wait
 from tests.clusters import Deployed
+from tests.measuring import valid_attempts
 
 
 def held_leases(cluster: Deployed) -> list[dict[str, Any]]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from k8sdds import nodes
 from k8sdds.analysis import profile
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import perf
 from k8sdds.testbeds.evidence import RECORDING
 from tests.clusters import Deployed
+from tests.measuring import measured, valid_attempts
 
 pytestmark = pytest.mark.long
 
@@ -35,14 +34,6 @@ sweeps:
 TCP_RMEM = "/proc/sys/net/ipv4/tcp_rmem"
 
 
-def valid_attempts(folder: Path) -> list[dict[str, Any]]:
-    """Return the valid attempts of a run in which every trial has one."""
-    run = RunFolder.open(folder)
-    valid = [attempt for attempt in run.attempts() if attempt["valid"]]
-    assert {attempt["trial_id"] for attempt in valid} == set(run.campaign["trials"])
-    return valid
-
-
 def test_placements_and_tuning_sets_are_axes(
     one_machine: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,12 +43,8 @@ def test_placements_and_tuning_sets_are_axes(
         return {name: nodes.run(one_machine.name, name, ["cat", TCP_RMEM]) for name in one_machine.nodes}
 
     before = tcp_rmem()
-    (tmp_path / "conditions.yaml").write_text(CONDITIONS)
-    options = ("--testbed", one_machine.name, "-o", str(tmp_path / "run"))
-    done = one_machine.k8sdds("run", str(tmp_path / "conditions.yaml"), *options)
-    assert done.returncode == 0, done.stderr
+    valid = measured(one_machine.k8sdds, tmp_path, CONDITIONS, "--testbed", one_machine.name)
     assert tcp_rmem() == before
-    valid = valid_attempts(tmp_path / "run")
     assert len(valid) == 12
     for attempt in valid:
         if attempt["placement"] == "same-node":
@@ -88,28 +75,24 @@ def test_mtu_and_offloads_of_links_are_axes(
 ) -> None:
     monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
 
-    def run(mtu: int, folder: Path) -> tuple[int, str]:
-        (tmp_path / "links.yaml").write_text(LINKS.replace("MTU", str(mtu)))
-        options = ("--testbed", one_machine.name, "-o", str(folder))
-        done = one_machine.k8sdds("run", str(tmp_path / "links.yaml"), *options)
-        assert links() == before
-        return done.returncode, done.stderr
-
     def links() -> dict[str, str]:
         script = ["sh", "-c", "cat /sys/class/net/eth0/mtu; ethtool -k eth0"]
         return {name: nodes.run(one_machine.name, name, script) for name in one_machine.nodes}
 
     before = links()
-    code, error = run(1400, tmp_path / "run")
-    assert code == 0, error
-    for attempt in valid_attempts(tmp_path / "run"):
+    on_cluster = ("--testbed", one_machine.name)
+    for attempt in measured(one_machine.k8sdds, tmp_path, LINKS.replace("MTU", "1400"), *on_cluster):
         link, overhead = attempt["link"] or {}, 50 if attempt["network"] == "flannel-vxlan" else 0
         assert attempt["mtu_bytes"] == link.get("mtu", 1500) - overhead
         tso = {values["eth0 offload tso"] for values in attempt["node_settings"].values()}
         assert tso == {"off" if link.get("offloads") else "on"}
     # The switch between local nodes carries packets of 1500 bytes.
-    code, error = run(9000, tmp_path / "jumbo")
-    assert code == 3 and "do not pass between the nodes" in error, error
+    assert links() == before
+    (tmp_path / "jumbo.yaml").write_text(LINKS.replace("MTU", "9000"))
+    jumbo = ("run", str(tmp_path / "jumbo.yaml"), *on_cluster, "-o", str(tmp_path / "jumbo"))
+    done = one_machine.k8sdds(*jumbo)
+    assert done.returncode == 3 and "do not pass between the nodes" in done.stderr, done.stderr
+    assert links() == before
 
 
 @pytest.mark.skipif(bool(perf.problems()), reason="this user cannot record all cores")

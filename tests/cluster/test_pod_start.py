@@ -10,7 +10,8 @@ import pytest
 
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User, last_attempts, running, wait
+from tests.cluster.conftest import Command, User, running, wait
+from tests.measuring import measured
 
 STARTS = """\
 name: starts
@@ -31,11 +32,8 @@ sweeps:
 
 @pytest.mark.long
 def test_pods_start_at_once(user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path) -> None:
-    (tmp_path / "starts.yaml").write_text(STARTS)
-    done = k8sdds("run", "starts.yaml", *user.options, "-o", "out", timeout_s=600)
+    last = measured(k8sdds, tmp_path, STARTS, *user.options, timeout_s=600)
     run = RunFolder.open(tmp_path / "out")
-    last = last_attempts(run.path)
-    assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
     assert sorted(record["pods"] for record in last) == [1, 1, 2, 2, 20, 20, 20, 20]
     for record in last:
         steps = [record[f"pod_{step}_s"] for step in ("scheduling", "network", "containers")]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from k8sdds.results.run_folder import RunFolder
-from tests.cluster.conftest import Command, User, valid_attempts
+from tests.cluster.conftest import Command, User
+from tests.measuring import measured
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("nothing_left")]
 
@@ -34,17 +35,9 @@ sweeps:
 """
 
 
-def measured(k8sdds: Command, user: User, folder: Path, experiment: str) -> list[dict[str, Any]]:
-    """Run an experiment, and return its valid attempts."""
-    (folder / "experiment.yaml").write_text(experiment)
-    done = k8sdds("run", "experiment.yaml", *user.options, "-o", "run")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return valid_attempts(folder / "run")
-
-
 def meters(folder: Path, row: dict[str, Any], participant: str) -> dict[str, Any]:
     """Return what the supervisor of a participant read."""
-    raw = RunFolder.open(folder / "run").raw(row["trial_id"], row["attempt"]) / participant
+    raw = RunFolder.open(folder / "out").raw(row["trial_id"], row["attempt"]) / participant
     read: dict[str, Any] = json.loads((raw / "meters.json").read_text())
     return read
 
@@ -106,7 +99,7 @@ def test_pods_run_as_requested_with_the_required_capabilities_only(
     k8sdds: Command, user: User, tmp_path: Path
 ) -> None:
     with real_time_shares() if HAS_SHARES else contextlib.nullcontext():
-        rows = measured(k8sdds, user, tmp_path, REAL_TIME)
+        rows = measured(k8sdds, tmp_path, REAL_TIME, *user.options)
     assert len(rows) == 4
     for row in rows:
         priority = row["realtime_priority"]
@@ -136,7 +129,7 @@ sweeps:
 def test_samples_in_shared_memory_use_no_interface_of_their_pod(
     k8sdds: Command, user: User, tmp_path: Path
 ) -> None:
-    rows = measured(k8sdds, user, tmp_path, SHARED_MEMORY)
+    rows = measured(k8sdds, tmp_path, SHARED_MEMORY, *user.options)
     assert len(rows) == 8
     for row in rows:
         delivered = row["received"] * row["payload_bytes"]
@@ -149,7 +142,7 @@ def test_samples_in_shared_memory_use_no_interface_of_their_pod(
             assert set(interfaces) == {"lo", "eth0"}, "the pod has a network of its own"
             assert row["wire_bytes_per_payload_byte"] is None
             assert meters(tmp_path, row, "pub0")["capabilities"]["kept"] == []
-    report = (tmp_path / "run" / "report" / "report.html").read_text()
+    report = (tmp_path / "out" / "report" / "report.html").read_text()
     assert "shared memory without network" in report.lower()
 
 
@@ -159,7 +152,7 @@ def test_shared_memory_alone_needs_one_restricted_namespace(
     alone = SHARED_MEMORY.replace("[unicast, shared-memory]", "shared-memory").replace(
         "payload_bytes: [8192, 1048576]", "subscribers: 3"
     )
-    rows = measured(k8sdds, user, tmp_path, alone)
+    rows = measured(k8sdds, tmp_path, alone, *user.options)
     assert len(rows) == 2
     for row in rows:
         assert set(row["link_bytes"]["delivered_samples"]) == {"sub0", "sub1", "sub2"}

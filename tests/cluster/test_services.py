@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.services import MAX_SERVICES
 from k8sdds.testbeds.cluster import namespace
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
-from tests.cluster.conftest import Command, User, last_attempts, running, wait
+from tests.cluster.conftest import Command, User, running, wait
 from tests.clusters import Deployed
+from tests.measuring import measured
 
 SERVICES = """\
 name: {name}
@@ -53,13 +53,10 @@ def wait_gone(admin: KubernetesClient, timeout_s: float = 90) -> None:
 def test_kube_proxy_translates_every_connection(
     user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
 ) -> None:
-    (tmp_path / "services.yaml").write_text(SERVICES.format(name="services", tests=", ".join(EACH_KIND)))
-    done = k8sdds("run", "services.yaml", *user.options, "-o", "out", timeout_s=500)
-    measured = last_attempts(tmp_path / "out")
-    assert {record["via"]: record["reason"] for record in measured if not record["valid"]} == {}, done.stderr
-    assert done.returncode == 0, done.stderr
-    assert sorted(record["services"] for record in measured) == [1, 200, 200, 200]
-    for record in measured:
+    text = SERVICES.format(name="services", tests=", ".join(EACH_KIND))
+    last = measured(k8sdds, tmp_path, text, *user.options, timeout_s=500)
+    assert sorted(record["services"] for record in last) == [1, 200, 200, 200]
+    for record in last:
         opened = record["connections_per_s"] * record["measured_s"]
         assert not any("translation not observed" in warning for warning in record["warnings"])
         if record["via"] == "headless":
@@ -77,19 +74,13 @@ def test_the_largest_number_of_services(
     user: User, k8sdds: Command, admin: KubernetesClient, tmp_path: Path
 ) -> None:
     tests = f"{{name: service, services: {MAX_SERVICES}}}"
-    (tmp_path / "most.yaml").write_text(SERVICES.format(name="most", tests=tests))
-    began_s = time.monotonic()
-    done = k8sdds("run", "most.yaml", *user.options, "-o", "out", timeout_s=900)
-    assert done.returncode == 0, done.stderr
-    (record,) = last_attempts(tmp_path / "out")
-    assert record["valid"] and record["services"] == MAX_SERVICES
+    text = SERVICES.format(name="most", tests=tests)
+    (record,) = measured(k8sdds, tmp_path, text, *user.options, timeout_s=900)
+    assert record["services"] == MAX_SERVICES
     assert record["service_connections"] >= record["connections_per_s"] * record["measured_s"] > 0
     assert record["conntrack_entries"] > 0
-    ended_s = time.monotonic()
     wait_gone(admin, MAX_REMOVAL_S)
     assert left(admin) == []
-    print(f"run {ended_s - began_s:.0f} s, removal {time.monotonic() - ended_s:.0f} s")
-    print((tmp_path / "out" / "events.jsonl").read_text(), record["connections_per_s"], record["api_calls"])
 
 
 def set_mode(cluster: Deployed, mode: str) -> None:
@@ -119,16 +110,12 @@ def test_kube_proxy_in_nftables_mode(user: User, k8sdds: Command, tmp_path: Path
     tests = ", ".join(
         f"{{name: service, via: {via}, services: 50}}" for via in ("cluster-ip", "node-port", "headless")
     )
-    (tmp_path / "maps.yaml").write_text(SERVICES.format(name="maps", tests=tests))
-    refused = k8sdds(
-        "run", "maps.yaml", *user.options, "-o", "no", "--set", "test={name: service, proxy: ipvs}"
-    )
+    last = measured(k8sdds, tmp_path, SERVICES.format(name="maps", tests=tests), *user.options)
+    ipvs = ("--set", "test={name: service, proxy: ipvs}")
+    refused = k8sdds("run", str(tmp_path / "experiment.yaml"), *user.options, "-o", "no", *ipvs)
     assert refused.returncode == 2 and "runs in nftables mode" in refused.stderr
-    done = k8sdds("run", "maps.yaml", *user.options, "-o", "out", timeout_s=500)
-    measured = last_attempts(tmp_path / "out")
-    assert {record["via"]: record["reason"] for record in measured if not record["valid"]} == {}, done.stderr
-    assert {record["proxy"] for record in measured} == {"nftables"}
-    for record in measured:
+    assert {record["proxy"] for record in last} == {"nftables"}
+    for record in last:
         assert not any("translation not observed" in warning for warning in record["warnings"])
         headless = record["via"] == "headless"
         assert record["service_connections"] == (0 if headless else None)

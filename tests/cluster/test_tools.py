@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import Command, User, last_attempts
+from tests.cluster.conftest import Command, User
+from tests.measuring import measured
 
 TOOLS = """\
 name: tools
@@ -30,10 +31,7 @@ sweeps:
 
 @pytest.mark.long
 def test_all_tools_in_a_campaign(user: User, k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "tools.yaml").write_text(TOOLS)
-    done = k8sdds("run", "tools.yaml", *user.options, "-o", "out", timeout_s=400)
-    last = last_attempts(tmp_path / "out")
-    assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
+    last = measured(k8sdds, tmp_path, TOOLS, *user.options)
     assert len(last) == 16
     for record in last:
         if record["test"] not in ("throughput", "latency"):

@@ -17,8 +17,9 @@ from k8sdds import nodes, versions
 from k8sdds.bundle import golang
 from k8sdds.bundle.contents import HOST_ARCH, Program
 from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
-from tests.cluster.conftest import Command, User, valid_attempts
+from tests.cluster.conftest import Command, User
 from tests.clusters import Deployed
+from tests.measuring import valid_attempts
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), pytest.mark.long]
 

@@ -20,6 +20,7 @@ import pytest
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.paths import shared
 from tests.conftest import K8SDDS, NOBODY, Command, environment, traces
+from tests.measuring import last_attempts, valid_attempts
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -51,13 +52,8 @@ def attempts(folder: Path) -> list[dict[str, Any]]:
     return RunFolder.open(folder).attempts()
 
 
-def last_attempts(folder: Path) -> list[dict[str, Any]]:
-    """Return the last attempt of each trial. On a busy machine, disturbed attempts are repeated."""
-    return list({record["trial_id"]: record for record in attempts(folder)}.values())
-
-
 def valid_trials(folder: Path) -> set[str]:
-    return {record["trial_id"] for record in attempts(folder) if record["valid"]}
+    return {record["trial_id"] for record in valid_attempts(folder)}
 
 
 @pytest.mark.parametrize(

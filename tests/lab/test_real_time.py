@@ -10,6 +10,7 @@ import pytest
 
 from k8sdds.results.run_folder import RunFolder
 from tests.conftest import NOBODY, Command
+from tests.measuring import measured
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -28,17 +29,9 @@ sweeps:
 """
 
 
-@pytest.fixture
-def experiment(tmp_path: Path) -> str:
-    (tmp_path / "real-time.yaml").write_text(EXPERIMENT)
-    return str(tmp_path / "real-time.yaml")
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="SCHED_FIFO requires root")
-def test_the_record_contains_what_was_in_effect(k8sdds: Command, experiment: str, tmp_path: Path) -> None:
-    done = k8sdds("run", experiment, "-o", "out")
-    assert done.returncode == 0, done.stdout + done.stderr
-    records = [record for record in RunFolder.open(tmp_path / "out").attempts() if record["valid"]]
+def test_the_record_contains_what_was_in_effect(k8sdds: Command, tmp_path: Path) -> None:
+    records = measured(k8sdds, tmp_path, EXPERIMENT)
     assert sorted(record["realtime_priority"] for record in records) == [0, 0, 50, 50]
     for record in records:
         for participant in ("pub0", "sub0"):
@@ -51,8 +44,9 @@ def test_the_record_contains_what_was_in_effect(k8sdds: Command, experiment: str
             assert "SYS_NICE" not in kept
 
 
-def test_missing_permissions_are_reported_before_anything_starts(k8sdds: Command, experiment: str) -> None:
-    done = k8sdds("run", experiment, "--dry-run", user=NOBODY)
+def test_missing_permissions_are_reported_before_anything_starts(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "real-time.yaml").write_text(EXPERIMENT)
+    done = k8sdds("run", "./real-time.yaml", "--dry-run", user=NOBODY)
     assert done.returncode == 3
     assert "SCHED_FIFO" in done.stderr and "Operation not permitted" in done.stderr
     assert "realtime_priority" in done.stderr
@@ -73,11 +67,8 @@ sweeps:
 
 
 def test_trials_by_shared_memory_use_no_network(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "shared-memory.yaml").write_text(SHARED_MEMORY)
     before = set(os.listdir("/dev/shm"))
-    done = k8sdds("run", "shared-memory.yaml", "-o", "out")
-    assert done.returncode == 0, done.stdout + done.stderr
-    for record in RunFolder.open(tmp_path / "out").attempts():
+    for record in measured(k8sdds, tmp_path, SHARED_MEMORY):
         delivered = record["received"] * 8192
         on_link = record["link_bytes"]["received"]["sub0"]
         if record["transport"] == "unicast":

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
+from tests.measuring import measured
 
 EXPERIMENT = """
 name: background
@@ -30,13 +30,8 @@ def test_flows_and_busy_cores_run_next_to_the_participants(
 ) -> None:
     # More flows than one process of iperf3 has.
     load = "{}, {flows: 130, kind: tcp, rate_mbit: 0.05, cpus: [0]}"
-    (tmp_path / "e.yaml").write_text(EXPERIMENT.replace("BACKGROUND", load))
-    done = k8sdds("run", "e.yaml", "-o", "out")
-    assert done.returncode == 0, done.stderr
-    plain, loaded = sorted(
-        (record for record in RunFolder.open(tmp_path / "out").attempts() if record["valid"]),
-        key=lambda record: "background" in record,
-    )
+    last = measured(k8sdds, tmp_path, EXPERIMENT.replace("BACKGROUND", load))
+    plain, loaded = sorted(last, key=lambda record: "background" in record)
     assert "background_load" not in plain and plain["latency_p50_us"] > 0
     assert loaded["background"] == {"flows": 130, "kind": "tcp", "rate_mbit": 0.05, "cpus": [0]}
     found = loaded["background_load"]

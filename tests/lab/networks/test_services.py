@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from k8sdds.results.run_folder import RunFolder
 from tests.conftest import Command
+from tests.measuring import measured
 
 HEAD = """\
 name: services
@@ -56,20 +56,6 @@ NETWORKS = """\
 """
 
 
-def measured(k8sdds: Command, folder: Path, sweeps: str, trials: int) -> list[dict[str, Any]]:
-    """Run an experiment, and return its records: all must be valid."""
-    (folder / "services.yaml").write_text(HEAD + sweeps)
-    done = k8sdds("run", "services.yaml", "-o", "out", timeout_s=400)
-    assert done.returncode == 0, done.stderr
-    last = {record["trial_id"]: record for record in RunFolder.open(folder / "out").attempts()}.values()
-    shown = [
-        (r["network"], r["via"], r.get("proxy"), r["services"], r["reason"]) for r in last if not r["valid"]
-    ]
-    assert shown == [], done.stderr
-    assert len(last) == trials
-    return list(last)
-
-
 def check(record: dict[str, Any]) -> None:
     """Check the evidence of a valid record, which is independent of what made it valid."""
     opened = record["connections_per_s"] * record["measured_s"]
@@ -82,12 +68,16 @@ def check(record: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_each_kind_of_address_with_each_kind_of_rules(k8sdds: Command, tmp_path: Path) -> None:
-    for record in measured(k8sdds, tmp_path, EACH_KIND, 6):
+    last = measured(k8sdds, tmp_path, HEAD + EACH_KIND)
+    assert len(last) == 6
+    for record in last:
         check(record)
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("nothing_left")
 def test_networks_families_and_many_services(k8sdds: Command, tmp_path: Path) -> None:
-    for record in measured(k8sdds, tmp_path, NETWORKS, 21):
+    last = measured(k8sdds, tmp_path, HEAD + NETWORKS)
+    assert len(last) == 21
+    for record in last:
         check(record)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.workloads import WORKLOADS
 from tests.conftest import Command
+from tests.measuring import measured
 
 TOOLS = """\
 name: tools
@@ -30,11 +30,7 @@ sweeps:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_all_tools_in_a_campaign(k8sdds: Command, tmp_path: Path) -> None:
-    (tmp_path / "tools.yaml").write_text(TOOLS)
-    done = k8sdds("run", "tools.yaml", "-o", "out")
-    last = {record["trial_id"]: record for record in RunFolder.open(tmp_path / "out").attempts()}.values()
-    assert {record["test"]: record["reason"] for record in last if not record["valid"]} == {}, done.stderr
-    assert done.returncode == 0, done.stderr
+    last = measured(k8sdds, tmp_path, TOOLS)
     records = {record["test"]: record for record in last}
     assert len(last) == len(records) == 7
     for test, record in records.items():
