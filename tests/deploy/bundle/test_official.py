@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,14 +83,21 @@ class Internet:
     process: subprocess.Popen[str]
     cache: Path = Path("none")
 
-    def run(
-        self, *argv: object, source: str = official.AUTO, pinned: dict[str, str] | None = None
+    def create(
+        self,
+        folder: Path,
+        *options: object,
+        source: str = official.AUTO,
+        pinned: dict[str, str] | None = None,
+        within: Sequence[str] = (),
     ) -> subprocess.CompletedProcess[str]:
-        """Run the k8sdds command there, with a cache of its own."""
+        """Create a bundle there with the command, with a cache of its own. `within` starts the command line."""
         pins = self.folder / "pins.json"
         pins.write_text(json.dumps(pinned or {}))
-        command = [sys.executable, HERE / "official_command.py", pins, *argv]
-        return self.enter(*command, **{official.VARIABLE: source, "K8SDDS_CACHE_DIR": str(self.cache)})
+        words = ["bundle", "create", "--suite", "none"]
+        command = [*within, sys.executable, HERE / "official_command.py", pins, *words, folder, *options]
+        variables = {official.VARIABLE: source, "K8SDDS_CACHE_DIR": str(self.cache)}
+        return self.enter(*command, **variables)
 
     def enter(self, *argv: object, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "SSL_CERT_FILE": str(self.folder / "ca.pem"), **variables}
@@ -207,7 +214,7 @@ def pins(servers: tuple[Internet, dict[str, str]]) -> dict[str, str]:
 def test_everything_is_downloaded_and_verified(
     internet: Internet, pins: dict[str, str], tmp_path: Path
 ) -> None:
-    done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none", pinned=pins)
+    done = internet.create(tmp_path / "bundle", pinned=pins)
     assert done.returncode == 0, done.stderr
     assert f"Kubernetes {versions.KUBERNETES}: official builds" in done.stderr
     created = Bundle.open(tmp_path / "bundle")
@@ -235,11 +242,7 @@ def test_everything_is_downloaded_and_verified(
     assert images[versions.KUBE_ROUTER_IMAGE].verified == "registry"
     assert versions.WEAVE_IMAGE not in images and f"without {versions.WEAVE_IMAGE}: " in done.stderr
     # What was downloaded once needs no server.
-    again = internet.enter(
-        "unshare", "--net", sys.executable, HERE / "official_command.py", internet.folder / "pins.json",
-        "bundle", "create", tmp_path / "again", "--suite", "none",
-        **{official.VARIABLE: official.AUTO, "K8SDDS_CACHE_DIR": str(internet.cache)},
-    )  # fmt: skip
+    again = internet.create(tmp_path / "again", pinned=pins, within=("unshare", "--net"))
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "again/bundle.json").read_bytes() == (tmp_path / "bundle/bundle.json").read_bytes()
 
@@ -257,22 +260,19 @@ def test_images_of_networks_come_from_archives(
         f"name: lab\nprovider: local\nnodes: [{{name: one, roles: [control-plane]}}]\nnetwork: kube-router\n"
         f"software: {{source: bundle, images: {{kube-router: {packed}}}}}\n"
     )
-    create = ("bundle", "create", tmp_path / "bundle", "--suite", "none", "--profile", profile)
-    done = internet.run(*create, pinned=pins)
+    done = internet.create(tmp_path / "bundle", "--profile", profile, pinned=pins)
     assert done.returncode == 0, done.stderr
     created = Bundle.open(tmp_path / "bundle")
     images = {item.name: item for item in created.images(HOST_ARCH)}
     item = images[versions.KUBE_ROUTER_IMAGE]
     assert (item.sha256, item.verified) == (digest, "archive") and item.source.startswith("image.tar#sha256=")
     assert created.verify() == []
-    create = ("bundle", "create", tmp_path / "other", "--suite", "none", "--image", f"weavenet={packed}")
-    done = internet.run(*create, pinned=pins)
+    done = internet.create(tmp_path / "other", "--image", f"weavenet={packed}", pinned=pins)
     assert done.returncode == 2 and f"no archive contains {versions.WEAVE_IMAGE}" in done.stderr, done.stderr
     profile.write_text(profile.read_text().replace("kube-router", "weavenet").partition("software")[0])
     with profile.open("a") as file:
         file.write("software: bundle\n")
-    create = ("bundle", "create", tmp_path / "other", "--suite", "none", "--profile", profile)
-    done = internet.run(*create, pinned=pins)
+    done = internet.create(tmp_path / "other", "--profile", profile, pinned=pins)
     assert done.returncode == 3 and f"cannot get {versions.WEAVE_IMAGE}: " in done.stderr, done.stderr
     assert "building" not in done.stderr and not (tmp_path / "other").exists()
 
@@ -281,7 +281,7 @@ def test_an_unpinned_file_is_compared_with_the_published_checksum(internet: Inte
     (url,) = (file.url.format(arch=HOST_ARCH) for file in RELEASES["cni-plugins"].downloads)
     published = internet.file(f"{url}.sha256")
     text = published.read_text()
-    done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none")
+    done = internet.create(tmp_path / "bundle")
     assert done.returncode == 0, done.stderr
     items = json.loads((tmp_path / "bundle/bundle.json").read_text())["items"]
     assert {item.get("verified") for item in items if item["source"]} == {"published", "registry"}
@@ -289,7 +289,7 @@ def test_an_unpinned_file_is_compared_with_the_published_checksum(internet: Inte
         published.write_text(f"{'0' * 64}\n")
         for path in internet.cache.glob("official/cni-plugins-*[!k]"):
             path.rename(tmp_path / path.name)
-        done = internet.run("bundle", "create", tmp_path / "other", "--suite", "none")
+        done = internet.create(tmp_path / "other")
     finally:
         published.write_text(text)
     assert done.returncode == 3 and "published next to it is 000" in done.stderr, done.stderr
@@ -303,9 +303,7 @@ def test_a_wrong_checksum_is_an_error_in_every_mode(
     name = versions.PAUSE_IMAGE if what == "image" else next(url for url in pins if url.endswith("/kubelet"))
     pins[name] = "0" * 64
     for source in (official.AUTO, official.OFFICIAL):
-        done = internet.run(
-            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=source, pinned=pins
-        )
+        done = internet.create(tmp_path / "bundle", source=source, pinned=pins)
         assert done.returncode == 3, done.stderr
         assert f"{name} has the SHA-256" in done.stderr and f"the pinned one is {'0' * 64}" in done.stderr
         assert "deploy/bundle/SHA256SUMS" in done.stderr
@@ -320,9 +318,7 @@ def test_a_lost_connection_is_not_a_wrong_checksum(
     truncated = internet.folder / "truncated"
     truncated.touch()
     try:
-        done = internet.run(
-            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=official.OFFICIAL, pinned=pins
-        )
+        done = internet.create(tmp_path / "bundle", source=official.OFFICIAL, pinned=pins)
     finally:
         truncated.unlink()
     assert done.returncode == 3, done.stderr
@@ -339,10 +335,8 @@ def test_what_is_missing_is_built_from_modules(
     hidden = path.with_name("hidden")
     path.rename(hidden)
     try:
-        strict = internet.run(
-            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=official.OFFICIAL, pinned=pins
-        )
-        done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none", pinned=pins)
+        strict = internet.create(tmp_path / "bundle", source=official.OFFICIAL, pinned=pins)
+        done = internet.create(tmp_path / "bundle", pinned=pins)
     finally:
         hidden.rename(path)
     assert strict.returncode == 3 and f"no official builds of cni-plugins: {url}: HTTP 404" in strict.stderr
@@ -359,7 +353,7 @@ def test_built_programs_in_the_cache_are_used_without_contacting_a_server(
 ) -> None:
     bundle.cached_bundle()
     link_entries(internet, "programs/*")
-    done = internet.run("bundle", "create", tmp_path / "bundle", "--suite", "none")
+    done = internet.create(tmp_path / "bundle")
     assert done.returncode == 0, done.stderr
     assert "built from Go modules" in done.stderr
     # Only images that cannot be built come from a server.
@@ -368,11 +362,7 @@ def test_built_programs_in_the_cache_are_used_without_contacting_a_server(
 
 
 def test_a_machine_without_internet_says_so(internet: Internet, tmp_path: Path) -> None:
-    done = internet.enter(
-        "unshare", "--net", sys.executable, HERE / "official_command.py", internet.folder / "pins.json",
-        "bundle", "create", tmp_path / "bundle", "--suite", "none",
-        **{official.VARIABLE: official.OFFICIAL, "K8SDDS_CACHE_DIR": str(internet.cache)},
-    )  # fmt: skip
+    done = internet.create(tmp_path / "bundle", source=official.OFFICIAL, within=("unshare", "--net"))
     assert done.returncode == 3, done.stderr
     assert "no official builds of kubernetes: https://dl.k8s.io: Network is unreachable" in done.stderr
     assert "K8SDDS_SOFTWARE_FROM=modules builds from Go modules" in done.stderr
@@ -409,9 +399,7 @@ def test_a_cluster_runs_on_official_builds(tmp_path: Path) -> None:
                 oci.archive(built.folder / "oci", [(name, HOST_ARCH, images[name].sha256)], packed)
                 copy = ("skopeo", "copy", "--format", "v2s2", f"oci-archive:{packed}", f"docker://{name}")
                 assert internet.enter(*copy).returncode == 0
-        done = internet.run(
-            "bundle", "create", tmp_path / "bundle", "--suite", "none", source=official.OFFICIAL
-        )
+        done = internet.create(tmp_path / "bundle", source=official.OFFICIAL)
         assert done.returncode == 0, done.stderr
     profile, state = tmp_path / "official.yaml", tmp_path / "state"
     profile.write_text(PROFILE.format(bundle=tmp_path / "bundle"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from perftest_tools import Perftest, sh, tool
+from perftest_tools import Perftest, sh
 from test_clocks import SHIFT_S, shifted
 
 from k8sdds import workloads
@@ -24,6 +24,7 @@ from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.perftest.output import Summary
 from k8sdds.results import histograms
 from k8sdds.results.metrics import Metrics
+from k8sdds.system.paths import native_program
 from k8sdds.system.ssh import Connections, Target
 from k8sdds.testbeds.cluster.evidence import clock_error, machines
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
@@ -56,7 +57,7 @@ class Machine:
 
     def pod(self, participant: Participant) -> ReadyPod:
         """Return the pod of a participant, with the facts that the supervisor reports on this machine."""
-        facts = json.loads(sh(" ".join((*self.within, str(tool("k8sdds-supervisor")), "facts"))))
+        facts = json.loads(sh(" ".join((*self.within, native_program("k8sdds-supervisor"), "facts"))))
         return ReadyPod(participant.name, self.address, "eth0", 1500, self.target.name, facts)
 
 

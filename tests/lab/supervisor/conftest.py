@@ -9,34 +9,12 @@ from pathlib import Path
 import pytest
 from supervisor_tools import Supervisor, wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
-NAME = "k8sdds-supervisor"
-
-
-def _find_supervisor() -> Path:
-    libexec = os.environ.get("K8SDDS_LIBEXEC")
-    if libexec:
-        places = [Path(libexec)]
-    else:
-        build = ROOT / "build"
-        places = [build / "native/supervisor"]
-    candidates = [place / NAME for place in places if os.access(place / NAME, os.X_OK)]
-    if not candidates:
-        pytest.fail(
-            f"no {NAME} in {', '.join(map(str, places))}; run make setup, or set K8SDDS_LIBEXEC",
-            pytrace=False,
-        )
-    return max(candidates, key=lambda path: path.stat().st_mtime)  # the latest build
-
-
-@pytest.fixture(scope="session")
-def supervisor_path() -> Path:
-    return _find_supervisor()
+from k8sdds.system.paths import native_program
 
 
 @pytest.fixture
-def supervisor(supervisor_path, tmp_path):
-    supervisor = Supervisor(supervisor_path, tmp_path)
+def supervisor(tmp_path):
+    supervisor = Supervisor(Path(native_program("k8sdds-supervisor")), tmp_path)
     yield supervisor
     supervisor.close()
 
