@@ -78,6 +78,7 @@ def test_unicast_sends_no_multicast(perftest, link, middleware, test):
     assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err + subscriber.err
     # The kernel sends a few IGMP packets.
     assert all(multicast_packets(netns) - b < 10 for netns, b in zip(link, before, strict=True))
+    assert publisher.k8sdds["options"]["discovery"] == "peers"
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
