@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tarfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from k8sdds import nodes
 from k8sdds.bundle import debian
 from k8sdds.nodes import access, records, rootfs, switch
 from k8sdds.system import debian_release
-from tests.lab.vm import arm64, machine
+from tests.lab.vm import machine
 
+ARCH = "arm64"
 NAME, ADDRESS = "pi", "10.88.0.90"
 """Host name, and address on the switch of the local nodes."""
 TAP = "pi"
@@ -31,7 +33,13 @@ DISK = "6G"
 MEMORY_MIB = 2560
 BOOT_TIMEOUT_S = 900
 """Sufficient for a busy machine."""
-RAMDISK_MODULES = (*arm64.MODULES, "virtio_blk", "ext4", "crc32c_generic")
+RAMDISK_MODULES = ("virtio_mmio", "virtio_net", "virtio_blk", "ext4", "crc32c_generic")
+COMPUTER = (
+    # A CPU as in a Raspberry Pi 4. Emulating newer ones, with pointer authentication, takes longer.
+    "-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi", "-smp", "2",
+    "-nographic", "-no-reboot", "-nodefaults", "-serial", "stdio",
+)  # fmt: skip
+"""Options of qemu."""
 OWN_KERNEL_UNITS = ("systemd-modules-load.service", "systemd-sysctl.service")
 """Units that local nodes mask because they share a kernel."""
 INIT = f"""#!/bin/busybox sh
@@ -78,7 +86,7 @@ def running(cluster: str, folder: Path) -> Iterator[Arm64Node]:
     sandbox.run(["ip", "link", "set", TAP, "master", "switch", "up"])
     argv = [
         *sandbox.enter(), "setpriv", "--pdeathsig", "KILL",
-        "qemu-system-aarch64", *arm64.COMPUTER, "-m", str(MEMORY_MIB), "-kernel", str(linux), "-initrd", str(ramdisk),
+        "qemu-system-aarch64", *COMPUTER, "-m", str(MEMORY_MIB), "-kernel", str(linux), "-initrd", str(ramdisk),
         "-append", f"console=ttyAMA0 {machine.KERNEL_OPTIONS}",
         "-drive", f"file={disk},format=raw,if=none,id=disk,cache=unsafe", "-device", "virtio-blk-device,drive=disk",
         "-netdev", f"tap,id=net,ifname={TAP},script=no,downscript=no",
@@ -127,7 +135,7 @@ def _wait(cluster: str, process: subprocess.Popen[bytes], console: Path) -> None
 
 def _files(cluster: str, folder: Path) -> tuple[Path, Path, Path]:
     """Return (kernel, initial RAM disk, image of the root file system)."""
-    linux, modules = arm64.kernel(folder / "kernel")
+    linux, modules = _kernel(folder / "kernel")
     root = _root(cluster, folder)
     ramdisk = folder / "ramdisk"
     machine.keep_modules(modules, ramdisk / "lib/modules" / modules.name, RAMDISK_MODULES)
@@ -146,13 +154,26 @@ def _files(cluster: str, folder: Path) -> tuple[Path, Path, Path]:
     return linux, folder / "initrd.gz", disk
 
 
+def _kernel(folder: Path) -> tuple[Path, Path]:
+    """Unpack Debian's kernel package for arm64; return (kernel image, folder with its modules)."""
+    release = debian_release.running("an arm64 machine")
+    with tarfile.open(debian.archive(release, ARCH, ["linux-image-cloud-arm64"], print)) as archive:
+        archive.extractall(
+            folder, [item for item in archive if item.name.startswith(("./boot", "./lib/modules"))]
+        )
+    (image,) = (folder / "boot").glob("vmlinuz-*")
+    modules = folder / "lib/modules" / image.name.removeprefix("vmlinuz-")
+    subprocess.run(["depmod", "--basedir", str(folder), modules.name], check=True)
+    return image, modules
+
+
 def _root(cluster: str, folder: Path) -> Path:
     """Create the root file system: the programs of arm64 packages, and the configuration of the local nodes."""
     base, root = rootfs.rootfs(print), folder / "root"
     status = (base / "var/lib/dpkg/status").read_text()
     packages = sorted(line.split()[1] for line in status.splitlines() if line.startswith("Package:"))
     release = debian_release.running("an arm64 machine")
-    packed = debian.archive(release, arm64.ARCH, (*packages, "busybox-static"), print)
+    packed = debian.archive(release, ARCH, (*packages, "busybox-static"), print)
     root.mkdir()
     # Not the folder itself, whose time changes with each use of the cache: tar would report that.
     _run(f"cd {base} && tar --create $(ls --almost-all --ignore usr) | tar --extract --directory {root}")
@@ -169,7 +190,7 @@ def _root(cluster: str, folder: Path) -> Path:
     )
     (root / "etc/ld.so.cache").unlink()
     (root / "var/lib/dpkg/status").write_text(
-        status.replace("\nArchitecture: amd64\n", f"\nArchitecture: {arm64.ARCH}\n")
+        status.replace("\nArchitecture: amd64\n", f"\nArchitecture: {ARCH}\n")
     )
     for unit in OWN_KERNEL_UNITS:
         (root / "etc/systemd/system" / unit).unlink()

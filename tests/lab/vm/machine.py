@@ -165,15 +165,6 @@ def sandbox(name: str) -> Sandbox:
     return created
 
 
-def with_tap(within: Sandbox, qemu: list[str], device: str) -> list[str]:
-    """Return the command that runs qemu in a sandbox, on its tap, with a network device of this type."""
-    # The parent is nsenter, which passes no signal on.
-    return [
-        *within.enter(), "setpriv", "--pdeathsig", "KILL", *qemu,
-        "-netdev", f"tap,id=net,ifname={TAP},script=no,downscript=no", "-device", f"{device},netdev=net",
-    ]  # fmt: skip
-
-
 def run(command: str, within: Sandbox | None = None) -> tuple[list[Any], str]:
     """Boot, run a shell command and power off; return (the lines of JSON that it printed, all output).
 
@@ -190,10 +181,15 @@ def run(command: str, within: Sandbox | None = None) -> tuple[list[Any], str]:
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
             "-append", f"console=ttyS0 {KERNEL_OPTIONS}",
         ]  # fmt: skip
-        return results(with_tap(within, qemu, "virtio-net-pci") if within else [*qemu, "-nic", "none"])
+        if within is None:
+            return _results([*qemu, "-nic", "none"])
+        tap = f"tap,id=net,ifname={TAP},script=no,downscript=no"
+        # The parent is nsenter, which passes no signal on.
+        inside = [*within.enter(), "setpriv", "--pdeathsig", "KILL", *qemu]
+        return _results([*inside, "-netdev", tap, "-device", "virtio-net-pci,netdev=net"])
 
 
-def results(argv: list[str]) -> tuple[list[Any], str]:
+def _results(argv: list[str]) -> tuple[list[Any], str]:
     """Run a machine until it powers off; return (the lines of JSON that its command printed, all output)."""
     with tempfile.TemporaryFile() as console:
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT)
