@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import random
 import re
 import shlex
@@ -307,37 +306,6 @@ def test_killed_at_any_moment_it_can_be_cleaned_and_resumed(
     k8sdds: Command, small: Path, tmp_path: Path, tenths: int
 ) -> None:
     kill_and_clean(k8sdds, small, tmp_path, tenths / 10)
-
-
-def participant(tmp_path: Path, kind: str) -> int | None:
-    """Process id of a running perftest of this kind (`-pub` or `-sub`) of this test's campaign."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                args = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if args[0].endswith("k8sdds-perftest") and kind in args and any(str(tmp_path) in w for w in args):
-                return int(entry.name)
-    return None
-
-
-@pytest.mark.long
-def test_a_trial_with_a_killed_participant_is_retried(k8sdds: Command, small: Path, tmp_path: Path) -> None:
-    process = started(small, tmp_path, "--duration", "1", "--repeat", "1")
-    wait_for_trial(process, 2)
-    deadline = time.monotonic() + 10
-    while (pid := participant(tmp_path, "-sub")) is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert "attempt 1 is invalid: part-failed: sub0: the participant was killed by signal 9" in stdout
-    (failed,) = [record for record in attempts(tmp_path / "out") if not record["valid"]]
-    (second,) = [r for r in attempts(tmp_path / "out") if r["trial_id"] == failed["trial_id"] and r["valid"]]
-    assert second["attempt"] == 2
-    assert RunFolder.open(tmp_path / "out").raw(failed["trial_id"], 1).is_dir()
 
 
 def test_a_trial_without_valid_attempt_is_kept_with_its_reason(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from k8sdds.bundle import Bundle, architecture, debian, emulation, images, native
+from k8sdds.bundle import Bundle, architecture, emulation, images, native
 from k8sdds.bundle.contents import HOST_ARCH, TRIPLETS
 from k8sdds.system import debian_release
 from k8sdds.system.errors import InputError, PrerequisiteError
@@ -80,22 +79,6 @@ def test_a_bundle_for_both_architectures_is_created_verified_and_listed(
         assert (again.returncode, again.stderr) == (0, ""), again.stderr
     finally:
         shutil.rmtree(tmp_path / "both", ignore_errors=True)
-
-
-@pytest.mark.long
-def test_programs_of_the_other_architecture_run_in_the_emulator() -> None:
-    """The programs of the image run without binfmt_misc."""
-    programs_by_path = native.programs("perftest", OTHER, print)
-    emulator = emulation.fetch_emulator(OTHER, HOST_ARCH, print)
-    root = debian.sysroot(RELEASE, OTHER, native.LIBRARIES, print)
-    argv = [emulator, "-L", root, programs_by_path["/opt/k8sdds/k8sdds-perftest"], "-version"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    native_program = native.programs("perftest", HOST_ARCH, print)["/opt/k8sdds/k8sdds-perftest"]
-    assert (
-        done.stdout
-        == subprocess.run([native_program, "-version"], capture_output=True, text=True, timeout=60).stdout
-    )
 
 
 def test_missing_prerequisites_for_the_other_architecture_are_reported(
