@@ -82,7 +82,7 @@ def environment(folder: Path, user: int | None = None) -> dict[str, str]:
 def k8sdds(tmp_path: Path) -> Command:
     """Return a function that runs the command from an empty folder; `user`: ID of an ordinary user."""
 
-    def run(*args: str, timeout_s: float = 120, user: int | None = None) -> subprocess.CompletedProcess[str]:
+    def run(*args: str, timeout_s: float = 600, user: int | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(K8SDDS), *args],
             capture_output=True,

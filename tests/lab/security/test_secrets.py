@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def test_no_secret_is_stored_or_visible(tmp_path: Path, monkeypatch: pytest.Monk
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        with Lab(f"secrets-{tmp_path.name}") as lab, CampaignProgress("kube-router", 1) as progress:
+        with Lab(f"secrets-{os.getpid()}") as lab, CampaignProgress("kube-router", 1) as progress:
             preflight.refuse(preflight.check(expansion, lab))
             started = start.start(expansion, lab, folder, "secrets", 1, progress)
             started.execute()
