@@ -36,10 +36,7 @@ def create(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
             client.create(collection_path(client, obj), obj)
         except ApiError as error:
             if error.status != 409:
-                raise PrerequisiteError(
-                    f"cannot create {obj['kind']} {obj['metadata']['name']}: {error.message}",
-                    "check this user's rights, and the namespace's quotas and admission policies",
-                ) from error
+                raise _rejected("create", obj, error) from error
 
 
 def apply(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
@@ -50,7 +47,17 @@ def apply(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
     """
     options = {"fieldManager": "k8sdds", "force": "true", "fieldValidation": "Strict"}
     for obj in objects:
-        client.patch(_path(client, obj), obj, SERVER_SIDE_APPLY, **options)
+        try:
+            client.patch(_path(client, obj), obj, SERVER_SIDE_APPLY, **options)
+        except ApiError as error:
+            raise _rejected("apply", obj, error) from error
+
+
+def _rejected(what: str, obj: dict[str, Any], error: ApiError) -> PrerequisiteError:
+    return PrerequisiteError(
+        f"cannot {what} {obj['kind']} {obj['metadata']['name']}: {error.message}",
+        error.remedy or "check this user's rights, and the namespace's quotas and admission policies",
+    )
 
 
 def find_all(

@@ -11,6 +11,12 @@ import pytest
 from k8sdds.deploy import deployed_clusters, profiles
 from k8sdds.deploy.facts import Facts
 from k8sdds.deploy.images import fetch_images
+from k8sdds.deploy.network_switch import cluster_objects
+from k8sdds.deploy.network_switch.cluster_objects import ClusterNode
+from k8sdds.deploy.network_switch.switch import _Switch
+from k8sdds.kubernetes import exec_stream
+from k8sdds.kubernetes.client import ApiError, KubernetesClient
+from k8sdds.model.profile import PodNetwork
 from k8sdds.networks import find
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, ScriptResult
@@ -123,3 +129,19 @@ def test_every_mode_that_a_cluster_can_install_is_examined(monkeypatch: pytest.M
         "weavenet (sleeve)"
     )
     assert list(switch.images("one")) == ["own:1"] and not switch.images("two")
+
+
+def test_an_agent_that_ends_meanwhile_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = {"metadata": {"name": "weave-1"}, "spec": {"nodeName": "one"}}
+    monkeypatch.setattr(cluster_objects, "agent_pods", lambda *_: [pod])
+    monkeypatch.setattr(cluster_objects, "is_running", lambda *_: True)
+
+    def run_command(*_: object, **__: object) -> None:
+        raise ApiError(404, "container not found")
+
+    monkeypatch.setattr(exec_stream, "run_command", run_command)
+    connections, client = cast(Connections, None), cast(KubernetesClient, None)
+    switch = _Switch(profile("weavenet"), PodNetwork(name="weavenet"), connections, client, lambda _: None)
+    switch.nodes = [ClusterNode(name, (), ()) for name in ("one", "two")]
+    (message,) = switch._missing_connections()
+    assert message.startswith("one: 0 of 1 connections") and "container not found" in message

@@ -27,6 +27,7 @@ from k8sdds.kubernetes import apply, exec_stream, objects
 from k8sdds.kubernetes.apply import Object
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.profile import PodNetwork, Profile
+from k8sdds.networks.cluster_install import AgentConnections
 from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, Result
@@ -356,14 +357,21 @@ class _Switch:
         for pod in cluster_objects.agent_pods(self.client, self.spec.daemonset):
             output = ""
             if cluster_objects.is_running(pod, expected.container):
-                done = exec_stream.run_command(
-                    self.client, versions.NETWORK_NAMESPACE, pod["metadata"]["name"], expected.command,
-                    container=expected.container,
-                )  # fmt: skip
-                output = (done.stderr if done.code else done.stdout).decode(errors="replace")
+                output = self._ask_agent(pod["metadata"]["name"], expected)
             messages = readiness.missing_connections(expected, output, len(self.nodes) - 1)
             lines += [f"{pod['spec'].get('nodeName')}: {message}" for message in messages]
         return lines
+
+    def _ask_agent(self, pod: str, expected: AgentConnections) -> str:
+        """Return what an agent prints about its connections, or why it prints nothing."""
+        try:
+            done = exec_stream.run_command(
+                self.client, versions.NETWORK_NAMESPACE, pod, expected.command, container=expected.container
+            )
+        except PrerequisiteError as error:
+            # The agent may have ended since its pod was listed, and starts again.
+            return error.message
+        return (done.stderr if done.code else done.stdout).decode(errors="replace")
 
     def _not_ready(self, missing: Sequence[str]) -> PrerequisiteError:
         reasons = cluster_objects.reasons(self.client, self.spec.daemonset)
@@ -384,11 +392,13 @@ class _Switch:
             objects.delete(self.client, old)
             # The replacements of others do not have to wait until these have terminated.
             objects.await_deletion(self.client, [pod for pod in old if pod not in system], PODS_S)
-            for pod in old:
-                # Pods of a campaign belong to the campaign, which stops or creates them itself.
-                if not (cluster_objects.controller(pod) or readiness.is_campaign_pod(pod)):
-                    manifest = readiness.recreation_manifest(pod)
-                    self.client.create(objects.collection_path(self.client, manifest), manifest)
+            # Pods of a campaign belong to the campaign, which stops or creates them itself.
+            bare = [
+                readiness.recreation_manifest(pod)
+                for pod in old
+                if not (cluster_objects.controller(pod) or readiness.is_campaign_pod(pod))
+            ]
+            objects.create(self.client, bare)
         deadline = time.monotonic() + PODS_S
         while waiting := self._waiting_pods(system):
             if time.monotonic() > deadline:
