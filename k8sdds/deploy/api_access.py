@@ -170,7 +170,8 @@ def _control_plane(profile: Profile) -> Target:
 def _local_forward(profile: Profile) -> int:
     """Return the local port that leads to the API server of local nodes. Starts the forward if it ended."""
     path = record.folder(profile.name, create=True) / "port"
-    known = int(path.read_text()) if path.exists() else 0
+    text = path.read_text() if path.exists() else ""
+    known = int(text) if text.isdecimal() else 0
     port = nodes.forward(profile.name, profile.control_plane.name, versions.API_SERVER_PORT, known)
     if port != known:
         write_atomically(path, str(port), mode=0o600)
@@ -197,13 +198,13 @@ def _answers(text: str) -> bool:
     certificate = re.search(r"^\s*certificate-authority-data: (\S+)$", text, re.MULTILINE)
     if certificate is None:
         return False
-    context = ssl.create_default_context(cadata=base64.b64decode(certificate[1]).decode())
-    address, port = _server(text)
     try:
+        context = ssl.create_default_context(cadata=base64.b64decode(certificate[1]).decode())
+        address, port = _server(text)
         with (
             socket.create_connection((address, port), timeout=3) as connection,
             context.wrap_socket(connection, server_hostname=address),
         ):
             return True
-    except OSError:
+    except (OSError, ValueError):  # it is not reachable, or the kubeconfig is damaged
         return False

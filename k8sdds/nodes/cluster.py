@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
 from k8sdds.system import processes
+from k8sdds.system.cgroups import PREFIX
 from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
@@ -206,7 +208,7 @@ def create_record(cluster: str) -> ClusterRecord:
     data = cache_folder() / "nodes" / f"{cluster}-{secrets.token_hex(4)}"
     record = ClusterRecord(cluster, str(data))
     for hierarchy in cgroups.hierarchies():
-        record.cgroup_folders.append(str(hierarchy.parent / f"k8sdds-{data.name}"))
+        record.cgroup_folders.append(str(hierarchy.parent / f"{PREFIX}{data.name}"))
     record.folder.mkdir(mode=0o700, exist_ok=True)
     record.write()
     return record
@@ -248,12 +250,13 @@ def _mark_stopped(record: ClusterRecord) -> None:
 def _remove_unrecorded(data: Path) -> None:
     """Remove a cluster from its data folder, because its record was lost, for example in a reboot."""
     holder = data / switch.HOLDER
-    if holder.exists():
+    # A killed command may have written a part of the file.
+    with contextlib.suppress(OSError, ValueError):
         pid, started = map(int, holder.read_text().split())
         if processes.kill(pid, started):
             processes.wait_gone(pid, 30)
     for hierarchy in cgroups.hierarchies():
-        remove_cgroup(hierarchy.parent / f"k8sdds-{data.name}")
+        remove_cgroup(hierarchy.parent / f"{PREFIX}{data.name}")
     shutil.rmtree(data)
 
 

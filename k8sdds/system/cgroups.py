@@ -14,6 +14,9 @@ from k8sdds.system.errors import PrerequisiteError
 CONTROLLERS = ("cpuacct", "memory", "cpu")
 """Controllers of cgroup v1 that pods use: CPU time, memory and CPU quota."""
 
+PREFIX = "k8sdds-"
+"""Begins the names of the top cgroups of k8sdds."""
+
 UNIFIED = "unified"
 """Name of the hierarchy of cgroup v2."""
 
@@ -68,7 +71,7 @@ class PodCgroups:
     def __init__(self, name: str) -> None:
         self.own = own_cgroup()
         self.unavailable = ""
-        self._roots = {key: folder / f"k8sdds-{name}" for key, folder in self.own.folders.items()}
+        self._roots = {key: folder / f"{PREFIX}{name}" for key, folder in self.own.folders.items()}
         if not self._roots:
             self.unavailable = "no cgroup hierarchy with CPU accounting is mounted"
 
@@ -145,8 +148,10 @@ def admits_realtime(folder: Path) -> bool:
 def remove(folder: Path, timeout_s: float = 10) -> bool:
     """Remove a cgroup and its children when their processes have ended; return whether it was removed.
 
-    A folder that is not a cgroup is left alone: the record that names it is damaged.
+    It must be a top cgroup of k8sdds, or a child of one. Other folders are kept: the record that names one is damaged.
     """
+    if not any(name.startswith(PREFIX) for name in (folder.name, folder.parent.name)):
+        return True
     deadline = time.monotonic() + timeout_s
     while (folder / "cgroup.procs").is_file():
         for path, _, _ in os.walk(folder, topdown=False):

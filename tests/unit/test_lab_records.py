@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.system import cgroups
 from k8sdds.testbeds.lab import records
 from tests.conftest import Command, environment
 
@@ -34,3 +35,15 @@ def test_a_damaged_record_does_not_prevent_the_removal_of_others(
         "not the selected testbed"
     )
     assert folder.is_dir(), "it is not a cgroup"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_own"), [("k8sdds-old", True), ("k8sdds-old/pod", True), ("user.slice", False)]
+)
+def test_only_cgroups_of_k8sdds_are_removed(tmp_path: Path, name: str, is_own: bool) -> None:
+    folder = tmp_path / name
+    (folder / "child").mkdir(parents=True)
+    # A regular file, so that the folder itself remains.
+    (folder / "cgroup.procs").touch()
+    assert cgroups.remove(folder, timeout_s=0) is not is_own
+    assert (folder / "child").exists() is not is_own
