@@ -205,6 +205,7 @@ def test_lines_of_known_hosts(farm: Farm, home: Path) -> None:
         (f"{name} {kind} {other}", "changed"),
         (f"[127.0.1.*]:*,!{name} {kind} {key}", "not known"),
         (f"{name} {kind} {key}\n@revoked * {kind} {key}", "revoked"),
+        (f"{server.address} {kind} {key}\n@revoked {server.address} {kind} {key}", "revoked"),
         (f"@cert-authority * {kind} {key}", "does not support certificates"),
         (f"{name} {kind} !{key}\n|1|a|b {kind} {key}\n{name}\n# {name} {kind} {key}", "not known"),
         (f"{name} sk-ssh-ed25519@openssh.com {other}", "not known"),

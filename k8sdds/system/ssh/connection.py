@@ -252,10 +252,13 @@ class _Runner(fabric.runners.Remote):  # type: ignore[misc]
     def handle_stdin(self, input_: IO[bytes], output: object, echo: bool = False) -> None:
         # The command may end without reading all of its input.
         with contextlib.suppress(OSError, EOFError):
-            while data := input_.read(CHUNK_BYTES):
-                self.channel.sendall(data)
-                self._connection.heard_s = time.monotonic()
-            self.channel.shutdown_write()
+            try:
+                while data := input_.read(CHUNK_BYTES):
+                    self.channel.sendall(data)
+                    self._connection.heard_s = time.monotonic()
+            finally:
+                # After an error of the file, too: the command would wait for the rest until its timeout.
+                self.channel.shutdown_write()
 
     @override
     def respond(self, buffer_: list[str]) -> None:

@@ -50,7 +50,12 @@ class HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         self._files, system_files = config.known_hosts_files(options)
         entries = list(_entries([*self._files, *system_files]))
         own = [entry for entry in entries if _matches(entry.names, self._label)]
-        self._marked = [entry for entry in own if entry.marker]
+        self._certified = any(entry.marker == AUTHORITY for entry in own)
+        # A key that is revoked on the default port is not trusted on another one.
+        self._revoked = [
+            entry.key for entry in entries
+            if entry.marker == REVOKED and any(_matches(entry.names, each) for each in (self._label, name))
+        ]  # fmt: skip
         self._trusted = [entry for entry in own if not entry.marker and entry.kind in TYPES]
         # Keys of the default port are accepted on another port, but another key there is not a change.
         self._without_port = [
@@ -66,7 +71,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
         """Return if the key is trusted. Raises HostError."""
         kind, public = key.get_name(), key.asbytes()
-        if any(entry.marker == REVOKED and entry.key == public for entry in self._marked):
+        if public in self._revoked:
             raise self._error("its host key is revoked", "find out why, and give the machine another key")
         if any((entry.kind, entry.key) == (kind, public) for entry in (*self._trusted, *self._without_port)):
             return
@@ -79,8 +84,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
                 f"if you expect this: {removal}; then repeat with --accept-new-host-keys",
             )
         if not self._accept_new_keys:
-            certified = any(entry.marker == AUTHORITY for entry in self._marked)
-            reason = ": k8sdds does not support certificates of host keys" if certified else ""
+            reason = ": k8sdds does not support certificates of host keys" if self._certified else ""
             raise self._error(
                 f"its host key is not known{reason}",
                 f"log in once (ssh {self._target.alias}) and compare the key, or use --accept-new-host-keys",
