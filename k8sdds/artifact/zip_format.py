@@ -28,7 +28,6 @@ from k8sdds.system.errors import InputError
 
 FORMAT = 2
 UNSEALED_FORMAT = 1
-LEVEL = 6
 CHUNK_BYTES = 1 << 20
 
 MAX_FILES = 200_000
@@ -83,7 +82,7 @@ class Writer:
 
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
-        self._zip = zipfile.ZipFile(output, "w", compresslevel=LEVEL)
+        self._zip = zipfile.ZipFile(output, "w")
         self._total_bytes = 0
 
     def folder(self, name: str) -> None:

@@ -24,14 +24,14 @@ from k8sdds.system.paths import LIBEXEC, built_folder, cache_folder
 
 KEEP = {
     "archives": 6, "bases": 2, "bundles": 3, "emulators": 1, LIBEXEC: 3, "native": 2, "official": 2, "packages": 2,
-    "programs": 2, "rootfs": 2, "sources": 2, "sysroots": 2, "unpacked": 2,
+    "programs": 2, "rootfs": 2, "sysroots": 2, "unpacked": 2,
 }  # fmt: skip
 """Number of most recently used entries to keep per group. A deploy uses three archives per architecture."""
 RECENT_S = 2 * 3600
 """Entries used more recently are always kept, because they may still be in use."""
 SECONDS = {
     "programs/kubernetes": 300, "programs/metrics-server": 120, "programs/flanneld": 90, "programs/coredns": 60,
-    "programs/etcd": 30, "programs/kube-router": 120, "programs/wea": 60, "programs": 2, "official/kubernetes": 90,
+    "programs/etcd": 30, "programs": 2, "official/kubernetes": 90,
     "official": 10, "rootfs": 120, "native": 180,
 }  # fmt: skip
 """Typical time to create an entry on two idle cores, by the beginning of its path."""

@@ -9,14 +9,14 @@ from typing import Any
 from k8sdds.deploy.actions import Action
 from k8sdds.deploy.desired_state import DesiredState
 from k8sdds.deploy.phases import kubeadm, kubernetes, machine, proxy, registry
-from k8sdds.deploy.phases.metadata import label, taint
-from k8sdds.deploy.phases.network import network
-from k8sdds.deploy.phases.services import (
+from k8sdds.deploy.phases.addons import (
     discovery_service,
     exchange_datagrams,
     metrics_server,
     wait_for_metrics_server,
 )
+from k8sdds.deploy.phases.metadata import label, taint
+from k8sdds.deploy.phases.network import network
 
 PHASES = (
     machine.claim,

@@ -1,4 +1,4 @@
-"""Run what clusters of k8sdds have besides the network: metrics-server and a DDS discovery service; and test them."""
+"""Install what a cluster has in addition to its network, metrics-server and a DDS discovery service, and test it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from k8sdds.model.profile import MetricsServer, Node, taint_identity, toleration
 
 METRICS = f"deployment/{versions.KUBE_SYSTEM_NAMESPACE}/metrics-server"
 """The workload that serves `kubectl top`."""
-SERVICE = SERVER
-DISCOVERY = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVICE.ready[1]}"
+DISCOVERY = f"statefulset/{versions.SYSTEM_NAMESPACE}/{SERVER.ready[1]}"
 
 
 @on_control_plane
@@ -60,11 +59,11 @@ def discovery_service(state: DesiredState, node: Node) -> list[Action]:
         own = [manifest for manifest in desired if manifest["kind"] != "Namespace"]
         return delete_objects(state, DISCOVERY_SERVICE, "delete the discovery service", own)
     needs = steps(state.workers(), JOIN, IMAGES)
-    title = f"run {SERVICE.title}"
+    title = f"run {SERVER.title}"
     actions = apply_objects(state, DISCOVERY_SERVICE, title, desired, needs=needs, wait_for=(DISCOVERY,))
     if actions or apply.identity_of(DISCOVERY) not in state.cluster.not_ready:
         return actions
-    return [_wait(node, DISCOVERY_SERVICE, SERVICE.title, DISCOVERY, needs)]
+    return [_wait(node, DISCOVERY_SERVICE, SERVER.title, DISCOVERY, needs)]
 
 
 def discovery_objects(state: DesiredState) -> list[apply.Object]:
@@ -72,7 +71,7 @@ def discovery_objects(state: DesiredState) -> list[apply.Object]:
     workers = sum("worker" in node.roles for node in state.profile.nodes)
     taints = {taint_identity(taint) for node in state.profile.nodes for taint in node.taints}
     tolerations = [toleration(taint) for taint in sorted(taints)]
-    service = SERVICE.objects(
+    service = SERVER.objects(
         versions.SYSTEM_NAMESPACE, max(1, min(REPLICAS, workers)), tolerations=tolerations
     )
     return apply.stamped([smoke_test.namespace(), *service])
