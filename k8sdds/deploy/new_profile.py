@@ -183,7 +183,7 @@ def text(
 
 
 def _named(logins: Sequence[Login], found: Mapping[str, Facts]) -> list[_Machine]:
-    """Return the machines, each with a different name: the host name, or what the address says."""
+    """Return the machines, each with a different name: its host name, or one made from its address."""
     machines: dict[str, _Machine] = {}
     for index, login in enumerate(logins, 1):
         facts = found.get(login.address)

@@ -24,5 +24,6 @@ def read(path: Path, source: str, min_characters: int = 0) -> str:
     if any(character in text for character in '"\\'):
         raise InputError(f"{source}: {path} contains quotation marks or backslashes", remedy)
     if len(text) < min_characters:
-        raise InputError(f"{source}: the key has {len(text)} characters, fewer than {min_characters}", remedy)
+        message = f"the key has {len(text)} characters; at least {min_characters} are required"
+        raise InputError(f"{source}: {message}", remedy)
     return text

@@ -91,7 +91,7 @@ SECRETS = {
     ("kind", "content", "mode", "message"),
     [
         ("password", "x" * 128, 0o644, "other users can read"),
-        ("password", "x" * 95, 0o600, "fewer than 96"),
+        ("password", "x" * 95, 0o600, "at least 96 are required"),
         ("password", "", 0o600, "one line"),
         ("password", "x" * 96 + "\nmore", 0o600, "one line"),
         ("login", "user:xxxx", 0o644, "other users"),

@@ -94,7 +94,7 @@ def test_a_mistake_is_reported_with_a_remedy(
     ("text", "mode", "message"),
     [
         ("a" * 96, 0o644, "other users can read"),
-        ("a" * 95, 0o600, "95 characters, fewer than 96"),
+        ("a" * 95, 0o600, "95 characters; at least 96 are required"),
         ('"' * 96, 0o600, "contains quotation marks"),
         ("", 0o600, "does not contain exactly one line of text"),
     ],

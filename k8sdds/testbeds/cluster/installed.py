@@ -140,7 +140,7 @@ class InstalledNetwork:
         self._software = InstalledSoftware()
 
     def read(self) -> None:
-        """Return the software of the network. `nodes`: empty if this user may not list them."""
+        """Read the software of the network, with which `require_unchanged` compares from now on."""
         before, self._software = self._software, read(self._client, self._nodes)
         if self._switch is not None and before.agents != self._software.agents:
             self._cni_plugins = self._switch.cni_plugins()

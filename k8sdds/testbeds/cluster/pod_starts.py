@@ -109,7 +109,7 @@ def _since(document: Mapping[str, Any], pair: Mapping[Participant, str]) -> dict
 
 def _body(body: dict[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
     """Change a participant's pod into one that is no participant, on any of these nodes."""
-    # Participants are told apart by this label.
+    # Only participants have this label, whose value is unique.
     del body["metadata"]["labels"][versions.PARTICIPANT_LABEL]
     terms = body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = terms["nodeSelectorTerms"]
@@ -133,8 +133,7 @@ def _timed(
     """Create pods, wait until all are ready, and delete them, also after an error. Calls `match` while they start.
 
     Returns the times of all pods (`pods`), when they were requested (`created_s`) and what `match` returned; or why a
-    pod
-    did not get ready (`failure`).
+    pod did not get ready (`failure`).
     """
     names = [body["metadata"]["name"] for body in bodies]
     starts, own = PodStarts(), frozenset(names)
