@@ -331,6 +331,8 @@ def _clean_this_machine(everything: bool, dry_run: bool) -> tuple[list[str], lis
     if os.geteuid() == 0:
         from k8sdds import nodes
 
+        for path in nodes.damaged():
+            print_note(f"{path} is damaged: delete it, if its nodes do not run, and run k8sdds clean again")
         removed_clusters, kept_clusters = nodes.clean(everything, dry_run)
         removed += [f"nodes of {name}" for name in removed_clusters]
         kept += [f"nodes of {name}" for name in kept_clusters]

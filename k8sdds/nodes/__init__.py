@@ -17,9 +17,10 @@ from k8sdds.nodes.cluster import (
     stop,
     up,
 )
+from k8sdds.nodes.records import damaged
 from k8sdds.nodes.spec import LocalNode, NodeLink, NodeSpec, SharedFolder
 
 __all__ = [
     "LocalNode", "NodeLink", "NodeSpec", "SharedFolder",
-    "clean", "connect", "down", "exec_argv", "forward", "link_down", "link_up", "ls", "run", "stop", "up",
+    "clean", "connect", "damaged", "down", "exec_argv", "forward", "link_down", "link_up", "ls", "run", "stop", "up",
 ]  # fmt: skip

@@ -104,6 +104,12 @@ def read(cluster: str) -> ClusterRecord | None:
         return None
 
 
+def damaged() -> list[Path]:
+    """Return the files of records that cannot be read, such as those that another program changed."""
+    files = [path / "record.json" for path in sorted(folder().iterdir())]
+    return [file for file in files if file.is_file() and read(file.parent.name) is None]
+
+
 def all_clusters() -> list[ClusterRecord]:
     """Return the records of all clusters of this user, by name."""
     records = [read(path.name) for path in sorted(folder().iterdir()) if path.is_dir()]

@@ -57,13 +57,19 @@ class ProfileReading(Reading):
     def recording(self) -> Iterator[None]:
         ended = threading.Event()
         scan = threading.Thread(target=self._scan, args=(ended,), daemon=True)
-        with perf.recording(self._folder / RECORDING, self._hertz, self._deadline_s):
-            scan.start()
-            try:
-                yield
-            finally:
-                ended.set()
-                scan.join()
+        recording = self._folder / RECORDING
+        try:
+            with perf.recording(recording, self._hertz, self._deadline_s):
+                scan.start()
+                try:
+                    yield
+                finally:
+                    ended.set()
+                    scan.join()
+        except BaseException:
+            # `after`, which deletes it, is not called.
+            recording.unlink(missing_ok=True)
+            raise
 
     def _scan(self, ended: threading.Event) -> None:
         """Find the processes of the attempt while they run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,15 +17,18 @@ from k8sdds.analysis import components, profile
 from k8sdds.analysis.components import COMPONENTS, NETWORK, PARTICIPANT
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.report import content as contents
 from k8sdds.report import profiles
 from k8sdds.report.figures import flame_graph
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.system import perf
+from k8sdds.system.errors import PartFailed
 from k8sdds.system.reading import UnreadableError
 from k8sdds.testbeds import repetitions
 from k8sdds.testbeds.cluster import evidence, preflight
+from k8sdds.testbeds.evidence import ProfileReading
 from tests import run_folders
 
 RECORDED = Path(__file__).parent / "recorded" / "perf" / "script.txt"
@@ -278,3 +281,20 @@ def test_processes_are_found_by_the_pod_in_their_cgroup(monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "read_text", lambda path: scope if path == Path("/proc/7/cgroup") else "0::/\n")
     owner = evidence.owner({uid: PARTICIPANT})
     assert owner(7) == PARTICIPANT and owner(8) is None
+
+
+def test_the_recording_of_a_failed_attempt_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def recording(path: Path, *_: object) -> Iterator[None]:
+        path.touch()
+        yield
+
+    monkeypatch.setattr(perf, "recording", recording)
+    cell = Cell(network="host", test="throughput", payload_bytes=64)
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=1, warmup_s=0)
+    reading = ProfileReading(trial, tmp_path, lambda pid: None, 10)
+    with pytest.raises(PartFailed), reading.recording():
+        raise PartFailed("a pod was killed")
+    assert not list(tmp_path.iterdir())

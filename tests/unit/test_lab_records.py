@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.nodes import records as node_records
 from k8sdds.system import cgroups
 from k8sdds.testbeds.lab import records
 from tests.conftest import Command, environment
@@ -47,3 +48,13 @@ def test_only_cgroups_of_k8sdds_are_removed(tmp_path: Path, name: str, is_own: b
     (folder / "cgroup.procs").touch()
     assert cgroups.remove(folder, timeout_s=0) is not is_own
     assert (folder / "child").exists() is not is_own
+
+
+def test_damaged_records_of_local_nodes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K8SDDS_STATE_DIR", environment(tmp_path)["K8SDDS_STATE_DIR"])
+    for name in ("damaged", "good", "new"):
+        (node_records.folder() / name).mkdir()
+    node_records.ClusterRecord("good", "/data").write()
+    path = node_records.folder() / "damaged" / "record.json"
+    path.write_bytes(b"\xff")
+    assert node_records.damaged() == [path]
