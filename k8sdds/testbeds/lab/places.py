@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from typing_extensions import override
+
 from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.system import processes
 from k8sdds.system.errors import PrerequisiteError
@@ -14,12 +16,12 @@ from k8sdds.system.paths import native_program
 from k8sdds.testbeds import probing
 from k8sdds.testbeds.fingerprint import PACKETS, Probed
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.probing import Stop
+from k8sdds.testbeds.probing import Place, Stop
 
 COMMAND_TIMEOUT_S = 60
 
 
-class LabPlace:
+class LabPlace(Place):
     """A pod or a node of a lab network."""
 
     def __init__(self, name: str, enter: Sequence[str]) -> None:
@@ -28,6 +30,7 @@ class LabPlace:
         self._name = name
         self._enter = enter
 
+    @override
     def run(self, argv: Sequence[str]) -> bytes:
         """Return the standard output of a command; see `probing.Place`."""
         try:
@@ -37,6 +40,7 @@ class LabPlace:
         self._require_success(argv, done.returncode, done.stderr)
         return done.stdout
 
+    @override
     @contextmanager
     def running(self, argv: Sequence[str]) -> Iterator[Stop]:
         """Run a command that prints `ready` to stderr while the context lasts; see `probing.Place`."""

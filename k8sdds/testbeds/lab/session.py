@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
 from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.system.errors import PartFailed
 from k8sdds.system.paths import native_program
-from k8sdds.testbeds import core_layout
+from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
 from k8sdds.testbeds.lab import evidence, pod_starts, runner, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from k8sdds.testbeds.lab.testbed import Lab
 
 
-class LabSession:
+class LabSession(Session):
     """The lab networks of a lab, in which trials run."""
 
     def __init__(self, lab: Lab) -> None:
@@ -30,6 +32,7 @@ class LabSession:
     def _network(self, trial: Trial) -> LabNetwork:
         return self._lab.networks[LabNetworkKey.of(trial.cell)]
 
+    @override
     def network_facts(self, trial: Trial) -> dict[str, Any]:
         """Return MTU, engine with its mode and fidelity of the trial's network, and what was verified."""
         network = find(trial.cell.network)
@@ -50,6 +53,7 @@ class LabSession:
             **({"node_links": links} if (links := lab_network.node_links) else {}),
         }
 
+    @override
     def link_facts(self, trial: Trial) -> dict[str, Any]:
         """Return the MTU of the links between nodes and the offloads of the publisher's interface."""
         return {
@@ -57,6 +61,7 @@ class LabSession:
             "offloads": self._network(trial).offloads(),
         }
 
+    @override
     def endpoints(self, trial: Trial) -> dict[str, Endpoint]:
         """Return the address, interface and cores of each participant."""
         lab_network = self._network(trial)
@@ -74,20 +79,24 @@ class LabSession:
             for name, attachment in datapath.attachments.items()
         }
 
+    @override
     def servers(self, trial: Trial) -> tuple[str, ...]:
         """Return nothing, because discovery servers run as participants."""
         return ()
 
+    @override
     def readings(self) -> list[dict[str, Any]]:
         """Return nothing, because the meters of every trial cover this machine."""
         return []
 
+    @override
     def paths(
         self, trial: Trial, participant: Participant, directory: Path, qos: Path | None, config: Path | None
     ) -> ParticipantPaths:
         """Return the paths unchanged, because participants see this machine's files."""
         return ParticipantPaths(native_program("k8sdds-perftest"), directory, qos, config)
 
+    @override
     def run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
         """Run one attempt; see `runner.run`. Counters are read right before and after it, never during it.
 
@@ -100,10 +109,12 @@ class LabSession:
                 raise PartFailed(failed)
             return self._run(trial, launches, deadline_s)
 
+    @override
     def failed_part(self, trial: Trial) -> str:
         """Return which part of the trial's lab network has ended; empty: all run."""
         return self._network(trial).failed_part()
 
+    @override
     def discard(self, trial: Trial) -> None:
         """Remove the trial's lab network, so that `prepare` builds it again."""
         self._lab.discard(LabNetworkKey.of(trial.cell))

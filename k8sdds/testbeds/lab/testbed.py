@@ -13,6 +13,8 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from k8sdds import networks, workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment, Sweep
@@ -25,7 +27,7 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.sandbox import Sandbox
-from k8sdds.testbeds import Block, core_layout, fingerprint, repetitions
+from k8sdds.testbeds import Block, Testbed, core_layout, fingerprint, repetitions
 from k8sdds.testbeds.lab import facts, places, preflight, records
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
@@ -37,7 +39,7 @@ END_VISIBLE_S = 1.0
 """How long after an error the end of a killed process can become visible."""
 
 
-class Lab:
+class Lab(Testbed):
     """A testbed of lab networks. Use as a context manager, or call `close`.
 
     Args:
@@ -73,6 +75,7 @@ class Lab:
 
     # -- checks ---------------------------------------------------------------------------------------
 
+    @override
     def supported_subset(
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
@@ -82,24 +85,29 @@ class Lab:
             experiment = with_card_offloads(experiment)
         return experiment, []
 
+    @override
     def interference(self) -> list[str]:
         """Return current conditions that may disturb a campaign, one message each."""
         return facts.interference()
 
+    @override
     def check(self, trials: Sequence[Trial]) -> list[Problem]:
         """Return the problems that prevent these trials from running on this machine. Makes no changes."""
         return preflight.problems([trial.cell for trial in trials])
 
+    @override
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
         """Return one block per repetition of all cells."""
         return repetitions(trials, seed)
 
     # -- lab networks and attempts --------------------------------------------------------------------
 
+    @override
     def preparation_s(self, blocks: Sequence[Block]) -> float:
         """Return 0: all networks are built within seconds."""
         return 0
 
+    @override
     def prepare(self, block: Block) -> LabSession:
         """Build and verify the missing lab networks of a block, and observe each network once.
 
@@ -206,6 +214,7 @@ class Lab:
 
     # -- provenance and cleanup -------------------------------------------------------------------------
 
+    @override
     def facts(self) -> dict[str, Any]:
         """Return the provenance of this machine and what the lab uses of it."""
         return {
@@ -220,6 +229,7 @@ class Lab:
             "interference": facts.interference(),
         }
 
+    @override
     def close(self) -> None:
         """Remove all lab networks, cgroups and the record. Safe to call twice and in any state.
 
