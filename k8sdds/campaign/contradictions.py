@@ -113,7 +113,7 @@ def _unsupported_match(name: str | None) -> str | None:
     matching = [known for known, each in middleware.MIDDLEWARES.items() if each.reports_match]
     if name is None or name in matching:
         return None
-    return f"dds: {name} does not report when two pods match: give {' or '.join(matching)}"
+    return f"dds: {name} is not a middleware that reports when two pods match: give {' or '.join(matching)}"
 
 
 def _unsupported_without_network(cell: Cell, implementation: middleware.Middleware) -> str | None:

@@ -147,7 +147,7 @@ def _too_many(trials: Sequence[Trial]) -> list[Problem]:
                 f"{members} participants do not fit on {len(core_layout.available())} cores: to find each other, they"
                 f" need at least {format_duration(start_s(members))}, but wait only {command.DISCOVERY_TIMEOUT_S} s"
             )
-            remedy = f"set at most about {fitting - cell.publishers} subscribers, or: --testbed cluster"
+            remedy = f"set at most about {fitting} publishers and subscribers together, or: --testbed cluster"
             found[members] = Problem(what, remedy, input=True)
     return list(found.values())
 

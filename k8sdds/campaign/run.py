@@ -205,7 +205,8 @@ def _require_free_folder(folder: Path) -> None:
     missing = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.exists(path)]
     if link := next((path for path in missing if os.path.islink(path)), None):
         raise InputError(
-            f"cannot write to {folder}: {link} is a link to nothing, or to itself", "choose another: --output"
+            f"cannot write to {folder}: {link} is a link to nothing, or to itself",
+            "choose another folder: --output",
         )
     nearest = missing[-1].parent if missing else folder
     with explained(f"cannot write to {nearest}", "choose another folder: --output"):

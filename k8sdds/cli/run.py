@@ -223,6 +223,8 @@ def resume_measuring(
     folder = run_folder.path
     with faults.explained(f"cannot write to {folder}"):
         run_folder.require_room()
+    if not (folder / EXPERIMENT).is_file():
+        raise InputError(f"{folder} has no {EXPERIMENT}", "restore it from a copy of the folder")
     experiment = experiments.load(str(folder / EXPERIMENT))
     # The original name lets the testbed find and remove leftovers of a killed campaign.
     name = run_folder.campaign.get("campaign") or campaign_name(experiment.name)
@@ -291,16 +293,16 @@ def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTr
     from k8sdds.recommend.next_step import next_step
 
     out.print(results.data(result), lambda: results.show(result, console()))
-    say = print_step if out.is_text else print_note
+    show = print_step if out.is_text else print_note
     if folder is not None:
         page, *_ = results.write(result, folder)
-        say(f"\n{results.heading(result)}: {page}")
+        show(f"\n{results.heading(result)}: {page}")
         if files.write(result, folder / files.FOLDER):
-            say(f"Files of the {result.role} configuration: {folder / files.FOLDER}")
+            show(f"Files of the {result.role} configuration: {folder / files.FOLDER}")
     step = ": ".join(next_step(result, folder / files.FOLDER if folder else None))
     name = result.evidence.application.name
     if result.verdict == "met":
-        say(step)
+        show(step)
     elif failed is not None and not result.ranked:
         raise failed
     elif result.verdict == "not met":

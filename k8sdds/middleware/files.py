@@ -65,11 +65,10 @@ def checksum(path: str, check: Callable[[bytes, str], None]) -> str:
     Raises:
         InputError: The file cannot be read or is too long, or the check fails.
     """
-    name = f"middleware_config: {path}"
     try:
         content = reading.data(path, MAX_BYTES)
     except (OSError, ValueError, reading.UnreadableError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"{name}: {why}", "name a file, relative to the experiment") from error
-    check(content, name)
+        why = getattr(error, "message", None) or f"{path}: {getattr(error, 'strerror', None) or error}"
+        raise InputError(f"middleware_config: {why}", "name a file, relative to the experiment") from error
+    check(content, f"middleware_config: {path}")
     return hashlib.sha256(content).hexdigest()

@@ -49,7 +49,9 @@ class Middleware(Program, Protocol):
         """Return why the middleware cannot run this cell on any testbed, or None."""
         for name, axis in AXES.items():
             if name in SETTINGS - self.settings and getattr(cell, name) != axis.default:
-                return self.refusals.get(name, f"{self.name} does not have the setting {name}: leave it out")
+                usual = "" if axis.default in (None, "") else f", or set it to {axis.default}"
+                what = f"{self.name} does not have the setting {name}: leave it out{usual}"
+                return self.refusals.get(name, what)
         return None
 
     def unsupported_mtu(self, cell: Cell, mtu: int) -> tuple[str, str] | None:

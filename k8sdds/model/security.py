@@ -126,5 +126,8 @@ class SecurityChoice(Strict):
         parts += [f"AES-{self.aes_bits}"] if self.aes_bits else []
         return "+".join([*([self.level] if self.level else []), *parts])
 
+    def __str__(self) -> str:
+        return self.name
+
 
 _SWITCHES = ("allow_unauthenticated", "access_control")

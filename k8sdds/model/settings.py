@@ -100,6 +100,9 @@ class NetworkChoice(Strict):
         """The name in tables, figures and `--network`: the label, otherwise the name of the network."""
         return self.label or self.name
 
+    def __str__(self) -> str:
+        return self.display_name
+
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:

@@ -15,7 +15,7 @@ _DISTRIBUTIONS = (("k3s.io/", K3S), ("rke2.io/", "RKE2"), ("microk8s.io/", "Micr
 
 @dataclass(frozen=True)
 class Signs:
-    """What a cluster shows of its network. What this user must not read is empty."""
+    """What a cluster shows of its network. What this user has no right to read is empty."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of all nodes."""
@@ -26,7 +26,7 @@ class Signs:
     images: frozenset[str] = frozenset()
     """Images on the nodes."""
     daemonsets: Mapping[str, Manifest] | None = None
-    """By name; None: this user must not list them."""
+    """By name; None: this user has no right to list them."""
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Content of ConfigMaps by NAMESPACE/NAME."""
 

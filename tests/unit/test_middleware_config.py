@@ -63,8 +63,9 @@ def test_the_run_folder_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "message"), [(None, "No such file"), ("x" * 70_000, "larger than")])
 def test_unusable_files(tmp_path: Path, content: str | None, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as refused:
         expansion(tmp_path, content=content)
+    assert refused.value.message.count("tuned.xml") == 1 and "another file" not in refused.value.message
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def refused(text: str) -> str:
         ("payload_bytes: 64", "payload_bytes: 0", "mine.yaml:4: payload_bytes: Input should be greater than or equal to 1"),
         ("payload_bytes: 64", "payload_bytes: true", "expected a number, not true or false"),
         ("payload_bytes: 64", "payload_bytes: [64, 64]", "mine.yaml:4: payload_bytes[1]: 64 is listed twice"),
+        ("networks: [host]", "networks: [host, host]", "mine.yaml:3: networks[1]: host is listed twice"),
+        ("payload_bytes: 64", "security: [none, none]", "mine.yaml:4: security[1]: none is listed twice"),
         ("payload_bytes: 64", "payload_bytes: [64, 0]", "mine.yaml:4: payload_bytes[1]: Input should be"),
         ("payload_bytes: 64", "payload_bytes:\n      - 64\n      - 0", "mine.yaml:6: payload_bytes[1]: Input should be"),
         ("payload_bytes: 64", "payload_bytes: 64\n  - networks: host\n    rate: -1", "mine.yaml:6: sweeps[1].rate: Input should be"),
