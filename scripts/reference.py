@@ -257,10 +257,7 @@ def _described(column: Column) -> str:
     since = (
         f"; defined so since schema {column.since}" if isinstance(column, Metric) and column.since > 1 else ""
     )
-    only = column.only
-    if only == SOME_TESTS:
-        first, *others = workloads.declaring(column.name)
-        only = f"trials with {' or '.join([f'`test: {first}`', *(f'`{test}`' for test in others)])}"
+    only = workloads.trials_with(column.name) if column.only == SOME_TESTS else column.only
     return column.description + (f"; only in {only}" if only else "") + since
 
 

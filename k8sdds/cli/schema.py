@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from k8sdds.cli.commands import Commands, argument, option
 from k8sdds.cli.output import Output
@@ -22,14 +22,25 @@ def schema(
     from k8sdds.campaign import experiments
     from k8sdds.deploy import profiles
     from k8sdds.model.application import Application
-    from k8sdds.results.record import TrialRecord
 
     schemas = {
         "experiment": experiments.json_schema,
         "application": Application.model_json_schema,
         "profile": profiles.schema,
-        "record": TrialRecord.model_json_schema,
+        "record": _record,
     }
     found = schemas[kind]()
     # k8sdds itself writes records, always in the units of their keys.
     Output(form=form).print(found if kind == "record" else units.allow(found))
+
+
+def _record() -> dict[str, Any]:
+    from k8sdds import workloads
+    from k8sdds.results.metrics import SOME_TESTS
+    from k8sdds.results.record import TrialRecord
+
+    found = TrialRecord.model_json_schema()
+    for name, column in found["properties"].items():
+        if column.get("only") == SOME_TESTS:
+            column["only"] = workloads.trials_with(name)
+    return found

@@ -88,7 +88,7 @@ class Axis:
     @property
     def choice_field(self) -> Any:
         """The field of the choice."""
-        least, description = 1 if self.choice else 0, self.choice_as or self.description
+        least, description = 1 if self.choice else None, self.choice_as or self.description
         return Field(default=self.choice, min_length=least, description=description)
 
     @property

@@ -36,6 +36,7 @@ __all__ = [
     "of_metric",
     "of_mode",
     "tool_packages",
+    "trials_with",
 ]
 
 WORKLOADS: dict[str, Workload] = {
@@ -84,6 +85,12 @@ def of_metric(metric: str, measured: Collection[str] = ()) -> str:
 def of_mode(mode: str | None) -> str | None:
     """Return the name of the workload for a mode that PerfTest or k8sdds-perftest printed, or None."""
     return next((name for name, workload in WORKLOADS.items() if mode in (name, workload.mode)), None)
+
+
+def trials_with(column: str) -> str:
+    """Describe the trials that have a column of the record, such as "trials with `test: http`"."""
+    first, *others = declaring(column)
+    return f"trials with {' or '.join([f'`test: {first}`', *(f'`{test}`' for test in others)])}"
 
 
 def declaring(column: str) -> list[str]:

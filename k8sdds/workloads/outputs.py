@@ -118,16 +118,14 @@ def cpu_interval_s(meters: dict[str, Any]) -> float | None:
     return duration
 
 
-def machine_percent(meters: dict[str, Any], *names: str) -> float | None:
-    """Return times of the machine in /proc/stat in percent of the interval; None if one is unknown.
+def machine_percent(meters: dict[str, Any], name: str) -> float | None:
+    """Return a time of the machine in /proc/stat in percent of the interval; None if it is unknown.
 
-    The kernel counts them in ticks: they say nothing about an interval of a few.
+    The kernel counts it in ticks, so it is unknown over an interval of less than MIN_TICKS.
     """
-    times = meters.get("machine") or {}
-    known = [times[name] for name in names if times.get(name) is not None]
-    if len(known) < len(names) or (cpu_interval_s(meters) or 0) < MIN_TICKS / TICKS_PER_S:
+    if (cpu_interval_s(meters) or 0) < MIN_TICKS / TICKS_PER_S:
         return None
-    return percent(meters, sum(known))
+    return percent(meters, (meters.get("machine") or {}).get(name))
 
 
 def percent(meters: dict[str, Any], seconds: float | None) -> float | None:

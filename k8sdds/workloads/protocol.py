@@ -53,7 +53,7 @@ class Workload(Protocol):
         return False
 
     def load(self, cell: Cell) -> Load:
-        """Return what a publisher of a middleware sends."""
+        """Return the load of a publisher in the terms of PerfTest."""
         return Load()
 
     def started_pods(self, cell: Cell) -> int:

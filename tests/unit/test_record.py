@@ -10,7 +10,7 @@ import pytest
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import METRICS, SOME_TESTS
 from k8sdds.results.record import COLUMNS, TrialRecord, checked
-from k8sdds.workloads import HEADLINES, WORKLOADS, declaring
+from k8sdds.workloads import HEADLINES, WORKLOADS, declaring, trials_with
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -61,6 +61,7 @@ def test_tests_declare_the_columns_that_others_do_not_have() -> None:
         "tcp-crr",
         "service",
     ]
+    assert trials_with("connections_per_s") == "trials with `test: tcp-crr` or `service`"
     assert all(declaring(name) for name, column in COLUMNS.items() if column.only == SOME_TESTS)
     assert {
         name for workload in WORKLOADS.values() for name in (*workload.metrics, *workload.columns)
