@@ -161,7 +161,7 @@ class Search:
         return self._latencies(probes)
 
     def bounds(self, goal: Goal, probes: Sequence[Probe]) -> Bounds:
-        """Return what all probes show about the capacity."""
+        """Return the bounds of the capacity for a goal, from all probes."""
         return self._bounds(self._full, goal, probes)
 
     def contradicting(self, goal: Goal, probes: Sequence[Probe]) -> int:
@@ -335,6 +335,6 @@ def _over(percent: float | None, accepted: float) -> float:
 
 
 def _saturated(probes: Iterable[Probe]) -> float | None:
-    """Return what subscribers received of publishers without a rate."""
+    """Return the highest rate at which subscribers received samples of publishers without a rate, or None."""
     rates = [probe.samples_per_s for probe in probes if not probe.value and probe.samples_per_s]
     return max(rates, default=None)

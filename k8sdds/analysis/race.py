@@ -126,7 +126,7 @@ def fill(
 
 
 def standings(designs: Sequence[Sequence[str]], measured: Sequence[Measured]) -> list[Standing]:
-    """Return what is predicted of each configuration from all trials."""
+    """Return the prediction for each configuration from all trials."""
     state = _State(designs, measured)
     return [
         Standing(float(mean), float(balance))

@@ -310,7 +310,7 @@ def _too_few_values(claim: Claim, parts: PartData) -> str:
 
 
 def _obstacle(claim: Claim, rows: list[dict[str, Any]], source: Source) -> str:
-    """Return why this source cannot test the claim, regardless of its results. Empty if it can."""
+    """Return the reason if this source cannot test the claim, whatever its results are; an empty text if it can."""
     if source.imported:
         return ""
     for network, word in claim.engines.items():

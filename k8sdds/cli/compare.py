@@ -16,7 +16,6 @@ from k8sdds.system.yaml_text import nearest
 if TYPE_CHECKING:
     from k8sdds.analysis.comparison import Side
     from k8sdds.analysis.history import Run
-    from k8sdds.results.run_folder import RunFolder
 
 app = Commands()
 

@@ -134,5 +134,5 @@ def _evidence(application: Application, folders: list[Path]) -> Evidence:
 
 
 def _sent(application: Application) -> tuple[Any, ...]:
-    """Return what an application sends."""
+    """Return the flows of an application without their requirements."""
     return application.together, *(flow.sent for flow in application.flows)

@@ -182,7 +182,7 @@ class Network:
         return f"{self.name} ({engine.name})" if engine else self.name
 
     def engine_title(self, options: Options, on_cluster: bool = False) -> str | None:
-        """Return what implements the datapath; None if it is the plugin's only implementation."""
+        """Return the title of the implementation of the datapath; None if the plugin has only one."""
         if own := self.cluster_engine(options.get("engine")):
             return own.title
         engine = self.engine_for(options)

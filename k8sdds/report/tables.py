@@ -546,7 +546,7 @@ def testbed(content: Content) -> list[Table]:
 
 
 def _short(text: str) -> str:
-    """Shorten hashes and boot ids, which nobody reads in full."""
+    """Shorten hashes and boot ids to their first 8 characters."""
     return re.sub(r"\b([0-9a-f]{8})(?:[0-9a-f]{24,}|(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b", r"\1…", text)
 
 

@@ -51,7 +51,7 @@ class Settings:
         return {name: value for name, value in values.items() if value}
 
     def facts(self) -> dict[str, object]:
-        """Return what campaign.json records."""
+        """Return the facts for campaign.json."""
         return {
             "program": self.program,
             "version": options.version_text(self.version),

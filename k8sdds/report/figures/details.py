@@ -141,7 +141,7 @@ class Outside:
 
     @classmethod
     def of(cls, content: Content) -> Outside:
-        """Return what was metered."""
+        """Read it from the run folder."""
         cores = content.run.facts.get("cpu_count")
         backgrounds = {row["network"]: row for row in background_cost.by_network(content.run)}
         return cls(cores if isinstance(cores, int) else None, backgrounds)
