@@ -134,7 +134,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
         return
     for row in rows:
         state = row["kind"] if row["in_use"] else "leftover (remove it: k8sdds clean)"
-        print_line(f"{row['lab']}: {row['network']}  {state}, {row['experiment']}, {row['created_at']}")
+        details = filter(None, (state, row["experiment"], row["created_at"]))
+        print_line(f"{row['lab']}: {row['network']}  {', '.join(details)}")
 
 
 def _complete_targets(incomplete: str) -> list[str]:

@@ -98,7 +98,10 @@ def _report_defect(error: Exception) -> int:
 
 
 class LossyStream(io.TextIOWrapper):
-    """A text stream that discards everything after its first error.
+    """A text stream that discards everything after its first error, so that the command continues.
+
+    The terminal may be closed, or the disk full; output is the least valuable part of a command that measures or
+    changes machines.
 
     Args:
         stream: The stream to replace; its file is used.
