@@ -98,7 +98,7 @@ def test_the_report_names_the_conditions(run: RunFolder, k8sdds: Command) -> Non
 
 
 def test_settings_of_the_whole_machine_are_refused_by_name(k8sdds: Command, tmp_path: Path) -> None:
-    sweep = {"networks": "flannel-hostgw", "test": "latency", "tuning": ["tuned-network-latency"]}
+    sweep = {"networks": ["host", "flannel-hostgw"], "test": "latency", "tuning": ["tuned-network-latency"]}
     done = k8sdds("run", experiment(tmp_path, [sweep]), "-o", "run")
     assert done.returncode == 3
     message = " ".join(done.stderr.split())
