@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import signal
 import socket
@@ -247,6 +248,18 @@ class _Runner(fabric.runners.Remote):  # type: ignore[misc]
         super().__init__(**options)
         self._connection = connection
         self._bytes: Counter[int] = Counter()
+        self._deadline_s = math.inf
+        self._is_late = False
+
+    @override
+    def start_timer(self, timeout: float) -> None:
+        self._deadline_s = time.monotonic() + timeout
+
+    @property
+    @override
+    def timed_out(self) -> bool:
+        # fabric asks whether the thread of its timer has ended. The channel that this thread closes ends before.
+        return self._is_late
 
     @override
     def handle_stdin(self, input_: IO[bytes], output: object, echo: bool = False) -> None:
@@ -272,8 +285,12 @@ class _Runner(fabric.runners.Remote):  # type: ignore[misc]
     def wait(self) -> None:
         # fabric's method looks every 10 ms whether the command has ended.
         while not self.channel.status_event.wait(ALIVE_CHECK_S):
-            if time.monotonic() - self._connection.heard_s > ALIVE_LIMIT_S:
+            now_s = time.monotonic()
+            if now_s - self._connection.heard_s > ALIVE_LIMIT_S:
                 self._connection.close()
+            elif now_s >= self._deadline_s:
+                self._is_late = True
+                self.kill()
 
     @override
     def send_interrupt(self, interrupt: KeyboardInterrupt) -> None:

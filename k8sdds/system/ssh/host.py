@@ -230,8 +230,8 @@ class Connections:
         results: dict[str, Result] = {}
         failures: dict[str, K8sddsError] = {}
         with ThreadPoolExecutor(max_workers=max(1, min(self._concurrency, len(selected)))) as pool:
-            futures = {name: pool.submit(work, self.hosts[name]) for name in selected}
             try:
+                futures = {name: pool.submit(work, self.hosts[name]) for name in selected}
                 for name, future in futures.items():
                     try:
                         results[name] = future.result()
