@@ -85,7 +85,8 @@ bootstrap:
 $(VENV)/.ready: pyproject.toml setup.py constraints.txt | build bootstrap
 	@echo "Setting up Python packages in $(VENV)"
 	@$$(command -v /usr/bin/python3 || command -v python3) -m venv $(VENV)
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all]"
+	@# Python compiles the modules that are used when they are first imported.
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable ".[all]"
 	@touch $@
 
 $(VENV)/.test-ready: $(VENV)/.ready

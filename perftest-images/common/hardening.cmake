@@ -3,7 +3,7 @@ set(K8SDDS_SANITIZE "" CACHE STRING "sanitizers for a test build: address,undefi
 
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(K8SDDS_SANITIZE)
-  set(flags -fsanitize=${K8SDDS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  set(flags -g -fsanitize=${K8SDDS_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_compile_options(${flags})
   add_link_options(${flags})
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
