@@ -28,6 +28,7 @@ the Lease of a running campaign has expired for a machine whose clock is ahead.
 RENEW_S = 40
 """Interval of renewals: two of them may fail."""
 SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
+"""Selects what campaigns create: Leases, namespaces and pods."""
 RIGHTS = (("create", GROUP, "leases"), ("patch", GROUP, "leases"), ("delete", GROUP, "leases"))
 """Rights in the campaign's namespace: (verb, API group, resource)."""
 MAX_SHOWN = 200

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
+from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
 from k8sdds.system.paths import shared
 from k8sdds.testbeds.cluster import namespace as campaign_namespace
@@ -157,7 +158,7 @@ def namespace(request: pytest.FixtureRequest, admin: KubernetesClient) -> Iterat
 def nothing_left(admin: KubernetesClient) -> Iterator[None]:
     """Fail the test if a campaign leaves a namespace that is not being deleted."""
     yield
-    for item in admin.get(f"{CORE}/namespaces", labelSelector=campaign_namespace.SELECTOR)["items"]:
+    for item in admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]:
         assert "deletionTimestamp" in item["metadata"], item["metadata"]["name"]
         campaign_namespace.wait_deleted(admin, item["metadata"]["name"])
 

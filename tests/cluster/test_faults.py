@@ -12,7 +12,6 @@ import pytest
 from k8sdds import nodes, versions
 from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
-from k8sdds.testbeds.cluster import namespace
 from tests.cluster.conftest import Command, User, running, wait
 from tests.clusters import Deployed
 from tests.sampling import sampled
@@ -42,7 +41,7 @@ class Victims:
 
     def _pod(self, participant: str) -> dict[str, Any]:
         label = f"{versions.PARTICIPANT_LABEL}={participant}"
-        listed = self.admin.get(f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{label}")["items"]
+        listed = self.admin.get(f"{CORE}/pods", labelSelector=f"{leases.SELECTOR},{label}")["items"]
         return next(pod for pod in listed if "deletionTimestamp" not in pod["metadata"])
 
     def _on(self, node: str, *argv: str) -> None:
@@ -153,7 +152,7 @@ def test_a_killed_campaign_can_be_resumed(
         process.kill()
         process.communicate()
     kept = rows(folder)
-    assert admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
+    assert admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]
     done = k8sdds("run", "--resume", "run")
     assert done.returncode == 0, done.stderr
     attempts = rows(folder)
@@ -169,7 +168,7 @@ def test_clean_deletes_leftovers_and_keeps_what_is_in_use(
     (tmp_path / "faults.yaml").write_text(EXPERIMENT)
 
     def namespaces() -> list[dict[str, Any]]:
-        listed = admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]
+        listed = admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]
         return [item for item in listed if "deletionTimestamp" not in item["metadata"]]
 
     def held_leases() -> list[dict[str, Any]]:

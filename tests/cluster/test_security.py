@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from k8sdds import versions
-from k8sdds.kubernetes import exec_stream
+from k8sdds.kubernetes import exec_stream, leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.security import KEY, levels
 from k8sdds.testbeds.cluster import namespace, pods
@@ -60,7 +60,7 @@ def measure(cluster: Deployed, folder: Path, names: Sequence[str]) -> list[dict[
         line = secret.splitlines()[1]
         assert line not in output and line.decode() not in api_objects
         assert [path for path in run.rglob("*") if path.is_file() and line in path.read_bytes()] == []
-    for item in admin.get(f"{CORE}/namespaces", labelSelector=namespace.SELECTOR)["items"]:
+    for item in admin.get(f"{CORE}/namespaces", labelSelector=leases.SELECTOR)["items"]:
         assert "deletionTimestamp" in item["metadata"]
         namespace.wait_deleted(admin, item["metadata"]["name"])
     return [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
@@ -68,9 +68,9 @@ def measure(cluster: Deployed, folder: Path, names: Sequence[str]) -> list[dict[
 
 def keys(admin: KubernetesClient) -> set[bytes]:
     """Return the private keys in the participants' pods; check that they are in memory and private."""
-    listed = admin.get(
-        f"{CORE}/pods", labelSelector=f"{namespace.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)"
-    )["items"]
+    listed = admin.get(f"{CORE}/pods", labelSelector=f"{leases.SELECTOR},{versions.ROLE_LABEL} in (pub,sub)")[
+        "items"
+    ]
     private_keys = set()
     for item in filter(pods.is_ready, listed):
         meta = item["metadata"]

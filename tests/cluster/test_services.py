@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.kubernetes import leases
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.services import MAX_SERVICES
 from k8sdds.testbeds.cluster import namespace
@@ -45,7 +46,7 @@ def left(admin: KubernetesClient) -> list[str]:
 
 def wait_gone(admin: KubernetesClient, timeout_s: float = 90) -> None:
     """Wait until the namespaces of campaigns were deleted, with all that they contain."""
-    for one in admin.get(NAMESPACES, labelSelector=namespace.SELECTOR)["items"]:
+    for one in admin.get(NAMESPACES, labelSelector=leases.SELECTOR)["items"]:
         namespace.wait_deleted(admin, one["metadata"]["name"], timeout_s)
 
 

@@ -21,7 +21,6 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.permissions import NAMESPACES
 
-SELECTOR = f"{versions.MANAGED_BY_LABEL}={versions.MANAGED_BY},{versions.CAMPAIGN_LABEL}"
 NODE_PROBES_SUFFIX = "-nodes"
 """Suffix of the name of a campaign's second namespace, for node probes."""
 RETRY_S = 10
@@ -154,7 +153,7 @@ def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:
     """Return all campaigns that have objects on the cluster, or in a prepared namespace."""
     path = f"{CORE}/namespaces/{prepared}/pods" if prepared else NAMESPACES
     by_key = {}
-    for obj in client.get(path, labelSelector=SELECTOR)["items"]:
+    for obj in client.get(path, labelSelector=leases.SELECTOR)["items"]:
         metadata = obj["metadata"]
         campaign = metadata["labels"][versions.CAMPAIGN_LABEL]
         annotations = metadata.get("annotations", {})
