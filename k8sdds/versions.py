@@ -6,7 +6,7 @@ Every such constant is defined here once. The module imports nothing, so any lay
 # Versions. Go programs are pinned by deploy/bundle/*/go.mod, which must agree.
 
 K8SDDS = "0.1.0"
-RUN_FOLDER = 4
+RUN_FOLDER = 5
 """Version of the records in run folders."""
 KUBERNETES = "1.36.3"
 GO = "1.26.6"

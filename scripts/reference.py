@@ -346,6 +346,12 @@ EXPERIMENT = {
     "TestChoice": "Test",
     "SecurityChoice": "Security",
     "LinkChoice": "Link",
+    "Direction": "Direction",
+    "Delay": "Delay",
+    "Loss": "Loss",
+    "Rate": "Rate",
+    "Queue": "Queue",
+    "Outage": "Outage",
     "Offloads": "Offloads",
     "Background": "Background",
 }

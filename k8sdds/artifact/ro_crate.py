@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from k8sdds import __version__
-from k8sdds.results.run_folder import MIDDLEWARE_CONFIG, QOS
+from k8sdds.results.run_folder import LINK_FILES, MIDDLEWARE_CONFIG, QOS
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
@@ -26,8 +26,9 @@ RUN_FILES = {
     "events.jsonl": ("events between the trials", "application/jsonl"),
 }
 INPUT_FOLDERS = {
-    QOS: "a QoS profile, unchanged",
-    MIDDLEWARE_CONFIG: "a configuration of the middleware, unchanged",
+    QOS: ("a QoS profile, unchanged", "application/xml"),
+    MIDDLEWARE_CONFIG: ("a configuration of the middleware, unchanged", "application/xml"),
+    LINK_FILES: ("delays, losses or rates of a link, unchanged", "text/plain"),
 }
 STUDY = {
     "@type": "ScholarlyArticle",
@@ -106,9 +107,9 @@ def _action(crate: ROCrate, add: Any, run: PackedRun, k8sdds: Any, authors: list
     files = {path: _file(crate, f"{at}/{path}", *RUN_FILES[path]) for path in RUN_FILES if path in run.sums}
     inputs = [files["experiment.yaml"]] if "experiment.yaml" in files else []
     inputs += [
-        _file(crate, f"{at}/{path}", description, "application/xml")
+        _file(crate, f"{at}/{path}", *described)
         for path in sorted(run.sums)
-        for folder, description in INPUT_FOLDERS.items()
+        for folder, described in INPUT_FOLDERS.items()
         if path.startswith(f"{folder}/")
     ]
     results = [files[path] for path in ("trials.jsonl", "events.jsonl") if path in files]

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from k8sdds import links
 from k8sdds.campaign import experiments, trial_length
 from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow
 from k8sdds.model.experiment import Experiment, Sweep
@@ -38,7 +39,8 @@ def load(name: str) -> Application:
     ).read(name)
     if yaml_text.has_key(text, "sweeps"):
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
-    return yaml_text.parse(text, Application, str(path), experiments.KNOWN)
+    application = yaml_text.parse(text, Application, str(path), experiments.KNOWN)
+    return application.model_copy(update={"link": links.relative_to(path.parent, application.link)})
 
 
 def changed(
@@ -111,7 +113,7 @@ def experiment(application: Application) -> ApplicationExperiment:
             duration_s=application.duration_s or trial_length.default_s(application),
             warmup_s=application.warmup_s,
             layout=application.layout,
-            link=application.link,
+            link=[application.link],
             sweeps=sweeps,
             application=application,
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from k8sdds import middleware, workloads
+from k8sdds import links, middleware, workloads
 from k8sdds.analysis import race
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.applications import CHOSEN, is_encrypted_once, shown
@@ -165,8 +165,8 @@ def expand(experiment: Experiment) -> Expansion:
         path = sweep.middleware_config
         checksums = [middleware.config_checksum(name, path) for name in sweep.middleware if path]
         checksum = {"middleware_config_sha256": checksums[0]} if checksums else {}
-        links = list((sweep.link or experiment.link).each())
-        for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), links):
+        every = links.each(sweep.link or experiment.link)
+        for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), every):
             settings = dict(zip(LISTS, values, strict=True)) | {"link": link}
             cell = _cell_of(experiment, sweep, settings | checksum)
             if cells.setdefault(cell.cell_id, cell) is cell:
@@ -213,7 +213,7 @@ def _cell(experiment: ApplicationExperiment, flow: Flow, sweep: Sweep, values: M
     """Return the cell of a flow in a configuration."""
     settings = {name: getattr(sweep, name)[0] for name in LISTS} | effective(flow, values)
     settings["background"] = background(experiment.application, flow, str(values["transport"]))
-    settings["link"] = next(experiment.link.each())
+    settings["link"] = links.each(experiment.link)[0]
     return _cell_of(experiment, sweep, settings)
 
 

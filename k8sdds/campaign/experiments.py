@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from k8sdds import links
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.settings import NETWORK_NAMES, TESTS, TestChoice
@@ -62,13 +63,17 @@ def load(name: str) -> Experiment:
         _relative_to(path.parent, sweep).at(f"{path}:{line}: ")
         for sweep, line in zip(experiment.sweeps, lines, strict=True)
     ]
-    return experiment.model_copy(update={"sweeps": sweeps})
+    link = [links.relative_to(path.parent, choice) for choice in experiment.link]
+    return experiment.model_copy(update={"sweeps": sweeps, "link": link})
 
 
 def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
-    if not sweep.middleware_config:
-        return sweep
-    return sweep.model_copy(update={"middleware_config": str(folder / sweep.middleware_config)})
+    placed: dict[str, Any] = {}
+    if sweep.middleware_config:
+        placed["middleware_config"] = str(folder / sweep.middleware_config)
+    if sweep.link is not None:
+        placed["link"] = [links.relative_to(folder, choice) for choice in sweep.link]
+    return sweep.model_copy(update=placed) if placed else sweep
 
 
 def changed(

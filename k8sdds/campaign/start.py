@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds import __version__, middleware
+from k8sdds import __version__, links, middleware
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion
@@ -25,10 +25,22 @@ from k8sdds.campaign.trial_loop import (
     prepare,
     prepared_facts,
 )
+from k8sdds.model import link_files
 from k8sdds.model.experiment import Experiment
+from k8sdds.model.impairments import FromFile, with_files
+from k8sdds.model.link import Link, LinkChoice
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
-from k8sdds.results.run_folder import CAMPAIGN, MIDDLEWARE_CONFIG, PLAN, QOS, SCHEMA, RunFolder, utc_now
+from k8sdds.results.run_folder import (
+    CAMPAIGN,
+    LINK_FILES,
+    MIDDLEWARE_CONFIG,
+    PLAN,
+    QOS,
+    SCHEMA,
+    RunFolder,
+    utc_now,
+)
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, Session, Testbed
@@ -86,7 +98,7 @@ def resume(
         )
     try:
         original = data["testbed"]["name"]
-        trials, blocks = _planned(run)
+        trials, blocks = _planned(run, expansion)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"the plan of {run.path} is incomplete: {error!r}",
@@ -124,12 +136,17 @@ def planner_of(expansion: Expansion) -> Planner | None:
     return Precision(expansion) if expansion.experiment.precision_percent is not None else None
 
 
-def _planned(run: RunFolder) -> tuple[list[Trial], list[Block]]:
+def _planned(run: RunFolder, expansion: Expansion) -> tuple[list[Trial], list[Block]]:
     """Return all planned trials, and their blocks. Raises like `dict` and `Trial.model_validate`."""
+    # The links of the run folder's experiment name the copies of their files there; the plan names the originals.
+    links_of = {cell.cell_id: cell.link for cell in expansion.cells}
     trials: dict[str, Trial] = {}
     blocks: list[Block] = []
     for plan in run.plan():
-        trials |= {key: Trial.model_validate(value) for key, value in plan["trials"].items()}
+        for key, value in plan["trials"].items():
+            trial = Trial.model_validate(value)
+            link = links_of.get(trial.cell.cell_id, trial.cell.link)
+            trials[key] = trial.model_copy(update={"cell": trial.cell.model_copy(update={"link": link})})
         blocks += [
             Block(index, tuple(trials[trial_id] for trial_id in members))
             for index, members in enumerate(plan["blocks"], len(blocks))
@@ -202,9 +219,17 @@ def _user_files(expansion: Expansion) -> dict[str, bytes]:
         for cell in expansion.cells
         if cell.middleware_config
     }
+    copies = {f"{MIDDLEWARE_CONFIG}/{name}": file for name, file in configs.items()}
+    for cell in expansion.cells:
+        for part in link_files.files_of(cell.link):
+            copies[_copy_of(part)["file"]] = Path(part.file)
     return {f"{QOS}/{file.stem}.xml": file.read_bytes() for file in profiles} | {
-        f"{MIDDLEWARE_CONFIG}/{name}": file.read_bytes() for name, file in configs.items()
+        name: file.read_bytes() for name, file in copies.items()
     }
+
+
+def _copy_of(part: FromFile) -> dict[str, str]:
+    return {"file": f"{LINK_FILES}/{link_files.copy_of(part)}"}
 
 
 def _with_copies(expansion: Expansion) -> Experiment:
@@ -214,11 +239,23 @@ def _with_copies(expansion: Expansion) -> Experiment:
         for cell in expansion.cells
         if cell.middleware_config
     }
+    experiment = expansion.experiment
     sweeps = [
-        sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config, "")})
-        for sweep in expansion.experiment.sweeps
+        sweep.model_copy(
+            update={
+                "middleware_config": names.get(sweep.middleware_config, ""),
+                "link": _resolved(sweep.link) if sweep.link else None,
+            }
+        )
+        for sweep in experiment.sweeps
     ]
-    return expansion.experiment.model_copy(update={"sweeps": sweeps})
+    return experiment.model_copy(update={"sweeps": sweeps, "link": _resolved(experiment.link)})
+
+
+def _resolved(choices: Sequence[LinkChoice]) -> list[LinkChoice]:
+    """Return links with all their values, so that no other file is needed to read them; their files are copies."""
+    resolved = [with_files(links.resolve(choice), _copy_of) for choice in choices]
+    return [LinkChoice(**{name: getattr(choice, name) for name in Link.model_fields}) for choice in resolved]
 
 
 def experiment_yaml(experiment: Experiment) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, create_model, model_validator
 
 from k8sdds.model.axis import keys_of, lists_of, require_unique
 from k8sdds.model.ip_families import IpFamilies
-from k8sdds.model.link import LinkChoice
+from k8sdds.model.link import LinkChoice, LinkChoices
 from k8sdds.model.settings import Layout, Number, Placement
 from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT, Cell
 from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake
@@ -125,7 +125,9 @@ class Experiment(Strict):
     )
     layout: Layout = Field(default="auto", description=AXES["layout"].description)
     ip_families: IpFamilies | None = Field(default=None, description=AXES["ip_families"].description)
-    link: LinkChoice = Field(default=LinkChoice(), description=AXES["link"].description)
+    link: LinkChoices = Field(
+        default=[LinkChoice()], description=AXES["link"].description, json_schema_extra={"default": {}}
+    )
     placement: Placement = Field(default="spread", description=AXES["placement"].description)
     profile: bool = Field(
         default=False,
@@ -140,8 +142,9 @@ class Experiment(Strict):
             raise mistake("has no effect without precision_percent", "max_time_min")
         cells = 0
         for index, sweep in enumerate(self.sweeps):
-            link = sweep.link or self.link
-            cells += math.prod(len(getattr(sweep, name)) for name in LISTS) * len(list(link.each()))
+            cells += math.prod(len(getattr(sweep, name)) for name in LISTS) * sum(
+                choice.count for choice in sweep.link or self.link
+            )
             if cells > MAX_CELLS:
                 raise mistake(f"more than {MAX_CELLS:,} combinations: split the experiment", "sweeps", index)
         if cells * self.repetitions > MAX_TRIALS:

@@ -1,22 +1,43 @@
-"""Define the links between nodes: their shaping, MTU, offloads and members."""
+"""Define the links between nodes: what they do to packets, and their MTU, offloads and members."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    create_model,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
-from k8sdds.model.axis import NETWORK, Axis, axes, keys_of, lists_of, require_unique
-from k8sdds.system.strict import MAX_RATE_MBIT, Strict
+from k8sdds.model.axis import NETWORK, Axis, OneOrMore, axes, keys_of, lists_of, require_unique
+from k8sdds.model.impairments import (
+    MAX_DELAY_US,
+    PARTS,
+    Delay,
+    Direction,
+    Loss,
+    Queue,
+    Rate,
+    phrase,
+)
+from k8sdds.model.outages import MAX_OUTAGES, Outage, describe_outages, require_apart
+from k8sdds.system.strict import MAX_RATE_MBIT, MAX_TITLE, Strict, as_list, mistake
 
 STANDARD_MTU, MAX_MTU = 1500, 9000
 """MTU of standard Ethernet (IEEE 802.3), and of jumbo frames."""
 MIN_MTU = 1280
 """Smallest MTU with which a link can carry IPv6 (RFC 8200)."""
-MAX_DELAY_US = 60_000_000
 MAX_MEMBERS = 8
 """Largest number of members of a link: as many as LACP (IEEE 802.1AX) uses at the same time."""
 
@@ -88,20 +109,87 @@ class Bond:
         return f"LAG of {self.members} ({self.mode}, {self.hash})"
 
 
+KERNEL, USERSPACE = "kernel", "userspace"
+"""Engines that impair links: netem and other queues of the kernel, or the forwarder of k8sdds."""
+SHORT = {"rate_mbit": "rate", "loss_percent": "loss", "delay_us": "delay"}
+"""Short keys of a link, each with the part that it sets for both directions."""
+
+
+def _impairment(name: str) -> Axis:
+    return Axis(NETWORK, lambda value: phrase(name, value), since=5, several=False)
+
+
+def _of_direction(name: str) -> Axis:
+    return Axis(NETWORK, lambda value: f"{name} {value.describe()}", since=5, several=False)
+
+
 class Link(Strict):
     """The links between the nodes in one cell."""
 
+    name: Annotated[str, Axis(NETWORK, str, since=5, several=False)] = Field(
+        default="", max_length=MAX_TITLE, description="name in reports; default: that of the link in `like`"
+    )
     rate_mbit: Annotated[float | None, Axis(NETWORK, lambda v: f"{v:g} Mbit/s", several=False)] = Field(
         default=None,
         gt=0,
         le=MAX_RATE_MBIT,
-        description="shaped rate, in Mbit/s; default: as fast as the CPU allows (lab only)",
+        description="shaped rate, in Mbit/s, short for `rate: {mbit: …}`; default: as fast as the CPU allows"
+        " (lab only)",
     )
     loss_percent: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} % loss", several=False)] = Field(
-        default=0, ge=0, lt=100, description="random loss of UDP packets, one way (lab only)"
+        default=0,
+        ge=0,
+        lt=100,
+        description="random loss of UDP packets, one way, short for `loss: {percent: …, udp_only: true}` (lab only)",
     )
     delay_us: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} µs delay", several=False)] = Field(
-        default=0, ge=0, le=MAX_DELAY_US, description="added one-way delay, in microseconds (lab only)"
+        default=0,
+        ge=0,
+        le=MAX_DELAY_US,
+        description="added one-way delay, in microseconds, short for `delay: {mean_us: …}` (lab only)",
+    )
+    delay: Annotated[Delay | None, _impairment("delay")] = Field(
+        default=None, description="one-way delay, both ways (lab only)"
+    )
+    loss: Annotated[Loss | None, _impairment("loss")] = Field(
+        default=None, description="loss of packets, both ways (lab only)"
+    )
+    rate: Annotated[Rate | None, _impairment("rate")] = Field(
+        default=None, description="rate, both ways (lab only)"
+    )
+    queue: Annotated[Queue | None, _impairment("queue")] = Field(
+        default=None, description="queue in front of the rate, both ways (lab only)"
+    )
+    duplicate_percent: Annotated[float | None, _impairment("duplicate_percent")] = Field(
+        default=None, ge=0, lt=100, description="share of the packets that arrive twice, both ways (lab only)"
+    )
+    up: Annotated[Direction, _of_direction("up")] = Field(
+        default=Direction(),
+        description="from the node into the network: each key that is set here replaces the one for both directions",
+    )
+    down: Annotated[Direction, _of_direction("down")] = Field(
+        default=Direction(), description="the same from the network to the node"
+    )
+    nodes: Annotated[
+        Literal["all", "publishers", "subscribers"],
+        Axis(NETWORK, lambda v: f"only of {v}" if v != "all" else "of all nodes", since=5, several=False),
+    ] = Field(
+        default="all",
+        description="whose links are impaired: those of all nodes, or only of nodes with publishers or subscribers,"
+        " such as a robot on Wi-Fi whose base station is not",
+    )
+    outages: Annotated[
+        tuple[Outage, ...],
+        BeforeValidator(as_list),
+        Axis(NETWORK, describe_outages, since=5, several=False),
+    ] = Field(default=(), max_length=MAX_OUTAGES, description="times in which nothing passes")
+    engine: Annotated[
+        Literal["auto", "kernel", "userspace"],
+        Axis(NETWORK, lambda v: f"{v} engine", since=5, several=False),
+    ] = Field(
+        default="auto",
+        description="what impairs the links: netem of the `kernel`, or the forwarder of k8sdds (`userspace`); `auto`:"
+        " the kernel if it can do all that is set and has netem",
     )
     mtu: Annotated[int, Axis(NETWORK, lambda v: f"MTU {v}", since=2)] = Field(
         default=STANDARD_MTU,
@@ -136,8 +224,59 @@ class Link(Strict):
     @property
     def is_shaped(self) -> bool:
         """Whether the links have a rate, a loss, a delay or another impairment."""
-        shaping = set(axes(Link)) - {"mtu", "lag", "offloads"}
-        return any(getattr(self, name) != axes(Link)[name].default for name in shaping)
+        return bool(self.outages or any(direction != Direction() for direction in self.directions.values()))
+
+    @property
+    def needs_engine(self) -> bool:
+        """Whether the links have more than the constant rate, loss and delay of `SHORT`, or an engine is named."""
+        new = (*PARTS, "up", "down", "nodes", "outages", "engine")
+        return any(getattr(self, name) != axes(Link)[name].default for name in new)
+
+    @property
+    def directions(self) -> dict[Literal["up", "down"], Direction]:
+        """What happens to packets from a node into the network (`up`) and back, with the short keys."""
+        both = Direction(
+            delay=self.delay or (Delay(mean_us=self.delay_us) if self.delay_us else None),
+            loss=self.loss or (Loss(percent=self.loss_percent, udp_only=True) if self.loss_percent else None),
+            rate=self.rate or (Rate(mbit=self.rate_mbit) if self.rate_mbit else None),
+            queue=self.queue,
+            duplicate_percent=self.duplicate_percent,
+        )
+        return {"up": self.up.over(both), "down": self.down.over(both)}
+
+    @property
+    def kernel_obstacle(self) -> str:
+        """Why the kernel's netem and its queues cannot do all that is set; empty: they can."""
+        for name, direction in self.directions.items():
+            for part in ("delay", "loss", "rate"):
+                value = getattr(direction, part)
+                if value is not None and value.is_from_file:
+                    return f"{name}.{part} comes from a file, and netem repeats no recordings"
+        if any(outage.kind == "wifi" for outage in self.outages):
+            return "the rate falls before an outage of kind wifi"
+        return ""
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Link:
+        for short, part in SHORT.items():
+            if getattr(self, short) and getattr(self, part) is not None:
+                raise mistake(
+                    f"is short for a part of {part}, which is set too: leave out one of them", short
+                )
+        for name, direction in self.directions.items():
+            if direction.queue and direction.rate is None:
+                raise mistake(
+                    "a queue fills only in front of a rate: set rate too", *self._keys_of(name, "queue")
+                )
+        require_apart(self.outages)
+        if self.nodes != "all" and not self.is_shaped:
+            raise mistake("has no effect: nothing impairs the links", "nodes")
+        if self.engine == KERNEL and self.kernel_obstacle:
+            raise mistake(f"{self.kernel_obstacle}: use {USERSPACE} or auto", "engine")
+        return self
+
+    def _keys_of(self, direction: str, part: str) -> tuple[str, ...]:
+        return (part,) if getattr(getattr(self, direction), part) is None else (direction, part)
 
     def observed(self, mtu: int, features: Mapping[str, bool], bond: Bond | None = None) -> dict[str, Any]:
         """Return the observed MTU and bond of a link, and those of its features that an offload consists of."""
@@ -159,13 +298,17 @@ class Link(Strict):
         return ", ".join(wrong)
 
     def describe(self) -> str:
-        """Describe what is not the default: `links 100 Mbit/s, MTU 9000, tso off`."""
-        parts = [
-            part.phrase(value)
-            for name, part in axes(Link).items()
-            if (value := getattr(self, name)) != part.default
+        """Describe what is not the default: `links 100 Mbit/s, MTU 9000, tso off`; what has a name by its name."""
+        apart = ("name", "engine", "mtu", "lag", "offloads") if self.name else axes(Link)
+        return "links " + (", ".join(self.phrases(apart)) or "unshaped")
+
+    def phrases(self, names: Iterable[str]) -> list[str]:
+        """Describe each of these parts that is not the default."""
+        return [
+            axes(Link)[name].describe(value)
+            for name in names
+            if (value := getattr(self, name)) != axes(Link)[name].default
         ]
-        return "links " + (", ".join(parts) or "unshaped")
 
 
 if TYPE_CHECKING:
@@ -180,14 +323,80 @@ else:
 class LinkChoice(_Keys):
     """The links between the nodes and their switch. Lists are combined."""
 
-    def each(self) -> Iterator[Link]:
-        """Yield the links of all combinations."""
-        lists = lists_of(Link)
-        shaping = self.model_dump(exclude=set(lists))
-        for values in itertools.product(*(getattr(self, name) for name in lists)):
-            yield Link(**shaping, **dict(zip(lists, values, strict=True)))
+    like: str = Field(
+        default="",
+        max_length=4096,
+        description="take the values of this link, by its name (`k8sdds list links`) or file, and change those that"
+        " are set here. `link: NAME` is short for `link: {like: NAME}`",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"like": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _values_are_unique(self) -> LinkChoice:
         require_unique(self, lists_of(Link))
         return self
+
+    @model_validator(mode="after")
+    def _each_is_possible(self) -> LinkChoice:
+        if not self.like:
+            list(self.each())
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> Any:
+        """Leave out what is not set, because a value that is set replaces that of `like`."""
+        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
+
+    @property
+    def count(self) -> int:
+        """The number of combinations."""
+        return math.prod(len(getattr(self, name)) for name in lists_of(Link))
+
+    def each(self) -> Iterator[Link]:
+        """Yield the links of all combinations, without `like`, which `k8sdds.links.resolve` replaces."""
+        lists = lists_of(Link)
+        single = {
+            name: getattr(self, name) for name in Link.model_fields if name not in lists
+        } | self._shortest()
+        for values in itertools.product(*(getattr(self, name) for name in lists)):
+            yield Link(**single, **dict(zip(lists, values, strict=True)))
+
+    def _shortest(self) -> dict[str, Any]:
+        """Return the short keys in place of parts that they can express, so that one link has one id."""
+        short: dict[str, Any] = {}
+        if self.delay and self.delay.is_constant and not self.delay_us:
+            short |= {"delay_us": self.delay.mean_us, "delay": None}
+        if self.rate and self.rate.mbit and not self.rate_mbit:
+            short |= {"rate_mbit": self.rate.mbit, "rate": None}
+        if self.loss and self.loss.is_of_udp and not self.loss_percent:
+            short |= {"loss_percent": self.loss.percent, "loss": None}
+        return short
+
+
+def _one_or_all(choices: list[LinkChoice], dump: SerializerFunctionWrapHandler) -> Any:
+    """Return a single link without a list, as users write it."""
+    dumped = dump(choices)
+    return dumped[0] if len(dumped) == 1 else dumped
+
+
+class _OneOrSeveral:
+    """The JSON Schema of links as users write them: one, or a list; each a mapping or a name."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        listed = handler(core)
+        one = [listed["items"], {"type": "string"}]
+        return {"anyOf": [*one, listed | {"items": {"anyOf": one}}]}
+
+
+LinkChoices = Annotated[
+    list[LinkChoice],
+    OneOrMore,
+    Field(min_length=1, max_length=100),
+    WrapSerializer(_one_or_all),
+    _OneOrSeveral(),
+]
+"""A link, or several to measure one after the other."""

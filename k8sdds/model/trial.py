@@ -27,8 +27,9 @@ from k8sdds.model.axis import (
     payload,
 )
 from k8sdds.model.background import Background
+from k8sdds.model.impairments import with_files
 from k8sdds.model.ip_families import IpFamilies, IpFamily
-from k8sdds.model.link import STANDARD_MTU, Link, LinkChoice
+from k8sdds.model.link import STANDARD_MTU, Link, LinkChoices
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
 from k8sdds.model.security import NONE, SecurityChoice
@@ -492,7 +493,7 @@ class Cell(Strict):
         Axis(
             NETWORK,
             Link.describe,
-            values=LinkChoice,
+            values=LinkChoices,
             several=False,
             of_experiment=True,
             in_captions=True,
@@ -500,7 +501,11 @@ class Cell(Strict):
             recorded_as='Shaping of the links: `{"rate_mbit": number or null, "loss_percent": number, "delay_us":'
             " number}`. With other parts, such as `mtu`, if the experiment sets them",
         ),
-    ] = Field(default=Link(), description="shaping, MTU and offloads of the links between the nodes")
+    ] = Field(
+        default=Link(),
+        description="the links between the nodes: the name or file of a link (`k8sdds list links`), a mapping, or a"
+        " list of them, which are measured one after the other",
+    )
     cpu_quota: Annotated[
         float | None, Axis(MACHINE, lambda v: f"{v:g} CPUs per pod", several=False, any_in_claims=True)
     ] = Field(default=None, gt=0, le=64, description="number of CPUs for each pod (experimental)")
@@ -645,7 +650,8 @@ class Cell(Strict):
 
     def canonical(self) -> str:
         """Return the cell as JSON without defaults: sorted keys, no spaces, whole floats as integers."""
-        data = self.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config"})
+        named = self.model_copy(update={"link": with_files(self.link, lambda _: {"file": ""})})
+        data = named.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config"})
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property

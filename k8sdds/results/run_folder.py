@@ -36,6 +36,7 @@ CAMPAIGN = "campaign.json"
 EXPERIMENT = "experiment.yaml"
 QOS = "qos"
 MIDDLEWARE_CONFIG = "middleware-config"
+LINK_FILES = "link-files"
 TRIALS = "trials.jsonl"
 EVENTS = "events.jsonl"
 READINGS = "readings.jsonl"
@@ -84,7 +85,7 @@ class RunFolder:
         with explained(f"cannot write {path}", "use another --output"), _removing_on_failure(path):
             path.mkdir(parents=True, exist_ok=True)
             for name, content in contents.items():
-                (path / name).parent.mkdir(exist_ok=True)
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path / name, content, durable=True)
         return cls(path)
 

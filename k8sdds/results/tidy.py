@@ -142,7 +142,7 @@ def _row(attempt: dict[str, Any]) -> dict[str, Any]:
             row |= {
                 f"{key}_{name}": parsed("number", item)
                 for name, item in value.items()
-                if not isinstance(item, dict)
+                if isinstance(item, int | float | None)
             }
         kind = _kind(key)
         row[key] = parsed(kind, value)

@@ -71,7 +71,7 @@ def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Ex
 
 def test_settings_of_experiment_sweep_and_part() -> None:
     assert changed("repetitions=7").repetitions == 7
-    assert changed("link.rate_mbit=100").link.rate_mbit == 100
+    assert changed("link.rate_mbit=100").link[0].rate_mbit == 100
     assert {cell.layout for cell in expand(changed("layout=free")).cells} == {"free"}
     assert changed("networks=[host, kube-router]").sweeps[0].networks[1].name == "kube-router"
     assert changed("placement={pub0: 1, sub0: 0}").placement == {"pub0": 1, "sub0": 0}

@@ -49,7 +49,7 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
             "baremetal runs outside of pods, so a cluster cannot measure it",
             "remove it, or use --testbed lab",
         )
-    if cell.link.is_shaped:
+    if cell.link.is_shaped or cell.link.needs_engine:
         yield "`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab"
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"

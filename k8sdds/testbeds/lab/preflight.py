@@ -86,6 +86,11 @@ def _contradiction(cell: Cell) -> Problem | None:
             "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
             f"use a network of pods with these rules: {', '.join(fitting)}",
         )
+    if cell.link.needs_engine:
+        return problem(
+            "the lab does not have these links: more than rate_mbit, loss_percent and delay_us",
+            "use only these keys of `link`",
+        )
     exemption = network.loss_exemption_with(cell.network_options)
     if cell.link.loss_percent and exemption:
         fitting = [engine.name for engine in network.engines if not engine.loss_exemption]

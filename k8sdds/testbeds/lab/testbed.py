@@ -15,10 +15,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from k8sdds import networks, workloads
+from k8sdds import links, networks, workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment, Sweep
-from k8sdds.model.link import CARD
+from k8sdds.model.link import CARD, LinkChoice
 from k8sdds.model.trial import Cell, NetworkMode, Trial
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now
@@ -273,12 +273,21 @@ def with_card_offloads(experiment: Experiment) -> Experiment:
 
 
 def _by_protocol(experiment: Experiment, sweep: Sweep) -> Iterator[Sweep]:
-    link = sweep.link or experiment.link
+    given = sweep.link or experiment.link
+    with_card = [_with_card(choice) for choice in given]
     over_tcp = [choice for choice in sweep.test if workloads.find(choice.name).tcp]
-    if not over_tcp or link.rate_mbit is None or "offloads" in link.model_fields_set:
+    if not over_tcp or with_card == given:
         yield sweep
         return
     others = [choice for choice in sweep.test if choice not in over_tcp]
     if others:
         yield sweep.model_copy(update={"test": others})
-    yield sweep.model_copy(update={"test": over_tcp, "link": link.model_copy(update={"offloads": [CARD]})})
+    yield sweep.model_copy(update={"test": over_tcp, "link": with_card})
+
+
+def _with_card(choice: LinkChoice) -> LinkChoice:
+    resolved = links.resolve(choice)
+    directions = next(resolved.each()).directions.values()
+    if "offloads" in resolved.model_fields_set or not any(direction.rate for direction in directions):
+        return choice
+    return choice.model_copy(update={"offloads": [CARD]})

@@ -1,0 +1,160 @@
+"""Find named links, and resolve the links of experiments: what they take from others, and the files that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+
+from k8sdds.model import link_files
+from k8sdds.model.axis import axes, lists_of
+from k8sdds.model.impairments import PARTS, Direction, with_files
+from k8sdds.model.link import SHORT, Link, LinkChoice
+from k8sdds.system import reading, yaml_text
+from k8sdds.system.errors import InputError
+from k8sdds.system.shipped import ShippedFiles
+from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, mistake
+
+LINKS = ShippedFiles(("links",), "link", "k8sdds list links")
+C = TypeVar("C", bound=LinkChoice)
+BOTH = {**SHORT, **{part: part for part in PARTS}}
+"""Keys that set a part for both directions."""
+
+
+class NamedLink(LinkChoice):
+    """A file in `links/`: a link with a name, and where its values come from."""
+
+    page: ClassVar[str] = "links"
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=MAX_NAME, description="name of the link")
+    title: str = Field(default="", max_length=MAX_TITLE, description="what it is a model of")
+    description: str = Field(default="", max_length=MAX_REMARKS, description="remarks")
+    sources: dict[str, str] = Field(
+        default={},
+        description="where the values come from: key, such as `up.delay`, to a paper or data set with its conditions,"
+        " or `assumption: …`",
+    )
+
+    @model_validator(mode="after")
+    def _stands_alone(self) -> NamedLink:
+        if self.like:
+            raise mistake("a file of a link states all of its values", "like")
+        for name in lists_of(Link):
+            if len(getattr(self, name)) > 1:
+                raise mistake("a link has one value", name)
+        known = [*keys(self.model_dump(mode="json", exclude=set(ABOUT)))]
+        for key in self.sources:
+            if not any(f"{name}.".startswith(f"{key}.") for name in known):
+                raise mistake(f"there is no value {key!r}{yaml_text.nearest(key, known)}", "sources")
+        return self
+
+    @property
+    def link(self) -> Link:
+        """The link."""
+        return next(self.each())
+
+
+ABOUT = ("name", "title", "description", "sources", "like")
+"""Keys of a named link that are not its values."""
+APART = (*lists_of(Link), "engine")
+"""Keys of links that descriptions name apart from the name of a link."""
+
+
+def keys(data: Any, above: str = "") -> dict[str, Any]:
+    """Return the values of nested mappings by their dotted key, such as `up.delay.mean_us`."""
+    if not isinstance(data, dict):
+        return {above: data}
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        found |= keys(value, f"{above}.{key}" if above else key)
+    return found
+
+
+def load(name: str) -> NamedLink:
+    """Return an installed link by its name, or one from a YAML file by its path.
+
+    Raises:
+        InputError: There is no such link or it is not valid; names file, line and key.
+    """
+    path, text = LINKS.read(name)
+    return relative_to(path.parent, yaml_text.parse(text, NamedLink, str(path)))
+
+
+def relative_to(folder: Path, choice: C) -> C:
+    """Return the choice with the files that it names, which are relative to this folder."""
+    placed = with_files(choice, lambda part: {"file": str(folder / part.file)} if part.file else {})
+    if placed.like and LINKS.is_path(placed.like):
+        return placed.model_copy(update={"like": str(folder / placed.like)})
+    return placed
+
+
+def resolve(choice: LinkChoice) -> LinkChoice:
+    """Return the choice with the values of the link that it is like, and the SHA-256 of its files.
+
+    Raises:
+        InputError: There is no such link or file, or they are not valid, or contradict what the choice changes.
+    """
+    if choice.like:
+        base = load(choice.like)
+        data = _changed(base, choice) | {"name": _name(base, choice)}
+        try:
+            choice = LinkChoice.model_validate(data)
+        except ValidationError as error:
+            wrong = yaml_text.mistakes(error, choice.model_dump(), LinkChoice)
+            raise InputError(
+                "; ".join(f"link like {choice.like}: {each.key}: {each.message}" for each in wrong),
+                "see: k8sdds docs links",
+            ) from error
+    return link_files.checked(choice)
+
+
+def each(choices: Iterable[LinkChoice]) -> list[Link]:
+    """Return the links of all combinations of these choices.
+
+    Raises:
+        InputError: As `resolve`, or two different links have one name.
+    """
+    found = [link for choice in choices for link in resolve(choice).each()]
+    named: dict[str, Link] = {}
+    for link in found:
+        alone = link.model_copy(update={name: axes(Link)[name].default for name in APART})
+        if link.name and named.setdefault(link.name, alone) != alone:
+            raise InputError(
+                f"two different links are named {link.name!r}", "give one of them another `name`"
+            )
+    return found
+
+
+def _changed(base: NamedLink, choice: LinkChoice) -> dict[str, Any]:
+    """Return the values of a link with the changes of a choice: a key for both directions replaces those of each."""
+    data = {name: getattr(base, name) for name in base.model_fields_set - set(ABOUT)}
+    changes = {
+        name: getattr(choice, name) for name in LinkChoice.model_fields if name in choice.model_fields_set
+    }
+    for name, value in changes.items():
+        if name in BOTH:
+            part = BOTH[name]
+            for other in (name for name, of in BOTH.items() if of == part):
+                data.pop(other, None)
+            for direction in ("up", "down"):
+                if direction in data:
+                    data[direction] = data[direction].model_copy(update={part: None})
+        elif isinstance(value, Direction) and name in data:
+            value = value.over(data[name])
+        if name not in ABOUT:
+            data[name] = value
+    return data
+
+
+def _name(base: NamedLink, choice: LinkChoice) -> str:
+    """Return the name of a link: that of its file, with what the choice changes, unless the choice has one."""
+    if choice.name:
+        return str(choice.name)
+    changes = [
+        axis.describe(getattr(choice, name)) or f"no {name}"
+        for name, axis in axes(Link).items()
+        if name in choice.model_fields_set - {*APART, *ABOUT} and getattr(choice, name) is not None
+    ]
+    return reading.one_line(", ".join([base.name, *changes]), MAX_TITLE)
