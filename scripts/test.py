@@ -18,7 +18,10 @@ RESULTS = Path("build/tests")
 # Several files of these run at once: they use names and DDS domains of their own, and mostly wait. The other real tests
 # of the lab need the machine for themselves, those in tests/cluster share one cluster.
 PARALLEL = (
-    *(f"tests/lab/{folder}" for folder in ("networks", "perftest", "supervisor", "report", "native")),
+    *(
+        f"tests/lab/{folder}"
+        for folder in ("networks", "perftest", "supervisor", "links", "report", "native")
+    ),
     *(f"tests/lab/{name}" for name in ("security", "connext", "test_environment.py", "test_installed.py")),
 )
 AT_ONCE = ("--numprocesses=4", "--dist=loadfile")

@@ -102,6 +102,7 @@ def _perftest(folder: Path, supervisor: Path) -> dict[str, Path]:
         supervisor,
         folder / "k8sdds-perftest",
         folder / "k8sdds-transactions",
+        folder / "k8sdds-link",
         *sorted(folder.glob("libk8sdds-perftest-*.so")),
     ]
     return {path.name: path for path in paths}

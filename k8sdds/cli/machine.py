@@ -109,6 +109,7 @@ def _show(diagnoses: Sequence[Diagnosis]) -> None:
 
 
 def _programs() -> Iterator[Diagnosis]:
+    from k8sdds.setup.native import PROGRAMS
     from k8sdds.setup.packages import TOOLS
     from k8sdds.workloads import tool_packages
     from k8sdds.workloads.tools import PATH
@@ -121,7 +122,7 @@ def _programs() -> Iterator[Diagnosis]:
             yield Diagnosis(
                 tool, False, "not found: tests that run it are refused", "run: k8sdds setup", required=False
             )
-    for program in ("k8sdds-perftest", "k8sdds-supervisor"):
+    for program in PROGRAMS:
         try:
             yield Diagnosis(program, True, native_program(program))
         except PrerequisiteError as error:

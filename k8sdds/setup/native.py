@@ -15,7 +15,7 @@ from k8sdds.system import cmake
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import CHECKOUT, built_folder, cache_folder, native_program, shared
 
-PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor")
+PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor", "k8sdds-link")
 COMPILER = ("c++", "cmake", "ninja")
 _WHAT = "the native programs"
 _SETUP = "k8sdds setup"

@@ -44,7 +44,7 @@ def private_folder(participant: str) -> Path:
 
 
 def native_program(name: str) -> str:
-    """Return the path of a native program: `k8sdds-perftest` or `k8sdds-supervisor`.
+    """Return the path of a native program: such as `k8sdds-supervisor`.
 
     Searches $K8SDDS_LIBEXEC if it is set; else the installed package, if it has programs; else the folder that
     `k8sdds setup` builds into, then the installation prefix, where a distribution's package has the programs.

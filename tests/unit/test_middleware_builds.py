@@ -19,7 +19,7 @@ REASON = "not built: CMake found neither fastdds 3 nor fastrtps 2 (Debian: libfa
 @pytest.fixture
 def without_fastdds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder of native programs as the build leaves it without Fast DDS."""
-    for name in ("k8sdds-perftest", "k8sdds-supervisor"):
+    for name in setup_native.PROGRAMS:
         (tmp_path / name).touch(0o755)
     for name in ("raw", "cyclonedds"):
         (tmp_path / f"libk8sdds-perftest-{name}.so").touch()

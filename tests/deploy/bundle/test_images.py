@@ -15,6 +15,7 @@ from k8sdds import bundle, versions
 from k8sdds.bundle import images, oci
 from k8sdds.bundle.bundle import Bundle
 from k8sdds.bundle.contents import HOST_ARCH
+from k8sdds.setup.native import PROGRAMS
 from k8sdds.system.errors import InputError, PrerequisiteError
 from k8sdds.system.paths import cache_folder
 from tests.conftest import Command
@@ -51,7 +52,7 @@ def test_the_perftest_image_contains_every_middleware(own: Bundle) -> None:
         with tarfile.open(own.folder / "oci/blobs/sha256" / layer["digest"][7:]) as archive:
             names |= {Path(name).name for name in archive.getnames()}
     backends = {f"libk8sdds-perftest-{name}.so" for name in ("cyclonedds", "fastdds", "raw")}
-    assert backends | {"k8sdds-perftest", "k8sdds-supervisor", "k8sdds-probe"} <= names
+    assert backends | {*PROGRAMS, "k8sdds-probe"} <= names
     assert any(name.startswith("libfastrtps.so") for name in names)
     assert any(name.startswith("libddsc.so") for name in names)
 

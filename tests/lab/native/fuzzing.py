@@ -10,7 +10,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCES = REPOSITORY / "perftest-images"
 PERFTEST = ("options", "qos", "config", "control", "datagram", "json")
 TARGETS = {name: SOURCES / "perftest/fuzz/corpus" / name for name in PERFTEST} | {
-    "supervisor": SOURCES / "supervisor/fuzz/corpus"
+    name: SOURCES / name / "fuzz/corpus" for name in ("supervisor", "link")
 }
 """The corpus of each target."""
 

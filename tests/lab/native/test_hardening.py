@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from fuzzing import REPOSITORY
 
+from k8sdds.setup.native import PROGRAMS
 from k8sdds.system.paths import native_program
 
 FOLDER = Path(native_program("k8sdds-perftest")).parent
-FILES = [native_program("k8sdds-perftest"), native_program("k8sdds-supervisor"), *FOLDER.glob("lib*.so")]
+FILES = [*map(native_program, PROGRAMS), *FOLDER.glob("lib*.so")]
 SUPERVISOR = REPOSITORY / "build/native/supervisor/libsupervisor_core.a"
 """The supervisor's own code: the program also contains the C library, which is protected in any case."""
 

@@ -106,6 +106,10 @@ def test_supervisor_without_errors_of_memory(address, tmp_path):
     require_no_errors_of_memory(address, tmp_path, LAB / "supervisor")
 
 
+def test_links_without_errors_of_memory(address, tmp_path):
+    require_no_errors_of_memory(address, tmp_path, LAB / "links/test_forwarding.py")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_readers_without_errors_of_memory(address, target):
     fuzz(address, target, runs=20_000, seed=3, within=FIXED_ADDRESSES)

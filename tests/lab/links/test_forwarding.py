@@ -1,0 +1,372 @@
+"""Test k8sdds-link with real packets between network namespaces. No verdict depends on how fast the machine is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from link_tools import (
+    LINK,
+    PROTOCOL,
+    REPOSITORY,
+    TIMEOUT_S,
+    Values,
+    Wire,
+    config,
+    decide,
+    evenly,
+    frame,
+    is_root,
+    is_silent,
+    number_of,
+    received,
+)
+
+from k8sdds.system.paths import native_program
+from tests.conftest import NOBODY, open_for_all
+
+pytestmark = pytest.mark.skipif(not is_root(), reason="opens sockets in other namespaces")
+
+FRAME = 60
+AUXDATA, CHECKSUM_NOT_READY, VLAN_VALID = 8, 1 << 3, 1 << 4
+"""PACKET_AUXDATA and two bits of its status."""
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Iterator[Wire]:
+    wire = Wire(tmp_path)
+    yield wire
+    wire.close()
+
+
+def send(sender: socket.socket, numbers: range, size: int = FRAME) -> None:
+    for number in numbers:
+        sender.send(frame(number, size))
+
+
+def planned(folder: Path, values: Values, count: int, direction: str = "up") -> list[int]:
+    """Return the numbers of the frames that pass, twice if they are duplicated, by the decisions without sockets."""
+    fates, _ = decide(folder, values, evenly(count, size=FRAME, kind="other"), direction)
+    return [number for number, fate in enumerate(fates) if isinstance(fate, list) for _ in fate]
+
+
+def balance(counted: Values) -> int:
+    """Return how many packets more arrived and were made than left, were dropped, or are on their way."""
+    gone = sum(number for reason, number in counted["dropped"].items() if reason != "missed")
+    return (
+        counted["packets_in"] + counted["duplicated"] - counted["packets_out"] - gone - counted["in_flight"]
+    )
+
+
+def test_the_same_packets_as_without_sockets(wire: Wire, tmp_path: Path) -> None:
+    values = config(
+        {"loss": {"p_percent": 5, "r_percent": 30}, "duplicate_percent": 5, "delay": {"mean_us": 1000}},
+        {"loss": {"percent": 20}},
+    )
+    wire.start(values)
+    a, b = wire.raw("a"), wire.raw("b")
+    for _ in range(2):  # `start` begins the decisions again
+        assert wire.ask("start") == "started\n"
+        for sender, receiver, direction in ((a, b, "up"), (b, a, "down")):
+            expected = planned(tmp_path, values, 2000, direction)
+            send(sender, range(2000))
+            assert received(receiver, len(expected)) == expected and is_silent(receiver)
+        statistics = json.loads(wire.ask("stop"))["links"][LINK]
+        for direction in ("up", "down"):
+            counted = statistics[direction]
+            expected = planned(tmp_path, values, 2000, direction)
+            assert counted["packets_in"] == 2000 and counted["bytes_in"] == 2000 * FRAME
+            assert counted["packets_out"] == len(expected) and counted["bytes_out"] == FRAME * len(expected)
+            assert counted["dropped"]["loss"] == 2000 - len(set(expected)) > 0
+            assert counted["duplicated"] == len(expected) - len(set(expected))
+            assert balance(counted) == counted["in_flight"] == 0
+            series = counted["series"]
+            assert sum(series["packets_in"]) == 2000 and sum(series["lost"]) == counted["dropped"]["loss"]
+            assert sum(series["bytes_out"]) == counted["bytes_out"]
+
+
+def test_delays_reorder_and_are_never_too_short(wire: Wire) -> None:
+    values = [20_000, 1000, 1000, 5000]
+    wire.start(config({"delay": {"values_us": values}}))
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    send(a, range(4000))
+    numbers = received(b, 4000)
+    assert sorted(numbers) == list(range(4000)) and numbers != sorted(numbers)
+    counted = wire.stop()
+    delay, error = counted["delay_us"], counted["error_us"]
+    assert delay["count"] == error["count"] == sum(count for _, count in delay["buckets"]) == 4000
+    # None leaves early: at most 2000 packets may take less than 5 ms, 1000 more less than 20 ms.
+    below = [sum(count for us, count in delay["buckets"] if us < limit) for limit in (1000, 5000, 20_000)]
+    assert below[0] == 0 and below[1] <= 2000 and below[2] <= 3000
+    assert delay["mean"] == pytest.approx(sum(values) / 4 + error["mean"], abs=0.01)
+    assert counted["reordered"] > 0 and balance(counted) == 0
+
+
+def test_outages_by_configuration_and_by_command(wire: Wire) -> None:
+    wire.start(config(outages=[{"at_us": 0, "for_us": 3_000_000_000}]))
+    a, b = wire.raw("a"), wire.raw("b")
+    send(a, range(10))  # before `start`
+    assert received(b, 10) == list(range(10))
+    wire.ask("start")
+    send(a, range(10, 20))
+    assert is_silent(b)
+    counted = wire.stop()
+    assert counted["dropped"]["outage"] == 10 and sum(counted["series"]["outage"]) == 10
+    send(a, range(20, 30))  # after `stop`
+    assert received(b, 10) == list(range(20, 30))
+
+
+def test_outages_by_command(wire: Wire) -> None:
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    wire.write(f"outage {LINK} on")
+    wire.ask("stop")  # an answer follows the commands before it
+    send(a, range(5))
+    send(b, range(5))
+    assert is_silent(a) and is_silent(b)
+    wire.write(f"outage {LINK} off")
+    statistics = json.loads(wire.ask("stop"))["links"][LINK]
+    assert [command["outage"] for command in statistics["commands"]] == [True, False]
+    send(a, range(5, 10))
+    assert received(b, 5) == list(range(5, 10))
+
+
+def test_a_full_queue_is_counted(wire: Wire) -> None:
+    wire.start(config({"rate": {"mbit": 2}, "queue": {"packets": 10}}))
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    send(a, range(300), size=1500)
+    last = -1
+    while not is_silent(b):
+        [number] = received(b, 1)
+        assert number > last
+        last = number
+    counted = wire.stop()
+    assert counted["dropped"]["queue"] > 0 and counted["packets_out"] + counted["dropped"]["queue"] == 300
+    assert balance(counted) == counted["in_flight"] == 0
+    # What is late makes the rate smaller, and nothing makes it larger.
+    assert 0 < counted["rate"]["mbit"] <= 2.001 and counted["rate"]["bytes"] == counted["bytes_out"]
+
+
+def test_more_packets_than_it_has_memory_for_are_counted(wire: Wire) -> None:
+    wire.start(config({"delay": {"mean_us": 1_000_000}}, packets=50))
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    send(a, range(60))
+    counted = wire.stop()
+    assert counted["dropped"]["overflow"] == 10 and counted["in_flight"] == 50 and balance(counted) == 0
+    assert received(b, 50) == list(range(50)) and is_silent(b)
+
+
+def test_packets_that_it_missed_are_counted(wire: Wire) -> None:
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    program = int(
+        Path(f"/proc/{wire.process.pid}/task/{wire.process.pid}/children").read_text() or wire.process.pid
+    )
+    os.kill(program, signal.SIGSTOP)
+    send(a, range(5000))
+    os.kill(program, signal.SIGCONT)
+    counted = wire.stop()
+    assert counted["dropped"]["missed"] > 0
+    assert counted["packets_in"] + counted["dropped"]["missed"] == 5000
+    assert received(b, counted["packets_in"]) == list(range(counted["packets_in"])) and is_silent(b)
+
+
+def transfer(wire: Wire, count: int) -> tuple[bytes, bytes]:
+    """Send random bytes from `a` to `b` by TCP; return them, and what arrived."""
+    server = wire.within("b", lambda: socket.create_server(("10.9.0.2", 7000)))
+    client = wire.within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    server.settimeout(TIMEOUT_S)
+    client.settimeout(TIMEOUT_S)
+    data, arrived = random.Random(1).randbytes(count), bytearray()
+
+    def receive() -> None:
+        connection, _ = server.accept()
+        while part := connection.recv(1 << 16):
+            arrived.extend(part)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    client.connect(("10.9.0.2", 7000))
+    client.sendall(data)
+    client.close()
+    thread.join(TIMEOUT_S)
+    server.close()
+    return data, bytes(arrived)
+
+
+def statuses(capture: socket.socket) -> list[tuple[int, int]]:
+    """Return the status and the VLAN tag of all packets that a socket has captured."""
+    capture.setblocking(False)
+    found = []
+    while True:
+        try:
+            _, ancillary, _, _ = capture.recvmsg(1 << 17, 256)
+        except BlockingIOError:
+            return found
+        for level, kind, data in ancillary:
+            if (level, kind) == (263, AUXDATA):
+                found.append(
+                    (int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[16:18], sys.byteorder))
+                )
+
+
+def test_tcp_with_partial_checksums(wire: Wire) -> None:
+    wire.start(config({"delay": {"mean_us": 500}}, {"delay": {"mean_us": 500}}))
+    capture = wire.raw("b", 0x0800)
+    capture.setsockopt(263, AUXDATA, 1)
+    wire.ask("start")
+    sent, arrived = transfer(wire, 1 << 20)
+    assert hashlib.sha256(sent).digest() == hashlib.sha256(arrived).digest()
+    # The kernel has left the checksums to the next device, and the receiver has taken the packets as valid.
+    assert sum(bool(status & CHECKSUM_NOT_READY) for status, _ in statuses(capture)) > 700
+    counted = wire.stop()
+    assert counted["oversized"] == 0 and counted["bytes_in"] > 1 << 20
+
+
+def test_packets_larger_than_the_mtu_pass_and_are_counted(tmp_path: Path) -> None:
+    wire = Wire(tmp_path, offloads=True)
+    try:
+        wire.start(config())
+        wire.ask("start")
+        sent, arrived = transfer(wire, 4 << 20)
+        assert sent == arrived
+        counted = wire.stop()
+        assert 0 < counted["oversized"] <= counted["packets_in"] < (4 << 20) / 1448
+        assert counted["dropped"]["overflow"] == 0 and balance(counted) == 0
+    finally:
+        wire.close()
+
+
+def test_a_vlan_tag_passes(wire: Wire) -> None:
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b", 3)  # ETH_P_ALL: before the kernel removes the tag
+    b.setsockopt(263, AUXDATA, 1)
+    tagged = frame(1)[:12] + b"\x81\0" + b"\x20\x2a" + PROTOCOL.to_bytes(2, "big") + frame(1)[14:]
+    a.send(tagged)
+    data, ancillary, _, _ = b.recvmsg(1 << 16, 256)
+    [(status, tag)] = [
+        (int.from_bytes(aux[:4], sys.byteorder), int.from_bytes(aux[16:18], sys.byteorder))
+        for _, _, aux in ancillary
+    ]
+    assert number_of(data) == 1 and status & VLAN_VALID and tag == 0x202A
+
+
+def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
+    wire.start(config())
+    a, b = wire.raw("a"), wire.raw("b")
+    wire.ask("start")
+    wire.sandbox.run(["ip", "-n", "switch", "link", "set", "far", "down"])
+    send(a, range(5))
+    counted = wire.stop()
+    assert counted["dropped"]["unsent"] == 5 and balance(counted) == 0
+    wire.sandbox.run(["ip", "-n", "switch", "link", "set", "far", "up"])
+    send(a, range(5))
+    assert received(b, 5) == list(range(5))
+    wire.sandbox.run(["ip", "-n", "switch", "link", "del", "far"])
+    assert wire.process is not None and wire.process.wait(TIMEOUT_S) == 4
+    assert wire.end() == (4, "k8sdds-link: far: the interface was deleted\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "error"),
+    [
+        ("", 0, ""),
+        ("start\n", 0, ""),
+        ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME on|off'),
+        ("outage node0\n", 2, "standard input: outage: 'on' or 'off' is required"),
+        ("outage node9 on\n", 2, 'standard input: outage: no link has the name "node9"'),
+        ("x" * 10_000, 2, "standard input: a line is longer than 4096 bytes"),
+    ],
+)
+def test_standard_input(wire: Wire, text: str, code: int, error: str) -> None:
+    wire.start(config())
+    assert wire.end(input=text) == (code, f"k8sdds-link: {error}\n" if error else "")
+
+
+def refused(path: Path, document: Any) -> str:
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    done = subprocess.run(
+        [native_program("k8sdds-link"), path], capture_output=True, text=True, input="", timeout=30
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    [line] = done.stderr.splitlines()
+    return line.removeprefix(f"k8sdds-link: {path}: ")
+
+
+@pytest.mark.parametrize(
+    ("up", "error"),
+    [
+        ({"delay": {"mean_us": -1}}, "up.delay.mean_us: must be from 0 to 3600000000"),
+        ({"delay": {"mean_us": "1"}}, "up.delay.mean_us: must be a number"),
+        ({"delay": {"distribution": "gamma"}}, "up.delay.distribution: must be normal, uniform or pareto"),
+        (
+            {"delay": {"mean_us": 1, "values_us": [1]}},
+            "up.delay.values_us: excludes mean_us, jitter_us and correlation_percent",
+        ),
+        (
+            {"delay": {"reorder_percent": 1}},
+            "up.delay.reorder_percent: needs a delay: packets that are sent at once overtake delayed ones",
+        ),
+        ({"loss": {"percent": 101}}, "up.loss.percent: must be from 0 to 100"),
+        (
+            {"loss": {"p_percent": 1, "r_percent": 0}},
+            "up.loss.r_percent: must be above 0: the bad state would never end",
+        ),
+        ({"loss": {"pattern": "012"}}, "up.loss.pattern: must consist of 0 (passes) and 1 (lost)"),
+        ({"rate": {"trace_ms": [3, 2]}}, "up.rate.trace_ms[1]: is before the item in front of it"),
+        (
+            {"rate": {"trace_ms": [0]}},
+            "up.rate.trace_ms: must end after 0 ms: the trace is repeated with the length of its last item",
+        ),
+        ({"queue": {"ms": 5}}, "up.queue.ms: needs a rate"),
+        ({"queue": {"discipline": "red"}}, "up.queue.discipline: must be drop-tail or codel"),
+        ({"mangle": 1}, 'up."mangle": is not a known key'),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_key_is_named(tmp_path: Path, up: Values, error: str) -> None:
+    assert refused(tmp_path / "config.json", config(up)) == f"links[0].{error}"
+
+
+def test_other_wrong_configurations(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    assert refused(path, "{") == "is not a JSON document"
+    assert refused(path, "[]") == "the document: must be an object"
+    assert refused(path, {}) == "links: at least one link is required"
+    twice = config()
+    twice["links"] *= 2
+    assert refused(path, twice) == "links[1].name: is the name of another link"
+    overlap = config(outages=[{"at_us": 0, "for_us": 10}, {"at_us": 5, "for_us": 10}])
+    assert refused(path, overlap) == "links[0].outages[1]: begins before the outage in front of it ends"
+    path.write_text(json.dumps(config()))
+    done = subprocess.run([native_program("k8sdds-link"), path], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (2, "k8sdds-link: near: No such device\n")
+
+
+def test_an_ordinary_user(tmp_path: Path) -> None:
+    open_for_all(tmp_path)
+    argv = [sys.executable, Path(__file__).with_name("ordinary_user.py"), tmp_path]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=60, env=env, user=NOBODY, group=NOBODY, extra_groups=[]
+    )
+    assert done.returncode == 0, done.stderr
+    counted = json.loads(done.stdout)
+    assert counted["packets_in"] == counted["packets_out"] + counted["dropped"]["loss"] == 200
+    assert counted["dropped"]["loss"] == 100
