@@ -8,7 +8,7 @@ from typing import ClassVar
 from setuptools import Command, setup
 from setuptools.command.build import build
 
-SHIPPED = ("deploy", "docs", "experiments", "perftest-images", "profiles", "qos", "security")
+SHIPPED = ("deploy", "docs", "experiments", "links", "perftest-images", "profiles", "qos", "security")
 """Folders that users read, and the sources of the native programs."""
 
 

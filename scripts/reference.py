@@ -18,11 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from k8sdds import networks, workloads
+from k8sdds import links, networks, workloads
 from k8sdds.campaign import experiments
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
 from k8sdds.model.application import Application
+from k8sdds.model.link import LinkChoice
 from k8sdds.networks.network import Difference
 from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint
@@ -267,6 +268,23 @@ def fingerprint() -> str:
     return _table(("key", "meaning"), ((f"`{name}`", field.description or "") for name, field in fields))
 
 
+def named_links() -> str:
+    """Return the named links: what they do, and where each value comes from."""
+    parts = []
+    for name in links.LINKS.names():
+        loaded = links.load(name)
+        link = loaded.link
+        rows = [(way, direction.describe()) for way, direction in link.directions.items()]
+        rows += [("outages", outage.describe()) for outage in link.outages]
+        sources = ((f"`{key}`", source) for key, source in loaded.sources.items())
+        about = f"{loaded.title}. {loaded.description}".strip()
+        parts.append(
+            f"### {name}\n\n{about}\n\n{_table(('direction', 'what it does'), rows)}\n"
+            + _table(("value", "source"), sources)
+        )
+    return "\n".join(parts)
+
+
 def detected() -> str:
     """Return the signs by which the network of a cluster is detected, one row for each plugin."""
     rows = []
@@ -345,17 +363,12 @@ EXPERIMENT = {
     "NetworkChoice": "Network",
     "TestChoice": "Test",
     "SecurityChoice": "Security",
-    "LinkChoice": "Link",
-    "Direction": "Direction",
-    "Delay": "Delay",
-    "Loss": "Loss",
-    "Rate": "Rate",
-    "Queue": "Queue",
-    "Outage": "Outage",
-    "Offloads": "Offloads",
     "Background": "Background",
 }
 APPLICATION = {"": "Application", "Flow": "Flow", "Choices": "Choices"}
+LINK = {"": "Link"} | {
+    name: name for name in ("Direction", "Delay", "Loss", "Rate", "Queue", "Outage", "Offloads")
+}
 PROFILE = {
     "": "Profile",
     "Access": "Access",
@@ -374,9 +387,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit codes": exit_codes,
     "keys of an experiment": lambda: keys(experiments.json_schema(), EXPERIMENT),
     "keys of an application": lambda: keys(Application.model_json_schema(), APPLICATION),
+    "keys of a link": lambda: keys(LinkChoice.model_json_schema(), LINK),
     "keys of a profile": lambda: keys(profiles.schema(), PROFILE),
     "columns": columns,
     "networks": network_facts,
+    "links": named_links,
     "differences": declared_differences,
     "fingerprint": fingerprint,
     "detected networks": detected,

@@ -64,7 +64,11 @@ def load(name: str) -> Experiment:
         for sweep, line in zip(experiment.sweeps, lines, strict=True)
     ]
     link = [links.relative_to(path.parent, choice) for choice in experiment.link]
-    return experiment.model_copy(update={"sweeps": sweeps, "link": link})
+    placed = experiment.model_copy(update={"sweeps": sweeps, "link": link})
+    if not isinstance(placed, ApplicationExperiment):
+        return placed
+    application = placed.application.model_copy(update={"link": link[0]})
+    return placed.model_copy(update={"application": application})
 
 
 def _relative_to(folder: Path, sweep: Sweep) -> Sweep:

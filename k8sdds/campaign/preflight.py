@@ -74,6 +74,13 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         where = expansion.where.get(cell.cell_id, "")
         for what, remedy in of_cell(cell):
             add(where + what, remedy)
+        first_s = min((outage.span()[1] for outage in cell.link.outages), default=0)
+        if first_s > expansion.experiment.duration_s:
+            add(
+                f"{where}{cell.link.describe()}: the first outage ends after {first_s:g} s, later than the"
+                " measured interval",
+                f"set duration_s (or --duration) to at least {math.ceil(first_s)}",
+            )
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")

@@ -26,6 +26,7 @@ from k8sdds.campaign.trial_loop import (
     prepared_facts,
 )
 from k8sdds.model import link_files
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import FromFile, with_files
 from k8sdds.model.link import Link, LinkChoice
@@ -249,7 +250,11 @@ def _with_copies(expansion: Expansion) -> Experiment:
         )
         for sweep in experiment.sweeps
     ]
-    return experiment.model_copy(update={"sweeps": sweeps, "link": _resolved(experiment.link)})
+    copied = experiment.model_copy(update={"sweeps": sweeps, "link": _resolved(experiment.link)})
+    if not isinstance(copied, ApplicationExperiment):
+        return copied
+    application = copied.application.model_copy(update={"link": copied.link[0]})
+    return copied.model_copy(update={"application": application})
 
 
 def _resolved(choices: Sequence[LinkChoice]) -> list[LinkChoice]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from k8sdds import links
 from k8sdds.analysis import race
 from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
 from k8sdds.model.application import Application, ApplicationExperiment, Requirement
@@ -44,9 +45,11 @@ class Samples:
 def default_s(application: Application) -> float:
     """Return how long a trial must be at least so that the percentiles that the flows require are known.
 
-    Delays that depend on each other need more time.
+    Delays that depend on each other need more time. Outages of the links have their share of it.
     """
-    return _long_enough_s(_percentiles(application))
+    (link,) = links.each([application.link])[:1]
+    cycles = [outage.cycle_s for outage in link.outages]
+    return max(_long_enough_s(_percentiles(application)), math.ceil(max(cycles, default=0)))
 
 
 def slowest_percentile(application: Application) -> Samples | None:

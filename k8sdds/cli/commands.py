@@ -19,6 +19,7 @@ REST_IS_A_COMMAND = {"allow_interspersed_args": False, "ignore_unknown_options":
 COMPLETIONS = {
     "APPLICATION": ("campaign.applications", "APPLICATIONS.names"),
     "EXPERIMENT": ("campaign.applications", "EXPERIMENTS_AND_APPLICATIONS.names"),
+    "LINK": ("links", "LINKS.names"),
     "NETWORK": ("networks", "NETWORKS"),
     "PROFILE": ("deploy.profiles", "PROFILES.names"),
     "PURPOSE": ("setup", "PURPOSES"),

@@ -1,4 +1,4 @@
-"""`k8sdds init`: write an experiment, an application, a profile, QoS or rights to start from."""
+"""`k8sdds init`: write an experiment, an application, a link, a profile, QoS or rights to start from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATUS = "k8sdds status {}"
 _NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 
-Kind = Literal["experiment", "application", "profile", "qos", "rights"]
+Kind = Literal["experiment", "application", "link", "profile", "qos", "rights"]
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,12 @@ def _templates() -> dict[str, _Template]:
     from k8sdds.campaign.applications import APPLICATIONS
     from k8sdds.campaign.experiments import EXPERIMENTS
     from k8sdds.deploy.profiles import PROFILES
+    from k8sdds.links import LINKS
 
     return {
         "experiment": _Template(EXPERIMENTS, "my-experiment", "k8sdds run {}"),
         "application": _Template(APPLICATIONS, "my-application", "k8sdds recommend {} --dry-run"),
+        "link": _Template(LINKS, "my-link", "k8sdds run quickstart --link {}", "wifi-office"),
         "profile": _Template(PROFILES, "my-lab", STATUS),
         "qos": _Template(
             ShippedFiles(("qos",), "QoS profile", suffixes=(".xml",)), "my-qos",
@@ -67,20 +69,20 @@ def _complete_like(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-_KindArgument = Annotated[Kind, argument("KIND", "experiment, application, profile, qos or rights.")]
+_KindArgument = Annotated[Kind, argument("KIND", "experiment, application, link, profile, qos or rights.")]
 _NameArgument = Annotated[
     str | None,
     argument(
         "NAME",
         "Name of the new file and of what it describes."
-        " Default: my-experiment, my-application, my-lab, my-qos or rights.",
+        " Default: my-experiment, my-application, my-link, my-lab, my-qos or rights.",
     ),
 ]
 _Like = Annotated[
     str | None,
     option(
         "--like NAME",
-        "Copy this installed file, with its comments. Default: a template with every key; for qos"
+        "Copy this installed file, with its comments. Default: a template with every key; for link wifi-office; for qos"
         " strict-reliable; for rights cluster (or namespace: rights in one namespace alone).",
         autocompletion=_complete_like,
     ),
@@ -145,7 +147,7 @@ def init(
     output: _Output = None,
     force: _Force = False,
 ) -> None:
-    """Write a commented experiment, application, profile of machines, QoS profile or manifest of rights.
+    """Write a commented experiment, application, link, profile of machines, QoS profile or manifest of rights.
 
     An experiment and an application can be measured unchanged. A profile describes machines, without changes on them.
     """

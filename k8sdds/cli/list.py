@@ -1,4 +1,4 @@
-"""`k8sdds list`: list the experiments, applications, networks or studies."""
+"""`k8sdds list`: list the experiments, applications, networks, links or studies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from k8sdds.system.numbers import format_duration
 app = Commands()
 
 
-@app.add("k8sdds list", "k8sdds list applications", "k8sdds list networks")
+@app.add("k8sdds list", "k8sdds list applications", "k8sdds list networks", "k8sdds list links")
 def list_(
     kind: Annotated[
-        Literal["experiments", "applications", "networks", "studies"],
-        argument("KIND", "experiments, applications, networks or studies."),
+        Literal["experiments", "applications", "networks", "links", "studies"],
+        argument("KIND", "experiments, applications, networks, links or studies."),
     ] = "experiments",
     networks: Annotated[
         bool, option("--networks", "The same as `list networks`, for older scripts.", hidden=True)
@@ -24,7 +24,7 @@ def list_(
     *,
     out: RowsOutput,
 ) -> None:
-    """List the installed experiments (the shortest first), the applications, the networks or the studies."""
+    """List the installed experiments (the shortest first), applications, networks, links or studies."""
     find, commands = {
         "experiments": (
             _experiments,
@@ -32,6 +32,7 @@ def list_(
         ),
         "applications": (_applications, "recommend NAME"),
         "networks": (_networks, "run quickstart --network NAME"),
+        "links": (_links, "show NAME, k8sdds recommend teleoperation --link NAME"),
         "studies": (_studies, "reproduce NAME"),
     }["networks" if networks else kind]
     rows = find()
@@ -90,6 +91,23 @@ def _applications() -> list[dict[str, Any]]:
         }
         for name in applications.APPLICATIONS.names()
         for loaded in [applications.load(name)]
+    ]
+
+
+def _links() -> list[dict[str, Any]]:
+    from k8sdds import links
+    from k8sdds.model.outages import describe_outages
+
+    return [
+        {
+            "name": name,
+            **{way: direction.describe() for way, direction in link.directions.items()},
+            "outages": describe_outages(link.outages),
+            "title": loaded.title,
+        }
+        for name in links.LINKS.names()
+        for loaded in [links.load(name)]
+        for link in [loaded.link]
     ]
 
 

@@ -16,6 +16,7 @@ from k8sdds.cli.commands import (
     selection_option,
     testbed_option,
 )
+from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
@@ -135,6 +136,14 @@ class Changes:
             "Only this network and the baseline (repeatable). Default: all networks of the experiment.",
         ),
     ] = None
+    link: Annotated[
+        list[str] | None,
+        selection_option(
+            "--link LINK",
+            "Links between the nodes: an installed link (see: k8sdds list links), or a YAML file (repeatable: an"
+            " experiment is measured with each). Default: as in the experiment.",
+        ),
+    ] = None
     repeat: Repeat = None
     duration: Duration = None
     settings: Settings = None
@@ -142,7 +151,12 @@ class Changes:
     @property
     def arguments(self) -> tuple[Sequence[str], Sequence[str], int | None, float | None]:
         """The arguments of `experiments.changed` and `applications.changed`."""
-        return self.network or (), self.settings or (), self.repeat, self.duration
+        return self.network or (), [*self._links(), *(self.settings or ())], self.repeat, self.duration
+
+    def _links(self) -> list[str]:
+        """Return `--link` as `--set`, which may change parts of it afterwards."""
+        choices = [{"like": name} for name in self.link or ()]
+        return [f"link={yaml_template.flow(choices[0] if len(choices) == 1 else choices)}"] if choices else []
 
 
 # Testbeds

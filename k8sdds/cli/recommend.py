@@ -16,7 +16,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
-    from k8sdds.model.application import Application
+    from k8sdds.model.application import Application, ApplicationExperiment
     from k8sdds.recommend.evidence import Evidence
 
 app = Commands()
@@ -70,6 +70,7 @@ Quick = Annotated[
 @app.add(
     "k8sdds recommend teleoperation",
     "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
+    "k8sdds recommend ./my-robot.yaml --link wifi-roaming",
     "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )
 def recommend(
@@ -102,7 +103,7 @@ def recommend(
         if any_given(*measuring, dry_run or yes or quick or None):
             raise InputError(
                 "--from measures nothing",
-                "leave out the options for measuring; allowed: --network, --set, --output and --format",
+                "leave out the options for measuring; allowed: --network, --link, --set, --output and --format",
             )
         conclude(answer(_evidence(loaded, folders)), output, out)
         return
@@ -127,10 +128,18 @@ def _evidence(application: Application, folders: list[Path]) -> Evidence:
     if len(folders) == 1:
         run = RunFolder.open(folders[0])
         own = evidence.own_application(run)
-        if own is not None and _sent(own.application) == _sent(application):
+        if own is not None and _sent(own.application) == _sent(application) and _same_link(own, application):
             # What is required or may be chosen may have changed since then, but what was measured has not.
             return evidence.of_own_run(run, applications.changed_in(own, application))
     return evidence.of_folders(application, [str(RunFolder.open(folder).path) for folder in folders])
+
+
+def _same_link(own: ApplicationExperiment, application: Application) -> bool:
+    """Return whether an application names no links, or those of a campaign."""
+    from k8sdds import links
+
+    wanted = links.each([application.link])[0]
+    return wanted.without_places() in (type(wanted)(), links.each(own.link)[0].without_places())
 
 
 def _sent(application: Application) -> tuple[Any, ...]:

@@ -98,6 +98,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "k8sdds run quickstart",
     "k8sdds run ./my-camera.yaml --set 'payload_bytes=4 KiB' --dry-run",
     "k8sdds run teleoperation --network flannel-hostgw",
+    "k8sdds run quickstart --link wifi-office --link long-cable",
 )
 def run(
     experiment: Annotated[str | None, ExperimentArgument] = None,

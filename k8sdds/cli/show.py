@@ -1,12 +1,13 @@
-"""`k8sdds show`: show an experiment or application with its cells resolved."""
+"""`k8sdds show`: show an experiment or application with its cells resolved, or a link."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from k8sdds.cli.commands import Commands, option
-from k8sdds.cli.options import Changes, Experiment, Paper
+from k8sdds.cli.options import Changes, Experiment, Paper, any_given
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import console, print_step
 from k8sdds.system.errors import InputError, K8sddsError
@@ -15,6 +16,7 @@ from k8sdds.system.numbers import format_duration
 
 if TYPE_CHECKING:
     from k8sdds.campaign.expansion import Expansion
+    from k8sdds.links import NamedLink
     from k8sdds.model.trial import Cell
 
 app = Commands()
@@ -34,11 +36,22 @@ def show(
     commands: Annotated[bool, option("--commands", "Also show the command line of each pod.")] = False,
     out: RowsOutput,
 ) -> None:
-    """Show the cells of an experiment or application, its estimated duration and, on request, the command lines."""
+    """Show the cells of an experiment or application, its estimated duration and, on request, the command lines.
+
+    Of a link, show what it does to packets, and where its values come from.
+    """
+    from k8sdds import links
     from k8sdds.campaign import applications, preflight
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
 
+    if experiment in links.LINKS.names():
+        if any_given(changes, paper or None, commands or None):
+            raise InputError(
+                f"{experiment} is a link", f"measure with it: k8sdds run quickstart --link {experiment}"
+            )
+        _show_link(links.load(experiment), out)
+        return
     changed = applications.load_experiment(experiment, *changes.arguments, paper=paper)
     expansion = expand(with_engines(changed, available))
     cells = [
@@ -52,6 +65,29 @@ def show(
         "problems": problems,
     }  # fmt: skip
     out.print(data, lambda: _print(expansion, cells, problems, estimate_s, commands), rows=cells)
+
+
+def _show_link(link: NamedLink, out: RowsOutput) -> None:
+    from rich.text import Text
+
+    def print_link() -> None:
+        console().print(Text.assemble((link.name, "bold"), f": {link.title}"))
+        if link.description:
+            console().print(link.description)
+        found = link.link
+        for way, direction in found.directions.items():
+            console().print(f"{way}: {direction.describe() or 'nothing'}")
+        for outage in found.outages:
+            console().print(outage.describe())
+        console().print("\nSources")
+        for key, source in link.sources.items():
+            console().print(f"{key}: {source}")
+        long = max((math.ceil(outage.cycle_s) for outage in found.outages), default=0)
+        command = f"k8sdds run quickstart --link {link.name}" + (f" --duration {long}" if long else "")
+        print_step(f"\nTry: {command}, k8sdds init link my-link --like {link.name}")
+
+    data = link.model_dump(mode="json")
+    out.print(data, print_link, rows=[data])
 
 
 def _print(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
@@ -160,6 +160,12 @@ CHOICES = tuple(choices_of(Cell))
 """Keys of a sweep that an application may choose, the most important first."""
 
 
+def _one_link(value: Any) -> Any:
+    if isinstance(value, list):
+        raise ValueError("an application has one link: measure others in campaigns of their own")
+    return value
+
+
 class Choices(_Chosen):
     """What may be chosen. A key that is left out has the values that make sense for the application."""
 
@@ -217,7 +223,10 @@ class Application(Strict):
     layout: Layout = Field(
         default="auto", description="how participants are pinned to cores, as in an experiment"
     )
-    link: LinkChoice = Field(default=LinkChoice(), description="links between the nodes, as in an experiment")
+    link: Annotated[LinkChoice, BeforeValidator(_one_link)] = Field(
+        default=LinkChoice(),
+        description="links between the nodes: the name or file of a link, or a mapping, as in an experiment",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -30,8 +30,9 @@ from k8sdds.model.impairments import (
     Queue,
     Rate,
     phrase,
+    with_files,
 )
-from k8sdds.model.outages import MAX_OUTAGES, Outage, describe_outages, require_apart
+from k8sdds.model.outages import MAX_OUTAGES, Interruption, Outage, describe_outages, require_apart
 from k8sdds.system.strict import MAX_RATE_MBIT, MAX_TITLE, Strict, as_list, mistake
 
 STANDARD_MTU, MAX_MTU = 1500, 9000
@@ -233,7 +234,7 @@ class Link(Strict):
         return any(getattr(self, name) != axes(Link)[name].default for name in new)
 
     @property
-    def directions(self) -> dict[Literal["up", "down"], Direction]:
+    def directions(self) -> dict[str, Direction]:
         """What happens to packets from a node into the network (`up`) and back, with the short keys."""
         both = Direction(
             delay=self.delay or (Delay(mean_us=self.delay_us) if self.delay_us else None),
@@ -243,6 +244,15 @@ class Link(Strict):
             duplicate_percent=self.duplicate_percent,
         )
         return {"up": self.up.over(both), "down": self.down.over(both)}
+
+    def interruptions(self, length_s: float) -> list[Interruption]:
+        """Return what interrupts the links in a measured interval of this length, in order and without overlaps."""
+        found = [each for outage in self.outages for each in outage.interruptions(length_s)]
+        return sorted(found, key=lambda each: each.at_us)
+
+    def without_places(self) -> Link:
+        """Return the link without the places of its files, whose content is known by their SHA-256."""
+        return with_files(self, lambda _: {"file": ""})
 
     @property
     def kernel_obstacle(self) -> str:

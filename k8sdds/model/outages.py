@@ -42,7 +42,8 @@ class Outage(Strict):
         default=None,
         gt=0,
         le=MAX_TIME_S,
-        description="period: the outage repeats, first at `at_s` or after one period",
+        description="period: the outage repeats; the first one is at `at_s`, or after half a period, so that a trial as"
+        " long as the period has one",
     )
     for_s: Annotated[float, Number] = Field(
         gt=0, le=MAX_OUTAGE_S, description="how long nothing passes, in seconds"
@@ -76,13 +77,13 @@ class Outage(Strict):
             raise mistake(f"leaves no time between two outages (every_s: {self.every_s:g})", "for_s")
         if self._fading_s > self._first_s:
             raise mistake(
-                f"the rate would fall before the measured interval: at least {self._fading_s:g}", "at_s"
+                f"the rate would fall before the measured interval: at least {self._fading_s:g} s", "at_s"
             )
         return self
 
     @property
     def _first_s(self) -> float:
-        return self.at_s if self.at_s is not None else self.every_s or 0
+        return self.at_s if self.at_s is not None else (self.every_s or 0) / 2
 
     @property
     def _fading_s(self) -> float:
@@ -110,6 +111,11 @@ class Outage(Strict):
                 found.append(Interruption(at_us - fading_us, fading_us, slow))
             found.append(Interruption(at_us, round(self.for_s * 1e6)))
         return found
+
+    @property
+    def cycle_s(self) -> float:
+        """How long an interval must be to have one outage, and of a period its share of it."""
+        return max(self.every_s or 0, self._first_s + self.for_s)
 
     def span(self) -> tuple[float, float]:
         """Return when the first one begins, with the fall of its rate, and when it ends."""

@@ -27,7 +27,6 @@ from k8sdds.model.axis import (
     payload,
 )
 from k8sdds.model.background import Background
-from k8sdds.model.impairments import with_files
 from k8sdds.model.ip_families import IpFamilies, IpFamily
 from k8sdds.model.link import STANDARD_MTU, Link, LinkChoices
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
@@ -650,7 +649,7 @@ class Cell(Strict):
 
     def canonical(self) -> str:
         """Return the cell as JSON without defaults: sorted keys, no spaces, whole floats as integers."""
-        named = self.model_copy(update={"link": with_files(self.link, lambda _: {"file": ""})})
+        named = self.model_copy(update={"link": self.link.without_places()})
         data = named.model_dump(mode="json", exclude_defaults=True, exclude={"middleware_config"})
         return json.dumps(_whole(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 

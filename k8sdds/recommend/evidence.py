@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from k8sdds import links
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION
 from k8sdds.analysis.overhead import Row
@@ -18,6 +19,7 @@ from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
 from k8sdds.model.axis import counted
+from k8sdds.model.link import Link
 from k8sdds.model.reason import DISTURBED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.networks import label_without_engine
@@ -239,7 +241,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f"measure it: k8sdds run {application.name}",
         )
     notes: list[str] = []
-    rows = _allowed(application, rows, notes)
+    rows = _over_its_link(application, _allowed(application, rows, notes), notes)
     rows = _of_one_definition(rows, notes)
     rows = _of_one_environment(rows, notes)
     rows = _of_one_background(application, rows, notes)
@@ -273,6 +275,23 @@ def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str])
         )
     if left_out := len(rows) - len(kept):
         notes.append(f"{left_out} trials are left out: the application does not allow their {others}")
+    return kept
+
+
+def _over_its_link(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
+    """Return the trials over the links that an application names, and note if there are others; it may name none."""
+    wanted = links.each([application.link])[0]
+    if wanted == Link():
+        return list(rows)
+    known = wanted.without_places()
+    kept = [entry for entry in rows if AXES["link"].parsed(entry[2]["link"]).without_places() == known]
+    if not kept:
+        raise InputError(
+            f"no trial was measured over {wanted.describe()}",
+            f"measure it: k8sdds recommend {application.name}, with the same link",
+        )
+    if left_out := len(rows) - len(kept):
+        notes.append(f"{counted('trial')(left_out)} left out, with other links than {wanted.describe()}")
     return kept
 
 

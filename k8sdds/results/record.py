@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from k8sdds.model.axis import axes
+from k8sdds.model.axis import Axis, axes
 from k8sdds.model.link import Link
 from k8sdds.model.reason import DAMAGED, Reason
 from k8sdds.model.trial import AXES
@@ -31,7 +31,7 @@ from k8sdds.results.metrics import (
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.reading import one_line
 from k8sdds.system.shapes import Count, Finite, Number, Shape
-from k8sdds.system.strict import MAX_TITLE
+from k8sdds.system.strict import MAX_TITLE, Strict
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
 LOADED_LATENCY_SINCE = 3
@@ -252,15 +252,19 @@ def _timed_always(record: Mapping[str, Any]) -> bool:
 
 
 _PART_TYPES: dict[Any, Any] = {float: Number, int: Count, bool: bool | None, str: str | None}
-"""Types of the parts of a setting that are no models themselves."""
+"""Types of the parts of a setting that have no parts themselves."""
+
+
+def _part_type(part: Axis) -> Any:
+    kind: Any = part.field and part.field.annotation
+    known = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and issubclass(each, Strict)]
+    return Annotated[kind | None, Field(strict=False)] if known else _PART_TYPES[part.column_type]
+
 
 _Link: Any = create_model(  # type: ignore[call-overload]
     "_Link",
     __base__=Shape,
-    **{
-        name: (_PART_TYPES.get(part.column_type, dict[str, bool] | None), None)
-        for name, part in axes(Link).items()
-    },
+    **{name: (_part_type(part), None) for name, part in axes(Link).items()},
 )
 
 

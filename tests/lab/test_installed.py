@@ -16,7 +16,7 @@ from tests import run_folders
 from tests.unit.importing import logs
 
 CHECKOUT = Path(__file__).parents[2]
-SHIPPED = ("deploy", "docs", "experiments", "perftest-images", "profiles", "qos", "security")
+SHIPPED = ("deploy", "docs", "experiments", "links", "perftest-images", "profiles", "qos", "security")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

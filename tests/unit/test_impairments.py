@@ -176,7 +176,7 @@ def test_a_link_is_described_by_what_is_not_the_default(keys: dict[str, Any], te
         ({"nodes": "publishers"}, "nodes", "nothing impairs"),
         ({"outages": {"for_s": 1}}, "outages", "set at_s, every_s, or both"),
         ({"outages": {"at_s": 1, "for_s": 1, "fading_s": 1}}, "outages.fading_s", "kind: wifi"),
-        ({"outages": {"every_s": 2, "for_s": 1, "kind": "wifi"}}, "outages.for_s", "no time between"),
+        ({"outages": {"at_s": 1, "every_s": 2, "for_s": 1, "kind": "wifi"}}, "outages.for_s", "no time between"),
         ({"outages": {"at_s": 0.5, "for_s": 1, "kind": "wifi"}}, "outages.at_s", "before the measured interval"),
         ({"outages": [{"at_s": 5, "for_s": 2}, {"at_s": 4, "for_s": 1.5}]}, "outages[0].at_s", "ends at 5.5 s"),
         ({"outages": [{"at_s": 5, "for_s": 2}, {"every_s": 4, "for_s": 1.5}]}, "outages[1].every_s", "only outage"),
@@ -205,12 +205,14 @@ def test_testbeds_refuse_links_that_they_do_not_have() -> None:
 
 
 def test_outages_repeat_and_the_rate_of_wifi_falls_before() -> None:
-    assert [*Outage(every_s=10, for_s=0.5).starts(35)] == [10, 20, 30]
+    assert [*Outage(every_s=10, for_s=0.5).starts(35)] == [5, 15, 25]
     assert [*Outage(at_s=1, every_s=10, for_s=0.5).starts(21)] == [1, 11]
     assert [*Outage(at_s=3, for_s=0.5).starts(3)] == []
     wifi = Outage(at_s=2, for_s=0.5, kind="wifi", fading_s=1.5, fading_mbit=1)
     assert wifi.interruptions(10) == [Interruption(500_000, 1_500_000, 1), Interruption(2_000_000, 500_000)]
-    assert Outage(at_s=2, for_s=0.5).interruptions(10) == [Interruption(2_000_000, 500_000)]
+    later = {"at_s": 6, "for_s": 0.5}
+    both = link(outages=[later, wifi.model_dump()]).interruptions(10)
+    assert both == [*wifi.interruptions(10), Interruption(6_000_000, 500_000)]
 
 
 @given(every=st.integers(2, 50), share=st.floats(0.01, 0.4), length=st.integers(1, 500))
@@ -219,7 +221,7 @@ def test_outages_of_a_period_never_overlap(every: int, share: float, length: int
         length
     )
     assert all(a.at_us + a.for_us <= b.at_us for a, b in itertools.pairwise(parts))
-    assert len(parts) == 2 * ((length - 1) // every)
+    assert len(parts) == 2 * math.ceil(max(0, length - every / 2) / every)
 
 
 # -- files --------------------------------------------------------------------------------------------

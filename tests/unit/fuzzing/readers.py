@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from k8sdds import claims
+from k8sdds import claims, links
 from k8sdds.analysis import background_cost, components, profile
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import candidates, expand
@@ -25,6 +25,9 @@ from k8sdds.importing import kubectl_top as published_top
 from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config_checksum, connext
+from k8sdds.model import link_files
+from k8sdds.model.impairments import Delay, FromFile, Loss, Rate
+from k8sdds.model.link import Link, LinkChoice
 from k8sdds.model.trial import participants
 from k8sdds.networks import packets
 from k8sdds.perftest import log
@@ -86,6 +89,17 @@ def _application(path: Path) -> None:
     values = [getattr(application.choices, name) for name in type(application.choices).model_fields]
     if all(len(value) < 4 for value in values):
         candidates(applications.experiment(application))
+
+
+def _link(path: Path) -> None:
+    for link in links.each([LinkChoice(like=str(path))]):
+        assert Link.model_validate_json(link.model_dump_json()) == link
+        link.describe()
+
+
+def _link_file(kind: type[FromFile], path: Path) -> None:
+    checked = link_files.checked(Link(**{kind.__name__.lower(): {"file": str(path)}}))
+    assert link_files.values(link_files.files_of(checked)[0])
 
 
 def _study(data: bytes, folder: Path) -> None:
@@ -340,6 +354,10 @@ def _selected(data: bytes, folder: Path) -> None:
 READERS = [
     Reader("application", corpus("applications"), _file(_application, "a.yaml"), damage.bytes_of),
     Reader("experiment", corpus("experiments"), _file(_experiment, "e.yaml"), damage.bytes_of),
+    Reader("link", corpus("links"), _file(_link, "l.yaml"), damage.bytes_of),
+    Reader("delays", corpus("delays"), _file(lambda path: _link_file(Delay, path), "d.txt"), damage.bytes_of),
+    Reader("losses", corpus("losses"), _file(lambda path: _link_file(Loss, path), "p.txt"), damage.bytes_of),
+    Reader("rates", corpus("rates"), _file(lambda path: _link_file(Rate, path), "r.trace"), damage.bytes_of),
     Reader("setting", corpus("settings"), _setting, damage.bytes_of),
     Reader("profile", corpus("profiles"), _file(lambda path: profiles.load(str(path)), "p.yaml"), damage.bytes_of),
     Reader("claims", corpus("claims"), _file(lambda path: claims.load(str(path)), "c.yaml"), damage.bytes_of),
