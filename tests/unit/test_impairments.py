@@ -17,13 +17,16 @@ from k8sdds import links
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.record import description
+from k8sdds.campaign.trial_loop import plan_json
 from k8sdds.model import link_files
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.model.link import Link, LinkChoice
 from k8sdds.model.outages import Interruption, Outage
 from k8sdds.model.trial import AXES, Cell
+from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
+from k8sdds.testbeds import Block
 from k8sdds.testbeds.cluster import preflight as cluster_preflight
 from k8sdds.testbeds.lab import preflight
 
@@ -324,17 +327,18 @@ def test_the_content_of_a_file_identifies_a_cell_not_its_place(tmp_path: Path) -
 def test_the_run_folder_has_the_files_and_gives_the_same_cells(tmp_path: Path) -> None:
     original = expansion(tmp_path / "a")
     folder = tmp_path / "run"
-    files = start._user_files(original)
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    (folder / "experiment.yaml").write_text(start.experiment_yaml(start._with_copies(original)))
+    plan = {"schema": SCHEMA} | plan_json([Block(0, tuple(original.trials("lab")))])
+    resolved = start.experiment_yaml(start._with_copies(original))
+    run = RunFolder.create(folder, plan, resolved, start._user_files(original))
     (tmp_path / "a" / "delays.txt").unlink()
     copied = expand(experiments.load(str(folder / "experiment.yaml")))
     assert [each.cell_id for each in copied.cells] == [each.cell_id for each in original.cells]
     (part,) = link_files.files_of(copied.cells[0].link)
     assert part.file == f"{folder}/link-files/{part.sha256[:8]}/delays.txt"
     assert link_files.values(part) == (100.0, 200.0)
+    # The plan names the original, and a resumed campaign uses the copy.
+    trials, _ = start._planned(run, copied)
+    assert [trial.cell for trial in trials] == [trial.cell for trial in copied.trials("lab")]
     # The record of a resumed campaign is that of its start.
     records = [description(found.trials("lab")[0])["link"] for found in (original, copied)]
     assert records[0] == records[1]

@@ -108,11 +108,16 @@ def test_the_lab_needs_bonding_and_a_cluster_refuses_it() -> None:
     assert refused.what.startswith("LAG of 2") and "only in the lab" in refused.what
 
 
-def resolved(link: dict[str, Any]) -> Experiment:
-    """Return an experiment with a DDS and a TCP test in one sweep, as the lab resolves it."""
+def written(link: dict[str, Any]) -> Experiment:
+    """Return an experiment with a DDS and a TCP test in one sweep."""
     sweep = {"networks": ["host"], "test": ["throughput", "tcp-stream"]}
     data = {"name": "x", "link": link, "sweeps": [sweep]}
-    return with_card_offloads(Experiment.model_validate(data, context=experiments.KNOWN))
+    return Experiment.model_validate(data, context=experiments.KNOWN)
+
+
+def resolved(link: dict[str, Any]) -> Experiment:
+    """Return it as the lab resolves it."""
+    return with_card_offloads(written(link))
 
 
 def test_links_with_a_rate_have_the_offloads_of_a_card_in_tcp_tests_of_the_lab() -> None:
@@ -120,6 +125,20 @@ def test_links_with_a_rate_have_the_offloads_of_a_card_in_tcp_tests_of_the_lab()
     assert by_test["throughput"].link == Link(rate_mbit=1000)
     assert by_test["tcp-stream"].link == Link(rate_mbit=1000, offloads=CARD)
     assert {cell.link for cell in expand(resolved({})).cells} == {Link()}
+
+
+def test_changes_on_the_command_line_keep_the_offloads_of_a_card() -> None:
+    changed = experiments.changed(written({"rate_mbit": 1000}), settings=["repetitions=2"])
+    by_test = {cell.test: cell for cell in expand(with_card_offloads(changed)).cells}
+    assert by_test["tcp-stream"].link == Link(rate_mbit=1000, offloads=CARD)
+    several = with_card_offloads(
+        experiments.changed(written({"rate_mbit": 9}), settings=["link=[{like: lte}, {mtu: 9000}]"])
+    )
+    found = {(cell.test, cell.link.name, cell.link.offloads) for cell in expand(several).cells}
+    assert found == {
+        ("throughput", "lte", Offloads()), ("throughput", "", Offloads()),
+        ("tcp-stream", "lte", CARD), ("tcp-stream", "", Offloads()),
+    }  # fmt: skip
 
 
 def test_offloads_of_an_experiment_replace_those_of_a_card() -> None:
