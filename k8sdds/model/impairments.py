@@ -100,11 +100,6 @@ class Delay(FromFile):
             raise mistake("needs mean_us: without a delay, no packet overtakes another", "reorder_percent")
         return self
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether each packet has the same delay."""
-        return self == Delay(mean_us=self.mean_us)
-
     def describe(self) -> str:
         """Describe the delay: `2 ms ± 0.5 ms delay`."""
         if self.is_from_file:
@@ -182,11 +177,6 @@ class Loss(FromFile):
         p, r, h, k = self.states
         bad = p / (p + r)
         return bad * (100 - h) + (1 - bad) * (100 - k)
-
-    @property
-    def is_of_udp(self) -> bool:
-        """Whether it is `loss_percent` of a link: independent loss of UDP."""
-        return self == Loss(percent=self.percent or 0, udp_only=True)
 
     def describe(self) -> str:
         """Describe the loss: `1 % loss`, `bursts of loss (p 1 %, r 25 %)`."""

@@ -110,10 +110,13 @@ class Bond:
         return f"LAG of {self.members} ({self.mode}, {self.hash})"
 
 
+JITTERS = 4
+"""Standard deviations above the mean delay that few packets exceed."""
 KERNEL, USERSPACE = "kernel", "userspace"
 """Engines that impair links: netem and other queues of the kernel, or the forwarder of k8sdds."""
 SHORT = {"rate_mbit": "rate", "loss_percent": "loss", "delay_us": "delay"}
-"""Short keys of a link, each with the part that it sets for both directions."""
+"""Keys of a link that state a part in a word, and that part. The delay and the loss are those of the whole way
+between two nodes, the rate is that of each link."""
 
 
 def _impairment(name: str) -> Axis:
@@ -141,13 +144,13 @@ class Link(Strict):
         default=0,
         ge=0,
         lt=100,
-        description="random loss of UDP packets, one way, short for `loss: {percent: …, udp_only: true}` (lab only)",
+        description="random loss of UDP packets on the way from one node to another (lab only)",
     )
     delay_us: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} µs delay", several=False)] = Field(
         default=0,
         ge=0,
         le=MAX_DELAY_US,
-        description="added one-way delay, in microseconds, short for `delay: {mean_us: …}` (lab only)",
+        description="added delay on the way from one node to another, in microseconds (lab only)",
     )
     delay: Annotated[Delay | None, _impairment("delay")] = Field(
         default=None, description="one-way delay, both ways (lab only)"
@@ -235,15 +238,34 @@ class Link(Strict):
 
     @property
     def directions(self) -> dict[str, Direction]:
-        """What happens to packets from a node into the network (`up`) and back, with the short keys."""
+        """What happens to packets from a node into the network (`up`) and back (`down`).
+
+        A packet passes `up` of its sender's link and `down` of its receiver's. The short keys for delay and loss are
+        for the whole way between two nodes, so that each applies once.
+        """
         both = Direction(
-            delay=self.delay or (Delay(mean_us=self.delay_us) if self.delay_us else None),
-            loss=self.loss or (Loss(percent=self.loss_percent, udp_only=True) if self.loss_percent else None),
+            delay=self.delay,
+            loss=self.loss,
             rate=self.rate or (Rate(mbit=self.rate_mbit) if self.rate_mbit else None),
             queue=self.queue,
             duplicate_percent=self.duplicate_percent,
         )
-        return {"up": self.up.over(both), "down": self.down.over(both)}
+        once_up = Direction(delay=Delay(mean_us=self.delay_us) if self.delay_us else None)
+        once_down = Direction(
+            loss=Loss(percent=self.loss_percent, udp_only=True) if self.loss_percent else None
+        )
+        return {"up": self.up.over(once_up).over(both), "down": self.down.over(once_down).over(both)}
+
+    @property
+    def loses_packets(self) -> bool:
+        """Whether packets are lost, apart from those that a queue drops and those of outages."""
+        return any(direction.loss for direction in self.directions.values())
+
+    @property
+    def longest_delay_us(self) -> float:
+        """The delay between two nodes, one way, that few packets exceed."""
+        delays = [direction.delay for direction in self.directions.values() if direction.delay]
+        return sum(delay.mean_us + JITTERS * delay.jitter_us for delay in delays)
 
     def interruptions(self, length_s: float) -> list[Interruption]:
         """Return what interrupts the links in a measured interval of this length, in order and without overlaps."""
@@ -270,9 +292,7 @@ class Link(Strict):
     def _is_possible(self) -> Link:
         for short, part in SHORT.items():
             if getattr(self, short) and getattr(self, part) is not None:
-                raise mistake(
-                    f"is short for a part of {part}, which is set too: leave out one of them", short
-                )
+                raise mistake(f"and {part} state the same: leave out one of them", short)
         for name, direction in self.directions.items():
             if direction.queue and direction.rate is None:
                 raise mistake(
@@ -369,22 +389,12 @@ class LinkChoice(_Keys):
     def each(self) -> Iterator[Link]:
         """Yield the links of all combinations, without `like`, which `k8sdds.links.resolve` replaces."""
         lists = lists_of(Link)
-        single = {
-            name: getattr(self, name) for name in Link.model_fields if name not in lists
-        } | self._shortest()
+        single = {name: getattr(self, name) for name in Link.model_fields if name not in lists}
+        if self.rate and self.rate.mbit and not self.rate_mbit:
+            # Both forms are one link, which has one id.
+            single |= {"rate_mbit": self.rate.mbit, "rate": None}
         for values in itertools.product(*(getattr(self, name) for name in lists)):
             yield Link(**single, **dict(zip(lists, values, strict=True)))
-
-    def _shortest(self) -> dict[str, Any]:
-        """Return the short keys in place of parts that they can express, so that one link has one id."""
-        short: dict[str, Any] = {}
-        if self.delay and self.delay.is_constant and not self.delay_us:
-            short |= {"delay_us": self.delay.mean_us, "delay": None}
-        if self.rate and self.rate.mbit and not self.rate_mbit:
-            short |= {"rate_mbit": self.rate.mbit, "rate": None}
-        if self.loss and self.loss.is_of_udp and not self.loss_percent:
-            short |= {"loss_percent": self.loss.percent, "loss": None}
-        return short
 
 
 def _one_or_all(choices: list[LinkChoice], dump: SerializerFunctionWrapHandler) -> Any:

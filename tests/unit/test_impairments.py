@@ -43,18 +43,20 @@ def cell(of: Link) -> Cell:
 # -- forms and ids ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("short", "long"),
-    [
-        ({"delay_us": 2000}, {"delay": {"mean_us": "2 ms"}}),
-        ({"rate_mbit": 10}, {"rate": {"mbit": 10}}),
-        ({"loss_percent": 1}, {"loss": {"percent": 1, "udp_only": True}}),
-    ],
-)
-def test_a_short_key_and_its_part_are_one_link(short: dict[str, Any], long: dict[str, Any]) -> None:
-    assert link(**short) == link(**long)
-    assert cell(link(**short)).cell_id == cell(link(**long)).cell_id
-    assert not link(**long).needs_engine
+def test_both_forms_of_a_constant_rate_are_one_link() -> None:
+    short, long = link(rate_mbit=10), link(rate={"mbit": "10 Mbit/s"})
+    assert short == long and cell(short).cell_id == cell(long).cell_id
+    assert not long.needs_engine
+
+
+def test_delay_and_loss_of_the_whole_way_apply_once() -> None:
+    whole = link(delay_us=2000, loss_percent=1, up={"loss": {"percent": 3}})
+    assert whole.directions == {
+        "up": Direction(delay=Delay(mean_us=2000), loss=Loss(percent=3)),
+        "down": Direction(loss=Loss(percent=1, udp_only=True)),
+    }
+    # The same for each link would delay packets twice.
+    assert link(delay={"mean_us": 2000}).longest_delay_us == 2 * whole.longest_delay_us
 
 
 def test_the_ids_of_links_without_new_keys_are_those_of_earlier_versions() -> None:
@@ -67,15 +69,13 @@ def test_the_ids_of_links_without_new_keys_are_those_of_earlier_versions() -> No
 
 def test_a_direction_replaces_whole_parts() -> None:
     directions = link(
-        delay_us=2000, loss_percent=1, rate={"mbit": 10}, queue={"ms": 50},
+        delay={"mean_us": 2000}, loss={"percent": 1}, rate={"mbit": 10}, queue={"ms": 50},
         up={"loss": {"p_percent": 1, "r_percent": 25}, "rate": {"mbit": 5}}, down={"duplicate_percent": 1},
     ).directions  # fmt: skip
     both = {"delay": Delay(mean_us=2000), "queue": Queue(ms=50)}
     assert directions == {
         "up": Direction(**both, loss=Loss(p_percent=1, r_percent=25), rate=Rate(mbit=5)),
-        "down": Direction(
-            **both, loss=Loss(percent=1, udp_only=True), rate=Rate(mbit=10), duplicate_percent=1
-        ),
+        "down": Direction(**both, loss=Loss(percent=1), rate=Rate(mbit=10), duplicate_percent=1),
     }
     assert list(Link().directions.values()) == [Direction(), Direction()]
 
