@@ -332,6 +332,14 @@ class Link(Strict):
         apart = ("name", "engine", "mtu", "lag", "offloads") if self.name else axes(Link)
         return "links " + (", ".join(self.phrases(apart)) or "unshaped")
 
+    def details(self) -> str:
+        """Describe what happens to packets in each direction, and the outages."""
+        ways = {way: direction.describe() or "nothing" for way, direction in self.directions.items()}
+        texts = [f"{way} {text}" for way, text in ways.items()]
+        if ways["up"] == ways["down"]:
+            texts = [f"both ways {ways['up']}"]
+        return "; ".join([*texts, *([describe_outages(self.outages)] if self.outages else [])])
+
     def phrases(self, names: Iterable[str]) -> list[str]:
         """Describe each of these parts that is not the default."""
         return [

@@ -96,7 +96,8 @@ def caveats(content: Content) -> list[str]:
         )
     if any(setting.scheduling for setting in content.settings):
         notes.append("Some trials had more participants than cores: their results include scheduling.")
-    notes += _missing(content) + _delay_methods(content) + _links_of_tcp(content)
+    notes += _missing(content) + _delay_methods(content)
+    notes += _named_links(content) + _links_of_tcp(content)
     if with_warnings := sum(1 for trial in content.best if trial["warnings"]):
         verb = "has" if with_warnings == 1 else "have"
         notes.append(
@@ -171,10 +172,16 @@ def _delay_methods(content: Content) -> list[str]:
     return notes
 
 
+def _named_links(content: Content) -> list[str]:
+    """State what the links did that captions name in a word."""
+    found = dict.fromkeys(_link(row["link"]) for row in content.best)
+    return [f"Links {link.name}: {link.details()}." for link in found if link.name]
+
+
 def _links_of_tcp(content: Content) -> list[str]:
     """State how large the packets of TCP tests were on the links between nodes, which decides what an overlay costs."""
     measured = [row for row in content.best if _is_tcp(row["test"]) and row["testbed"] != "imported"]
-    packets = Counter(_packets(_offloads(row["link"]), content.on_one_machine) for row in measured)
+    packets = Counter(_packets(_link(row["link"]).offloads, content.on_one_machine) for row in measured)
     texts = [f"{size} ({offloads}; {formats.count(n, 'trial')})" for (size, offloads), n in packets.items()]
     return [f"TCP packets on the links {formats.join(texts)}."] if texts else []
 
@@ -193,11 +200,11 @@ def _packets(offloads: Offloads, on_one_machine: bool) -> tuple[str, str]:
     return size, offloads.describe() or "offloads unchanged"
 
 
-def _offloads(link: str | None) -> Offloads:
+def _link(recorded: str | None) -> Link:
     with contextlib.suppress(ValueError):
-        parsed: Link = AXES["link"].parsed(link)
-        return parsed.offloads
-    return Offloads()
+        parsed: Link = AXES["link"].parsed(recorded)
+        return parsed
+    return Link()
 
 
 def _is_tcp(test: str) -> bool:

@@ -23,6 +23,7 @@ from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.campaign.racing import searched
 from k8sdds.cli.app import app
 from k8sdds.deploy.tuning import load as load_tuning
+from k8sdds.model.link import LinkChoice
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import Answer, answer, of_run
 from k8sdds.recommend.next_step import next_step
@@ -92,6 +93,20 @@ def test_the_confirmation_measures_the_recommended_cells_with_the_file(tmp_path:
     ]
     assert [cell.cell_id for cell in plain] == [cell.cell_id for cell in wanted]
     assert all(cell.middleware_config.endswith("measured/cyclonedds.xml") for cell in confirmed)
+
+
+def test_the_confirmation_measures_over_the_links_of_the_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "losses.txt").write_text("0001")
+    found = answered(tmp_path)
+    link = LinkChoice.model_validate({"like": "lte", "loss": {"file": "losses.txt"}})
+    over = found.evidence.application.model_copy(update={"link": link})
+    files.write(replace(found, evidence=replace(found.evidence, application=over)), tmp_path / "out")
+    confirmed = expand(experiments.load(str(tmp_path / "out" / "confirm.yaml")))
+    assert {cell.link.describe() for cell in confirmed.cells} == {"links lte, loss from losses.txt"}
+    assert confirmed.experiment.duration_s == 60
 
 
 def test_configurations_are_compared_through_others() -> None:

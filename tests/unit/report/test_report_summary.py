@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from k8sdds import report
+from k8sdds import links, report
 from k8sdds.analysis.conditions import CONDITION
+from k8sdds.model.trial import AXES
 from k8sdds.report import content, formats, html, summary
 from k8sdds.report.terminal import results_so_far, show
 from k8sdds.results.run_folder import RunFolder
@@ -259,6 +260,17 @@ def test_packets_of_links_that_differ_in_something_else_are_stated_once_and_publ
     run = rewrite(run, items)
     (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("TCP packets"))
     assert note.count("offloads unchanged") == 1 and f"; {len(items) - 1} trials)" in note
+
+
+def test_the_values_of_named_links_are_stated(tmp_path):
+    run = folders.make(tmp_path / "run", folders.Plan(networks=("host", "flannel-vxlan"), payloads=(64,)))
+    roaming = AXES["link"].recorded(links.load("wifi-roaming").link)
+    run = rewrite(run, [item | {"link": roaming} for item in run.attempts()])
+    (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("Links"))
+    assert note == (
+        "Links wifi-roaming: both ways 4.25 ms ± 7.3 ms delay (pareto), bursts of loss (p 0.5 %, r 20 %), 100 Mbit/s,"
+        " queue of 1000 packets (codel); Wi-Fi outage of 0.5 s every 30 s."
+    )
 
 
 def test_a_missing_percentile_of_the_buffer_delay_is_not_one_of_the_latency(tmp_path):
