@@ -58,14 +58,15 @@ Json microseconds(const Buckets& buckets) {
 
 }  // namespace
 
-Statistics::Statistics() : bins_(kBins) {}
+// There is room for all bins, so that adding one allocates nothing.
+Statistics::Statistics(std::vector<Bin> bins) : bins_(std::move(bins)) {
+    bins_.clear();
+    bins_.reserve(kBins);
+}
 
 void Statistics::start(std::int64_t now) {
     const std::uint32_t run = run_ + 1;
-    std::vector<Bin> bins = std::move(bins_);
-    std::fill(bins.begin(), bins.begin() + static_cast<std::ptrdiff_t>(used_bins_), Bin());
-    bins_.clear();
-    *this = Statistics(std::move(bins));
+    *this = Statistics(std::move(bins_));
     run_ = run;
     origin_ = last_done_ = now;
     counting_ = true;
@@ -74,7 +75,7 @@ void Statistics::start(std::int64_t now) {
 Statistics::Bin& Statistics::bin(std::int64_t time) {
     const std::int64_t index = (time - origin_) / kBin;
     if (time < origin_ || index >= static_cast<std::int64_t>(kBins)) return beyond_;
-    used_bins_ = std::max(used_bins_, static_cast<std::size_t>(index) + 1);
+    if (index >= static_cast<std::int64_t>(bins_.size())) bins_.resize(static_cast<std::size_t>(index) + 1);
     return bins_[static_cast<std::size_t>(index)];
 }
 
@@ -141,7 +142,7 @@ Json Statistics::series() const {
     Json result = {{"bin_ms", kBin / 1'000'000}};
     const auto column = [&](const char* name, auto value) {
         Json& list = result[name] = Json::array();
-        for (std::size_t i = 0; i < used_bins_; ++i) list.push_back(value(bins_[i]));
+        for (const Bin& bin : bins_) list.push_back(value(bin));
     };
     column("packets_in", [](const Bin& bin) { return bin.packets_in; });
     column("packets_out", [](const Bin& bin) { return bin.packets_out; });

@@ -41,7 +41,7 @@ private:
 
 class Statistics {
 public:
-    Statistics();
+    Statistics() : Statistics(std::vector<Bin>()) {}
 
     void start(std::int64_t now);           // forgets everything
     void stop() { counting_ = false; }
@@ -69,7 +69,7 @@ private:
         std::uint64_t bytes_out = 0;
         std::int64_t delays_ns = 0, max_delay_ns = 0;
     };
-    explicit Statistics(std::vector<Bin> bins) : bins_(std::move(bins)) {}
+    explicit Statistics(std::vector<Bin> bins);
     Bin& bin(std::int64_t time);
     Json series() const;
 
@@ -86,7 +86,6 @@ private:
     std::int64_t busy_ns_ = 0, last_done_ = 0;
     std::uint64_t busy_bytes_ = 0;
     std::vector<Bin> bins_;
-    std::size_t used_bins_ = 0;
     Bin beyond_;                            // of packets after the last bin
 };
 
