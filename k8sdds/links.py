@@ -10,8 +10,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from k8sdds.model import link_files
 from k8sdds.model.axis import axes, lists_of
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import PARTS, Direction, with_files
-from k8sdds.model.link import SHORT, Link, LinkChoice
+from k8sdds.model.link import KERNEL, SHORT, USERSPACE, Link, LinkChoice
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
@@ -19,6 +20,7 @@ from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, mistake
 
 LINKS = ShippedFiles(("links",), "link", "k8sdds list links")
 C = TypeVar("C", bound=LinkChoice)
+E = TypeVar("E", bound=Experiment)
 BOTH = {**SHORT, **{part: part for part in PARTS}}
 """Keys that set a part for both directions."""
 
@@ -125,6 +127,33 @@ def each(choices: Iterable[LinkChoice]) -> list[Link]:
                 f"two different links are named {link.name!r}", "give one of them another `name`"
             )
     return found
+
+
+def with_engines(experiment: E, has_netem: bool) -> E:
+    """Return the experiment with an engine for every impaired link for which the user sets none.
+
+    Links with nothing but the short keys of `SHORT` keep the queues and rules of the kernel, as in earlier versions.
+
+    Raises:
+        InputError: As `resolve`.
+    """
+
+    def with_engine(choice: LinkChoice) -> LinkChoice:
+        link = next(resolve(choice).each())
+        lacks_netem = bool(link.delay_us) and not has_netem
+        if link.engine != "auto" or not link.is_shaped or not (link.needs_engine or lacks_netem):
+            return choice
+        engine = KERNEL if has_netem and not link.kernel_obstacle else USERSPACE
+        return choice.model_copy(update={"engine": engine})
+
+    def of(choices: list[LinkChoice]) -> list[LinkChoice]:
+        return [with_engine(choice) for choice in choices]
+
+    sweeps = [
+        sweep if sweep.link is None else sweep.model_copy(update={"link": of(sweep.link)})
+        for sweep in experiment.sweeps
+    ]
+    return experiment.model_copy(update={"sweeps": sweeps, "link": of(experiment.link)})
 
 
 def _changed(base: NamedLink, choice: LinkChoice) -> dict[str, Any]:

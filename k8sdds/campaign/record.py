@@ -323,6 +323,7 @@ def _set_evidence(record: TrialRecord, outputs: TrialOutputs) -> None:
         "members": measurement.member_bytes,
     }
     record.link_bytes |= {key: value for key, value in further.items() if value is not None}
+    record.link_conditions = dict(measurement.links) if measurement.links else None
     record.drops = {
         key: aggregate.count((readings.get("network") or {}).get(counter) for readings in meters.values())
         for key, counter in DROPS.items()

@@ -7,9 +7,11 @@ from collections.abc import Hashable
 from typing import Any
 
 from k8sdds import middleware, workloads
+from k8sdds.analysis import link_conditions
 from k8sdds.analysis import profile as profiles
 from k8sdds.campaign import background
 from k8sdds.model.ip_families import ETHERNET_HEADER_BYTES, IP_AND_UDP_HEADERS_BYTES
+from k8sdds.model.link import USERSPACE
 from k8sdds.model.measurement import OutsideCpu
 from k8sdds.model.reason import DISTURBED, NO_MATCH, PART_FAILED, PEER_LOST, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Participant
@@ -118,6 +120,7 @@ def _not_verified(outputs: TrialOutputs) -> Reason | None:
     return (
         workload.invalid(outputs)
         or (None if workload.finds_capacity else _missing_instances(outputs))
+        or _other_links(outputs)
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or _not_as_requested(outputs)
         or background.invalid(outputs)
@@ -199,6 +202,16 @@ def _lossy(outputs: TrialOutputs) -> list[str]:
                 f"loss: {participant} lost {lost_percent:.3g} % of the samples; max_loss_percent is {limit:g}"
             )
     return warnings
+
+
+def _other_links(outputs: TrialOutputs) -> Reason | None:
+    """Check that the emulated links did what was requested."""
+    link, seen = outputs.trial.cell.link, outputs.measurement.links
+    if seen is None:
+        needed = link.engine == USERSPACE and outputs.trial.cell.crosses_links
+        return Reason("no-proof", "the statistics of the links were not read") if needed else None
+    why = link_conditions.differing(link, seen)
+    return Reason("link", why) if why else None
 
 
 def _carried(outputs: TrialOutputs) -> Reason | None:

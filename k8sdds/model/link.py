@@ -284,9 +284,9 @@ class Link(Strict):
                 value = getattr(direction, part)
                 if value is not None and value.is_from_file:
                     return f"{name}.{part} comes from a file, and netem repeats no recordings"
-        if any(outage.kind == "wifi" for outage in self.outages):
-            return "the rate falls before an outage of kind wifi"
-        return ""
+            if direction.loss and direction.loss.udp_only:
+                return f"{name}.loss is of UDP only, and netem loses all packets alike"
+        return "netem has no outages" if self.outages else ""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Link:

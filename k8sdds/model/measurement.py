@@ -154,6 +154,9 @@ class Measurement:
     """Bytes that the node of all participants exchanged with others; None: not read, or they are on several nodes."""
     member_bytes: dict[str, list[int]] | None = None
     """Bytes that each member of the link of a publisher's node sent; None: the links are not bonded."""
+    links: Mapping[str, Any] | None = None
+    """What each direction of the emulated links did (`analysis.link_conditions`); None: the kernel impairs them, or
+    nothing does."""
     outside: Mapping[str, OutsideCpu] = field(default_factory=dict)
     """What else each machine with participants spent; without machines whose processes could not be read."""
     ip_fragments: tuple[int, ...] = ()

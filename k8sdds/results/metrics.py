@@ -273,6 +273,11 @@ class Metrics(BaseModel):
         "Bytes that the publishers' nodes sent on their links during the whole attempt, including discovery, warm-up and"
         " acknowledgments, per byte of payload delivered in the warm-up and the measured interval. With unicast, the"
         " copy for each subscriber counts on both sides")
+    link_conditions: dict[str, Any] | None = column("evidence", "testbed",
+        "What `k8sdds-link` did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"
+        " among so many `decided` ones, in `bursts` of `burst_mean_packets`; `queue_drops`, `outage_drops` and what was"
+        " `not_forwarded` because the machine was busy; `duplicated` and `reordered` packets; the delays of the packets themselves,"
+        " and the 99th percentile of their error; and the rate that was achieved while packets waited. Null without such links")
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",
         "Evidence that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
         " subscriber's node `received` on their links, and the number of `delivered_samples`. Tests of other programs"

@@ -36,6 +36,11 @@ def available() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
+def harness(cores: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the core that is reserved for k8sdds; empty if there are too few cores."""
+    return cores[-1:] if len(cores) >= MIN_CORES_FOR_HARNESS else ()
+
+
 def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...]) -> Layout:
     """Assign cores to publishers and subscribers.
 
@@ -45,13 +50,13 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
     members = participants(publishers, subscribers)
     pubs = [participant.name for participant in members if participant.publishes]
     subs = [participant.name for participant in members if participant.subscribes]
-    harness = cores[-1:] if len(cores) >= MIN_CORES_FOR_HARNESS else None
-    usable = cores[:-1] if harness else cores
+    reserved = harness(cores) or None
+    usable = cores[:-1] if reserved else cores
     if layout == "free":
         return Layout(dict.fromkeys([*pubs, *subs]), None, len(pubs) + len(subs) > len(cores))
     if layout == "same" or len(usable) == 1:
         # A publisher and a subscriber alternate on their core; more of them wait for each other.
-        return Layout({name: usable[:1] for name in [*pubs, *subs]}, harness, len(subs) > 1 or len(pubs) > 1)
+        return Layout({name: usable[:1] for name in [*pubs, *subs]}, reserved, len(subs) > 1 or len(pubs) > 1)
     first = min(len(pubs), len(usable) - 1)
     for_pubs, for_subs = usable[:first], usable[first:]
     cpus: dict[str, tuple[int, ...] | None] = {}
@@ -59,7 +64,7 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
         cpus[name] = (for_pubs[i % len(for_pubs)],)
     for i, name in enumerate(subs):
         cpus[name] = (for_subs[i % len(for_subs)],)
-    return Layout(cpus, harness, len(pubs) > len(for_pubs) or len(subs) > len(for_subs))
+    return Layout(cpus, reserved, len(pubs) > len(for_pubs) or len(subs) > len(for_subs))
 
 
 def steering(name: str, layout: Layout, node_of: Mapping[str, str]) -> dict[str, str]:

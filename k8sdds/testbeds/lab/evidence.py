@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,13 +13,16 @@ from typing import Any
 from typing_extensions import override
 
 from k8sdds import workloads
+from k8sdds.analysis import link_conditions
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.networks import packets
+from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
 from k8sdds.testbeds.evidence import ProfileReading, Reading
 from k8sdds.testbeds.lab import facts, services
+from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.places import LabPlace
 from k8sdds.testbeds.lab.topology import ports
@@ -58,7 +62,9 @@ def readings(
         found.append(Fragments(lab_network, folder / CAPTURE, cell.payload_bytes))
     if cell.profile:
         found.append(ProfileReading(trial, folder, lab_network.owner_of, deadline_s))
-    return [*found, MachineUsage(lab_network)]
+    found.append(MachineUsage(lab_network))
+    # Last, so that its statistics begin right before the participants start.
+    return [*found, LinkConditions(lab_network.emulator, folder)] if lab_network.emulator else found
 
 
 class Gained(Reading):
@@ -172,6 +178,23 @@ class Fragments(Reading):
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         return {"ip_fragments": tuple(fragments_per_sample(self._pcap, self._payload_bytes))}
+
+
+class LinkConditions(Reading):
+    """What the emulated links did to packets. The raw folder keeps all of it, with its course over time."""
+
+    def __init__(self, emulator: LinkEmulator, folder: Path) -> None:
+        self._emulator, self._folder = emulator, folder
+
+    @override
+    def before(self) -> None:
+        self._emulator.start()
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        statistics = self._emulator.stop()
+        write_atomically(self._folder / link_conditions.FILE, json.dumps(statistics))
+        return {"links": link_conditions.read(statistics)}
 
 
 class MachineUsage(Reading):

@@ -22,6 +22,7 @@ from k8sdds.system.paths import native_program, private_folder
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 from k8sdds.testbeds import core_layout, machine_cpu
 from k8sdds.testbeds.lab import daemons, encryption
+from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.plan import COMPILE_BPF, Plan
 from k8sdds.testbeds.lab.topology import SWITCH, ports
 from k8sdds.testbeds.machine_cpu import Process, Usage
@@ -56,6 +57,8 @@ class LabNetwork:
         """Pod to the cgroup folders that its processes join."""
         self.policy_proof = ""
         """What was verified about its NetworkPolicies; empty: there are none."""
+        self.emulator: LinkEmulator | None = None
+        """What impairs the nodes' links in userspace; None: the kernel does, or nothing."""
         self._psk = psk
         self._parts: dict[str, tuple[int, int | None]] = {
             "its sandbox": (sandbox.pid, processes.start_time(sandbox.pid))
@@ -76,11 +79,12 @@ class LabNetwork:
 
     # -- build --------------------------------------------------------------------------------------
 
-    def build(self, cgroups: dict[str, list[Path]]) -> None:
+    def build(self, cgroups: dict[str, list[Path]], emulation: Mapping[str, Any] | None = None) -> None:
         """Create namespaces, links, the network and the pods; return when every pod runs.
 
         Args:
             cgroups: Pod to the cgroup folders that its processes join.
+            emulation: Configuration of `k8sdds-link`; None: the kernel impairs the links, or nothing does.
 
         Raises:
             PrerequisiteError: A command failed, or a daemon or pod did not start.
@@ -100,6 +104,9 @@ class LabNetwork:
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(self.sandbox.apply, [others[start::WORKERS] for start in range(WORKERS)]))
             list(pool.map(self._add_services, self.plan.topology.nodes))
+        if emulation:
+            self.emulator = LinkEmulator(self.sandbox, SWITCH, emulation)
+            self._add_parts({"k8sdds-link": self.emulator.pid})
         datapath = self.plan.datapath
         if datapath.link_sysctls:
             nodes = dict.fromkeys(namespace for namespace, _, _ in datapath.link_sysctls)
@@ -404,6 +411,9 @@ class LabNetwork:
     def close(self) -> None:
         """Close the sandbox, which ends everything in it."""
         self.sandbox.close()
+        if self.emulator is not None:
+            self.emulator.close()
+            self.emulator = None
 
 
 def _ping_headers_bytes(address: str) -> int:

@@ -123,6 +123,6 @@ def probed(lab_network: LabNetwork) -> Probed:
         receiver_interface=attachments[receiver.name].interface,
         peer=topology.nodes[receiver.node].address,
         node=LabPlace(node, lab_network.sandbox.enter(node)),
-        slack_s=link.delay_us / 1e6,
-        loses_packets=link.loss_percent > 0,
+        slack_s=link.longest_delay_us / 1e6,
+        loses_packets=link.loses_packets,
     )

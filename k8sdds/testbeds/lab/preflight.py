@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from k8sdds import networks
 from k8sdds.deploy import tuning
 from k8sdds.model import ip_families
-from k8sdds.model.link import Link
+from k8sdds.model.link import KERNEL, USERSPACE, Link
 from k8sdds.model.services import IPTABLES, NFTABLES
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
@@ -86,13 +86,15 @@ def _contradiction(cell: Cell) -> Problem | None:
             "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
             f"use a network of pods with these rules: {', '.join(fitting)}",
         )
-    if cell.link.needs_engine:
+    if cell.link.is_shaped and cell.link.bond and cell.link.engine != "auto":
         return problem(
-            "the lab does not have these links: more than rate_mbit, loss_percent and delay_us",
-            "use only these keys of `link`",
+            "the lab cannot impair the members of a LAG, but for rate_mbit, loss_percent and delay_us",
+            "remove link.lag, or the other keys of `link`",
         )
+    if any(outage.kind == "address" for outage in cell.link.outages):
+        return problem("the lab cannot change the address of a node", "use outages of another kind")
     exemption = network.loss_exemption_with(cell.network_options)
-    if cell.link.loss_percent and exemption:
+    if cell.link.loss_percent and cell.link.engine == "auto" and exemption:
         fitting = [engine.name for engine in network.engines if not engine.loss_exemption]
         other = f"use {{name: {cell.network}, engine: {fitting[0]}}}" if fitting else "remove this network"
         return problem(
@@ -164,20 +166,24 @@ def needed_features(cell: Cell) -> list[Feature]:
     features = [kernel_features.VETH, *find(cell.network).requirements(cell.network_options)]
     if "ipv6" in cell.ip_families:
         features.append(kernel_features.IPV6)
-    if cell.link.rate_mbit:
-        features.append(kernel_features.TBF)
-    if cell.link.delay_us:
-        features.append(kernel_features.NETEM)
-    if cell.link.loss_percent:
-        features.append(kernel_features.NFT_INGRESS)
+    features += _link_features(cell.link)
     if wanted := services_of(cell):
         features.append(
             kernel_features.NFT_SERVICES if wanted.proxy == NFTABLES else kernel_features.SERVICES
         )
     if cell.policies:
         features += find(cell.network).lab_policies
-    if cell.link.bond:
-        features.append(kernel_features.BONDING)
-    if cell.link.offloads.requested():
-        features.append(kernel_features.OFFLOADS)
     return features
+
+
+def _link_features(link: Link) -> list[Feature]:
+    rate = any(direction.rate for direction in link.directions.values())
+    netem = link.engine == KERNEL or (link.engine != USERSPACE and link.delay_us)
+    needed = {
+        kernel_features.TBF: rate and link.engine != USERSPACE,
+        kernel_features.NETEM: netem,
+        kernel_features.NFT_INGRESS: link.loss_percent and link.engine != USERSPACE,
+        kernel_features.BONDING: link.bond,
+        kernel_features.OFFLOADS: link.offloads.requested() or link.engine == USERSPACE,
+    }
+    return [feature for feature, is_needed in needed.items() if is_needed]

@@ -30,9 +30,10 @@ from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, Testbed, core_layout, fingerprint, repetitions
 from k8sdds.testbeds.lab import facts, places, preflight, records
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.plan import make_plan
+from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.session import LabSession
-from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.lab.topology import LabNetworkKey, emulated
+from k8sdds.testbeds.link_emulation import Schedule, configuration
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
 END_VISIBLE_S = 1.0
@@ -56,6 +57,8 @@ class Lab(Testbed):
         self.networks: dict[LabNetworkKey, LabNetwork] = {}
         self._block: int | None = None
         """Index of the block whose networks are built."""
+        self._schedule = Schedule()
+        """When the outages of links happen in each trial of the block."""
         self._pod_cgroups: PodCgroups | None = None
         self.fingerprints: dict[NetworkMode, Fingerprint] = {}
         """What was observed of each network."""
@@ -81,6 +84,7 @@ class Lab(Testbed):
     ) -> tuple[Experiment, list[str]]:
         """Choose an engine for each network that this machine supports, and offloads; no network is removed."""
         experiment = networks.with_engines(experiment, kernel_features.available)
+        experiment = links.with_engines(experiment, kernel_features.available(kernel_features.NETEM))
         if kernel_features.available(kernel_features.OFFLOADS):
             experiment = with_card_offloads(experiment)
         return experiment, []
@@ -118,6 +122,9 @@ class Lab(Testbed):
             PartFailed: A part of one was killed meanwhile; this network is missing again.
         """
         cells = [trial.cell for trial in block.trials]
+        self._schedule = Schedule(
+            max(trial.warmup_s for trial in block.trials), max(trial.duration_s for trial in block.trials)
+        )
         if block.index != self._block:
             self._block = block.index
             for key in list(self.networks):
@@ -190,11 +197,23 @@ class Lab(Testbed):
         records.write(self._record)
         pods = plan.datapath.attachments if plan.datapath.in_pods else ()
         cgroups = {pod: self._pod_cgroups.create(f"{name}-{pod}", cell.cpu_quota) for pod in pods}
-        lab_network.build(cgroups)
+        lab_network.build(cgroups, self._emulation(plan))
         self._record.pods[name] = lab_network.pods
         records.write(self._record)
         lab_network.verify(crosses_links=cell.crosses_links)
         lab_network.policy_proof = places.verify_policies(lab_network)
+
+    def _emulation(self, plan: Plan) -> dict[str, Any] | None:
+        """Return the configuration of `k8sdds-link`, with the same random decisions in all networks of a block."""
+        link = plan.key.link
+        forwarded = emulated(plan.topology, link)
+        core = (self.link_cores or (None,))[0]
+        return configuration(link, forwarded, self._schedule, self._block or 0, core) if forwarded else None
+
+    @property
+    def link_cores(self) -> tuple[int, ...]:
+        """The core on which links are emulated, which is that of k8sdds; empty: this machine has none to spare."""
+        return core_layout.harness(core_layout.available())
 
     def detach(self) -> None:
         """Let all lab networks outlive this process; `records.remove` then removes them."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from k8sdds import workloads
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.link import Link
+from k8sdds.model.link import KERNEL, USERSPACE, Link, Offloads
 from k8sdds.model.placement import numbered
 from k8sdds.model.services import IPTABLES, ServiceSet
 from k8sdds.model.settings import Placement
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant
 from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
+from k8sdds.testbeds.lab import netem
+from k8sdds.testbeds.link_emulation import Port
 
 SWITCH = "switch"
 """Name of the namespace with the bridge that connects all nodes."""
@@ -21,6 +23,9 @@ SWITCH = "switch"
 TBF_BURST = "16kb"
 TBF_LATENCY = "50ms"
 """Token bucket of rate-limited links: a burst of about ten full frames, at most 50 ms of queue."""
+
+SEGMENTATION = Offloads(gso=False, tso=False, uso=False, tunnel=False)
+"""Offloads whose packets are larger than those of the wire."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,29 @@ def _switch_ports(node: LabNode, link: Link) -> tuple[str, ...]:
     return tuple(f"{name}-{index}" for index in range(link.lag)) if link.bond else (name,)
 
 
+def impaired(topology: Topology, link: Link) -> list[LabNode]:
+    """Return the nodes whose links lose, delay or shape packets."""
+    if not link.is_shaped:
+        return []
+    publishes = link.nodes == "publishers"
+    chosen = {
+        pod.node
+        for pod in topology.pods
+        if (pod.participant.publishes if publishes else pod.participant.subscribes)
+    }
+    return [node for node in topology.nodes if link.nodes == "all" or node.index in chosen]
+
+
+def emulated(topology: Topology, link: Link) -> list[Port]:
+    """Return between which interfaces of the switch `k8sdds-link` forwards; empty if the kernel impairs the links."""
+    if link.engine != USERSPACE:
+        return []
+    return [Port(node.name, f"link-{node.name}", f"far-{node.name}") for node in impaired(topology, link)]
+
+
 def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[Batch]:
     """Return the commands that create the switch, the nodes' links with their addresses, and their impairments."""
+    forwarded = {port.node: port for port in emulated(topology, link)}
     switch = [
         "link set lo up",
         "link add br0 type bridge mcast_snooping 0",
@@ -142,10 +168,19 @@ def links(topology: Topology, families: Sequence[IpFamily], link: Link) -> list[
         # The members of a bond get its MAC address.
         of_veth, of_bond = ("", mac) if link.bond else (mac, "")
         switch += _bond(f"to-{node.name}", link)
-        for own, port in zip(_switch_ports(node, link), ports(link), strict=True):
+        far_ends = _switch_ports(node, link)
+        if forwarder := forwarded.get(node.name):
+            switch += [
+                f"link add {forwarder.far} mtu {link.mtu} type veth peer name {far_ends[0]} mtu {link.mtu}",
+                f"link set {forwarder.far} up",
+            ]
+            far_ends = (forwarder.near,)
+        for own, port in zip(far_ends, ports(link), strict=True):
             switch.append(
                 f"link add {own} mtu {link.mtu} type veth peer name {port} mtu {link.mtu} {of_veth} netns {node.name}"
             )
+        if forwarder:
+            switch.append(f"link set {forwarder.near} up")
         switch += [
             *_enslaved(_switch_ports(node, link), f"to-{node.name}", link),
             f"link set to-{node.name} master br0 up",
@@ -180,6 +215,10 @@ def _address(node: LabNode, family: IpFamily) -> str:
 
 
 def _impairments(topology: Topology, link: Link) -> list[Batch]:
+    if link.engine == USERSPACE:
+        return _whole_packets(topology, link)
+    if link.engine == KERNEL:
+        return _netem(topology, link)
     batches: list[Batch] = []
     if link.rate_mbit or link.delay_us:
         batches += [Batch(node.name, "tc", _queues(ports(link), link)) for node in topology.nodes]
@@ -190,6 +229,26 @@ def _impairments(topology: Topology, link: Link) -> list[Batch]:
         batches.append(Batch(SWITCH, "tc", _queues(of_switch, shape)))
     if link.loss_percent:
         batches += [Batch(node.name, "nft", (_loss(link.loss_percent),)) for node in topology.nodes]
+    return batches
+
+
+def _whole_packets(topology: Topology, link: Link) -> list[Batch]:
+    """Return the commands that split large packets before `k8sdds-link`, which handles packets of the link's MTU."""
+    features = " ".join(f"{name} off" for name in SEGMENTATION.features())
+    batches = []
+    for port in emulated(topology, link):
+        batches.append(Batch(port.node, "ethtool", (f"-K eth0 {features}",)))
+        batches.append(Batch(SWITCH, "ethtool", (f"-K to-{port.node} {features}",)))
+    return batches
+
+
+def _netem(topology: Topology, link: Link) -> list[Batch]:
+    """Return the queues of the kernel: `up` at the node, `down` at the port of the switch."""
+    batches = []
+    up, down = (link.directions[name] for name in ("up", "down"))
+    for node in impaired(topology, link):
+        batches.append(Batch(node.name, "tc", netem.queues("eth0", up)))
+        batches.append(Batch(SWITCH, "tc", netem.queues(f"to-{node.name}", down)))
     return batches
 
 

@@ -1,0 +1,107 @@
+"""Summarize what the links of a trial did to packets, and compare it with what was requested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from k8sdds.model.impairments import Direction, Loss
+from k8sdds.model.link import Link
+
+FILE = "links.json"
+"""The statistics of `k8sdds-link` (docs/reference/link-emulator.md), in the raw folder of an attempt."""
+MAX_ERROR_US, MAX_ERROR_SHARE = 100.0, 0.02
+"""Largest 99th percentile of the error of the delay: absolute, or relative to the requested delay if that is more."""
+CHANCE = 1e-6
+"""Largest probability that a link which does what was requested is found to differ, for each comparison."""
+NOT_REQUESTED = ("missed", "overflow", "unsent")
+"""Packets that the emulator dropped because it was too slow."""
+
+Conditions = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Node, then `up` or `down`, to the summary of a direction."""
+
+
+def read(statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the summary of each direction of each link, for the record."""
+    return {
+        name: {direction: _summary(link[direction]) for direction in ("up", "down")}
+        for name, link in statistics["links"].items()
+    }
+
+
+def _summary(direction: Mapping[str, Any]) -> dict[str, Any]:
+    bursts, gaps, dropped = direction["loss_bursts"], direction["loss_gaps"], direction["dropped"]
+    lost = dropped["loss"]
+    count = sum(number for _, number in bursts)
+    # A run of packets that the end of the attempt has cut off is in neither.
+    decided = lost + round(sum(length * number for length, number in gaps))
+    delay, error, rate = direction["delay_us"], direction["error_us"], direction["rate"]
+    return {
+        "packets": direction["packets_in"],
+        "lost": lost,
+        "decided": decided,
+        "bursts": count,
+        "burst_mean_packets": round(lost / count, 3) if count else None,
+        "queue_drops": dropped["queue"],
+        "outage_drops": dropped["outage"],
+        "not_forwarded": sum(dropped[name] for name in NOT_REQUESTED),
+        "duplicated": direction["duplicated"],
+        "reordered": direction["reordered"],
+        "delay_p50_us": delay["p50"],
+        "delay_p99_us": delay["p99"],
+        "delay_error_p99_us": error["p99"],
+        "rate_mbit": rate["mbit"] if rate else None,
+    }
+
+
+def differing(link: Link, conditions: Conditions) -> str:
+    """Return how the links of an attempt differed from the requested ones; empty if they did not.
+
+    `conditions`: what `read` returned, or a record has.
+    """
+    for node, directions in conditions.items():
+        for name, wanted in link.directions.items():
+            for why in _differences(wanted, directions[name]):
+                return f"{name} of {node}: {why}"
+    return ""
+
+
+def _differences(wanted: Direction, seen: Mapping[str, Any]) -> Iterator[str]:
+    if seen["not_forwarded"]:
+        yield f"{seen['not_forwarded']} of {seen['packets']} packets were not forwarded, because the machine was busy"
+    allowed_us = max(MAX_ERROR_US, MAX_ERROR_SHARE * (wanted.delay.mean_us if wanted.delay else 0))
+    error_us = seen["delay_error_p99_us"]
+    if error_us is not None and error_us > allowed_us:
+        yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"
+    if wanted.loss and wanted.loss.mean_percent is not None:
+        yield from _loss_differences(wanted.loss, wanted.loss.mean_percent / 100, seen)
+
+
+def _loss_differences(loss: Loss, expected: float, seen: Mapping[str, Any]) -> Iterator[str]:
+    decided, lost = seen["decided"], seen["lost"]
+    p, r, h, k = (percent / 100 for percent in loss.states)
+    # Successive states of the chain are correlated by 1 - p - r, so that they count as fewer independent packets.
+    independent = decided * min(1.0, (p + r) / max(2 - p - r, 1e-9))
+    if decided and not _is_likely(lost / decided, expected, independent):
+        yield f"{lost} of {decided} packets were lost, not {100 * expected:.3g} %"
+    bursts = seen["bursts"]
+    # Each packet of a burst is its last one with probability r. The last burst may have been cut off.
+    complete = (bursts, bursts - 1)
+    bursty = loss.p_percent is not None and (h, k) == (0, 1) and bursts
+    if bursty and not any(_is_likely(count / lost, r, lost) for count in complete):
+        yield f"bursts of loss had {lost / bursts:.3g} packets on average, not {1 / r:.3g}"
+
+
+def _is_likely(share: float, expected: float, count: float) -> bool:
+    """Return whether chance explains a share among so many independent packets, by the bound of Chernoff (1952)."""
+    if share == expected:
+        return True
+    if not 0 < expected < 1:
+        return False
+    divergence = sum(
+        seen * math.log(seen / wanted)
+        for seen, wanted in ((share, expected), (1 - share, 1 - expected))
+        if seen > 0
+    )
+    return 2 * math.exp(-count * divergence) >= CHANCE

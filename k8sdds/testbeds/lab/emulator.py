@@ -1,0 +1,108 @@
+"""Run `k8sdds-link` in a lab network: it forwards the packets of impaired links in the namespace of the switch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from k8sdds.system import processes
+from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.paths import native_program
+from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
+
+CONFIGURATION = Path("/run/links.json")
+"""Its configuration, in the sandbox."""
+ANSWER_TIMEOUT_S = 60
+
+
+class LinkEmulator:
+    """A running `k8sdds-link`. It ends with its sandbox."""
+
+    def __init__(self, sandbox: Sandbox, namespace: str, configuration: Mapping[str, Any]) -> None:
+        """Start it, and return when it forwards packets.
+
+        Raises:
+            PrerequisiteError: It does not start; contains its message.
+            PartFailed: It was killed.
+        """
+        self._name = f"{sandbox.name}: k8sdds-link"
+        sandbox.put({CONFIGURATION: json.dumps(configuration).encode()})
+        commands, self._commands = os.pipe()
+        # The program has both ends, so that it does not end with this process if the lab outlives it.
+        self._process = subprocess.Popen(
+            [*sandbox.enter(namespace), native_program("k8sdds-link"), str(CONFIGURATION)],
+            stdin=commands,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(self._commands,),
+            start_new_session=True,
+        )
+        os.close(commands)
+        self._messages: deque[bytes] = deque(maxlen=10)
+        assert self._process.stderr is not None
+        errors = self._process.stderr.fileno()
+        if not processes.has_output(errors, START_TIMEOUT_S) or self._read_message() != b"ready":
+            raise self._failure("did not start")
+        # The process is nsenter; its child is the program.
+        pid = processes.descendant(self._process.pid, 1)
+        if pid is None:
+            raise self._failure("has ended")
+        self.pid = pid
+        threading.Thread(target=self._read_messages, daemon=True, name=self._name).start()
+
+    def start(self) -> None:
+        """Begin all random decisions and the statistics again, and count the times of outages from now.
+
+        Raises:
+            PrerequisiteError: It has ended.
+        """
+        self._ask("start")
+
+    def stop(self) -> dict[str, Any]:
+        """Return the statistics since `start` (docs/reference/link-emulator.md). Raises like `start`."""
+        statistics: dict[str, Any] = json.loads(self._ask("stop"))
+        return statistics
+
+    def close(self) -> None:
+        """Release its pipes, when its sandbox is closed."""
+        os.close(self._commands)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        self._process.wait()
+
+    def _ask(self, line: str) -> bytes:
+        answers = self._process.stdout
+        assert answers is not None
+        try:
+            os.write(self._commands, f"{line}\n".encode())
+        except OSError as error:
+            raise self._failure("has ended") from error
+        answer = answers.readline() if processes.has_output(answers.fileno(), ANSWER_TIMEOUT_S) else b""
+        if not answer.endswith(b"\n"):
+            raise self._failure(f"did not answer `{line}`")
+        return answer
+
+    def _read_message(self) -> bytes:
+        assert self._process.stderr is not None
+        line = self._process.stderr.readline().strip()
+        self._messages.append(line)
+        return line
+
+    def _read_messages(self) -> None:
+        while self._read_message():
+            pass
+
+    def _failure(self, what: str) -> PrerequisiteError:
+        """Return the error for a program that did not do what it was asked for. Raises PartFailed if it was killed."""
+        code = self._process.poll()
+        if code is not None:
+            processes.require_not_stopped(code, self._name)
+        said = b" ".join(self._messages).decode(errors="replace") or "no message"
+        return PrerequisiteError(f"{self._name} {what}: {said}", "run: k8sdds doctor")

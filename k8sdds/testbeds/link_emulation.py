@@ -1,0 +1,117 @@
+"""Write the configuration of `k8sdds-link`, the engine of links in userspace. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from k8sdds.model import link_files
+from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
+from k8sdds.model.link import Link
+
+UNIFORM_WIDTH = math.sqrt(3)
+"""Half of the width of a uniform distribution with the standard deviation 1."""
+PARETO_DEVIATION, PARETO_MEAN = 0.8197, -0.0335
+"""Standard deviation and mean of netem's pareto table (iproute2 6.1.0), which `k8sdds-link` follows: it ends at four
+times the jitter."""
+MAX_SEED = 1 << 53
+
+
+@dataclass(frozen=True)
+class Port:
+    """The two interfaces between which the packets of a node's link are forwarded."""
+
+    node: str
+    near: str
+    far: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When outages happen, from the start of the participants."""
+
+    offset_s: float = 0
+    """Start of the measured interval: the length of the warm-up."""
+    length_s: float = 0
+    """Length of the measured interval."""
+
+
+def configuration(
+    link: Link, ports: Sequence[Port], schedule: Schedule, seed: int, cpu: int | None
+) -> dict[str, Any]:
+    """Return the configuration for the links of these nodes; `cpu`: None is any core.
+
+    Raises:
+        InputError: A file of the link cannot be read.
+    """
+    directions = {name: _direction(direction) for name, direction in link.directions.items()}
+    outages = _outages(link, schedule)
+    return {
+        "seed": seed % MAX_SEED,
+        "cpu": -1 if cpu is None else cpu,
+        "links": [
+            {"name": port.node, "near": port.near, "far": port.far, **directions, "outages": outages}
+            for port in ports
+        ],
+    }
+
+
+def _outages(link: Link, schedule: Schedule) -> list[dict[str, float]]:
+    offset_us = round(schedule.offset_s * 1e6)
+    return [
+        {"at_us": part.at_us + offset_us, "for_us": part.for_us, "rate_mbit": part.rate_mbit}
+        for part in link.interruptions(schedule.length_s)
+    ]
+
+
+def _direction(direction: Direction) -> dict[str, Any]:
+    parts: Mapping[str, Any] = {
+        "delay": direction.delay and _delay(direction.delay),
+        "loss": direction.loss and _loss(direction.loss),
+        "rate": direction.rate and _rate(direction.rate),
+        "queue": direction.queue and _queue(direction.queue),
+        "duplicate_percent": direction.duplicate_percent,
+    }
+    return {name: value for name, value in parts.items() if value}
+
+
+def netem_delay(delay: Delay) -> tuple[float, float]:
+    """Return mean and jitter of a delay, in µs, as netem and `k8sdds-link` define them for its distribution."""
+    if delay.distribution == "uniform":
+        return delay.mean_us, delay.jitter_us * UNIFORM_WIDTH
+    if delay.distribution == "pareto":
+        jitter_us = delay.jitter_us / PARETO_DEVIATION
+        return delay.mean_us - PARETO_MEAN * jitter_us, jitter_us
+    return delay.mean_us, delay.jitter_us
+
+
+def _delay(delay: Delay) -> dict[str, Any]:
+    if delay.is_from_file:
+        return {"values_us": list(link_files.values(delay))}
+    mean_us, jitter_us = netem_delay(delay)
+    return {
+        "mean_us": mean_us,
+        "jitter_us": jitter_us,
+        "distribution": delay.distribution,
+        "correlation_percent": delay.correlation_percent,
+        "reorder_percent": delay.reorder_percent,
+    }
+
+
+def _loss(loss: Loss) -> dict[str, Any]:
+    if loss.is_from_file:
+        return {"pattern": link_files.values(loss), "udp_only": loss.udp_only}
+    if loss.p_percent is None:
+        return {"percent": loss.percent, "udp_only": loss.udp_only}
+    names = ("p_percent", "r_percent", "h_percent", "k_percent")
+    return {**dict(zip(names, loss.states, strict=True)), "udp_only": loss.udp_only}
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    return {"trace_ms": list(link_files.values(rate))} if rate.is_from_file else {"mbit": rate.mbit}
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    return queue.model_dump(exclude_none=True)
