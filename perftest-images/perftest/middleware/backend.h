@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 13;    // increase with every change of this header
+constexpr unsigned backend_interface = 14;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -188,6 +189,9 @@ public:
     virtual void open(const Settings&, Events&) = 0;
     // Deletes all entities. No callback runs after it returns.
     virtual void close() = 0;
+
+    // Returns how many bytes the data writers have sent again since open(); missing if the middleware does not count them.
+    virtual std::optional<uint64_t> retransmitted_bytes() { return std::nullopt; }
 
     virtual Matches matches() = 0;
     virtual TransportFacts facts() = 0;

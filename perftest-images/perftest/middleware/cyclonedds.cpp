@@ -1,5 +1,6 @@
 // The backend of Eclipse Cyclone DDS.
 #include <dds/dds.h>
+#include <dds/ddsc/dds_statistics.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -24,6 +25,10 @@ struct QosDeleter {
 };
 using Qos = std::unique_ptr<dds_qos_t, QosDeleter>;
 
+struct StatisticsDeleter {
+    void operator()(dds_statistics* statistics) const { dds_delete_statistics(statistics); }
+};
+
 dds_duration_t duration(int64_t ns) { return ns == infinite ? DDS_INFINITY : ns; }
 int32_t limit(int64_t n) { return n == infinite ? DDS_LENGTH_UNLIMITED : static_cast<int32_t>(n); }
 
@@ -45,6 +50,7 @@ public:
 
     void open(const Settings& settings, Events& events) override;
     void close() override;
+    std::optional<uint64_t> retransmitted_bytes() override;
     Matches matches() override;
     TransportFacts facts() override;
     std::map<std::string, Json> effective_qos() override;
@@ -236,6 +242,17 @@ void CycloneDds::close() {
     }
     if (domain_ > 0) dds_delete(domain_);
     participant_ = domain_ = 0;
+}
+
+std::optional<uint64_t> CycloneDds::retransmitted_bytes() {
+    uint64_t bytes = 0;
+    for (const dds_entity_t writer : writers_) {
+        const std::unique_ptr<dds_statistics, StatisticsDeleter> statistics(dds_create_statistics(writer));
+        const dds_stat_keyvalue* sent_again = dds_lookup_statistic(statistics.get(), "rexmit_bytes");
+        if (!sent_again || sent_again->kind != DDS_STAT_KIND_UINT64) return std::nullopt;
+        bytes += sent_again->u.u64;
+    }
+    return bytes;
 }
 
 Matches CycloneDds::matches() {

@@ -5,20 +5,6 @@
 
 namespace k8sdds {
 
-size_t Histogram::index_of(int64_t value) {
-    const int magnitude = 63 - __builtin_clzll(static_cast<uint64_t>(value | (sub_count - 1)));
-    const int bucket = magnitude - (sub_bits - 1);         // 0 for values below sub_count
-    const int64_t sub = value >> bucket;                   // from sub_half to sub_count-1, except in the first bucket
-    return static_cast<size_t>((static_cast<int64_t>(bucket) + 1) * sub_half + (sub - sub_half));
-}
-
-int64_t Histogram::highest_of(size_t index) {
-    const int64_t position = static_cast<int64_t>(index);
-    int64_t bucket = position / sub_half - 1, sub = position % sub_half + sub_half;
-    if (bucket < 0) { bucket = 0; sub -= sub_half; }
-    return ((sub + 1) << bucket) - 1;
-}
-
 Episodes::Episodes(size_t buckets) {
     for (Groups& groups : by_size_) groups.begins = std::vector<std::atomic<int64_t>>(buckets);
 }
@@ -38,12 +24,12 @@ std::vector<uint64_t> Episodes::above(size_t size) const {
     return episodes;
 }
 
-Histogram::Histogram() : counts_(index_of(highest) + 1), episodes_(counts_.size()) {}
+Histogram::Histogram() : counts_(Counted::index_of(highest) + 1), episodes_(counts_.size()) {}
 
 void Histogram::record(int64_t value) {
     value = std::clamp<int64_t>(value, 0, highest);
     constexpr auto relaxed = std::memory_order_relaxed;    // only one writer: separate load and store are enough
-    const size_t index = index_of(value);
+    const size_t index = Counted::index_of(value);
     std::atomic<uint64_t>& bucket = counts_[index];
     bucket.store(bucket.load(relaxed) + 1, relaxed);
     episodes_.record(index);
@@ -71,11 +57,11 @@ size_t Histogram::index_at(double percent) const {
         cumulative += counts_[i].load(std::memory_order_relaxed);
         if (cumulative >= rank) return i;
     }
-    return index_of(max());
+    return Counted::index_of(max());
 }
 
 int64_t Histogram::percentile(double percent) const {
-    return count() ? std::min(highest_of(index_at(percent)), max()) : 0;
+    return count() ? std::min(Counted::highest_of(index_at(percent)), max()) : 0;
 }
 
 std::vector<uint64_t> Histogram::episodes() const {
@@ -97,6 +83,6 @@ uint64_t Histogram::episodes(double percent) const { return count() ? episodes()
 // With fewer episodes above it, a percentile would be the value of a few stalls.
 bool Histogram::knows(double percent) const { return episodes(percent) >= 10; }
 
-size_t Histogram::used() const { return count() ? index_of(max()) + 1 : 0; }
+size_t Histogram::used() const { return count() ? Counted::index_of(max()) + 1 : 0; }
 
 }  // namespace k8sdds

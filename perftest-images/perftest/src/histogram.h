@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "buckets.h"
+
 namespace k8sdds {
 
 // Counts the episodes of values above every bucket at once. The values are divided into groups of 1, 10, 100 or 1000
@@ -57,8 +59,6 @@ class Histogram {
 public:
     static constexpr int digits = 3;
     static constexpr int64_t highest = 100'000'000'000;    // ns, 100 s; larger values count as this
-    static constexpr int sub_bits = 11;                    // 2048 sub-buckets resolve three digits
-    static constexpr int64_t sub_count = 1 << sub_bits, sub_half = sub_count / 2;
 
     Histogram();
     void record(int64_t value);                            // called by one thread at a time
@@ -80,8 +80,8 @@ public:
     size_t used() const;                                   // number of buckets up to that of the maximum
 
 private:
-    static size_t index_of(int64_t value);
-    static int64_t highest_of(size_t index);
+    using Counted = Buckets<11>;                           // 2048 sub-buckets resolve three digits
+
     size_t index_at(double percent) const;                 // of the bucket that contains this percentile
 
     // Other threads read all of these at any time: a late answer may still be recorded while the result is printed.

@@ -50,13 +50,22 @@ Json schedule(const std::optional<Schedule>& schedule, uint64_t sent) {
             {"max_lateness_ns", schedule->max_lateness_ns}};
 }
 
+Json age(const std::optional<Freshness>& seen) {
+    if (!seen || !seen->ages) return nullptr;
+    return {{"mean", json_rounded(seen->ages->mean, 1)}, {"p99", seen->ages->p99}, {"max", seen->ages->max}};
+}
+
 Json arrivals(const std::optional<Arrivals>& arrivals) {
     if (!arrivals) return nullptr;
+    const std::optional<Freshness>& seen = arrivals->freshness;
     return {{"clock", arrivals->shared_clock ? "shared" : "separate"},
             {"clock_step_ns", arrivals->clock_step_ns},
             {"deadline_ns", arrivals->deadline_ns},
             {"missed", arrivals->missed},
-            {"jitter_ns", json_rounded(arrivals->jitter_ns, 1)}};
+            {"jitter_ns", json_rounded(arrivals->jitter_ns, 1)},
+            {"age_ns", age(seen)},
+            {"blind_ns", seen ? Json(seen->blind) : Json(nullptr)},
+            {"gaps", seen ? Json(seen->gaps) : Json(nullptr)}};
 }
 
 Json common_interval(const std::optional<CommonInterval>& common) {
@@ -218,6 +227,7 @@ private:
                 {"duplicates", r.duplicates},
                 {"lost", r.lost},
                 {"out_of_order", r.out_of_order},
+                {"retransmitted_bytes", r.retransmitted_bytes ? Json(*r.retransmitted_bytes) : Json(nullptr)},
                 {"foreign_samples", r.foreign_samples},
                 {"foreign_messages", r.foreign_messages},
                 {"samples_per_s", json_rounded(rate, 3)},

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "age.h"
 #include "announcement.h"
 #include "backend.h"
 #include "options.h"
@@ -40,6 +41,7 @@ struct Arrivals {
     int64_t deadline_ns = 0;                  // after a sample was due; of the last publisher that started
     uint64_t missed = 0;                      // samples that arrived after the deadline
     double jitter_ns = 0;                     // mean difference between the delays of consecutive samples
+    std::optional<Freshness> freshness;       // the worst of the publishers; missing without a schedule
 };
 
 // The part of the measured interval in which all publishers sent, as a subscriber saw it: from the first sample of the
@@ -80,6 +82,7 @@ struct Results {
     uint64_t received = 0, duplicates = 0, out_of_order = 0, lost = 0;
     uint64_t warm_up_received = 0;            // subscriber only: samples that the network carried before the interval
     uint64_t foreign_samples = 0, foreign_messages = 0;   // see Participant
+    std::optional<uint64_t> retransmitted_bytes;   // publisher only, since the measured interval began; missing: unknown
     uint64_t pings_sent = 0, pongs_received = 0, pongs_timed_out = 0;
     int64_t first_ns = 0, last_ns = 0;        // at a subscriber over all publishers
     std::optional<CommonInterval> common;     // subscriber only

@@ -32,6 +32,7 @@ void Publisher::run() {
         workload_->run();
         warn_of_early_end();
         if (!state_.stopped.load()) collect_reports();
+        count_retransmitted();
         workload_->stop();
     }
     if (state_.stopped.load()) abort_peers();
@@ -102,7 +103,8 @@ bool Publisher::start_subscribers() {
     const auto start = [&] {
         announcer_.send(Kind::start, run_, to_all,
                         {static_cast<int64_t>(options_.test()), to_ns(options_.warm_up), to_ns(options_.deadline),
-                         options_.data_length, clock_id_, realtime_offset_ns(), options_.keyed ? options_.instances : 0});
+                         options_.data_length, clock_id_, realtime_offset_ns(), options_.keyed ? options_.instances : 0,
+                         workload_->scheduled_ns()});
     };
     started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
     if (!started_) {
@@ -143,6 +145,13 @@ void Publisher::collect_reports() {
         state_.stop(exit_no_samples, "no samples were received; look for lost packets (MTU, buffers, firewall)");
     else if (options_.latency_test && workload_->pongs_received() == 0)
         state_.stop(exit_no_samples, "no pings were answered; look for lost packets (MTU, buffers, firewall)");
+}
+
+// Samples are sent again until the subscribers have reported.
+void Publisher::count_retransmitted() {
+    const std::optional<uint64_t> before = workload_->retransmitted_before(), now = backend_.retransmitted_bytes();
+    std::lock_guard<std::mutex> lock(state_.mutex);
+    if (before && now) retransmitted_bytes_ = *now - *before;
 }
 
 void Publisher::abort_peers() {
@@ -258,6 +267,7 @@ Results Publisher::results() const {
     r.pongs_received = workload_->pongs_received();
     r.pongs_timed_out = workload_->pongs_timed_out();
     r.schedule = workload_->schedule();
+    r.retransmitted_bytes = retransmitted_bytes_;
     count_foreign(r);
     r.reached_limit = r.sent >= static_cast<uint64_t>(options_.iterations);
     return r;

@@ -45,6 +45,7 @@ private:
     bool start_subscribers();
     void warn_of_early_end() const;
     void collect_reports();
+    void count_retransmitted();
     void abort_peers();
     bool matched();
     void stop_for_duplicate(unsigned id, const Identity& both);
@@ -71,6 +72,7 @@ private:
     UnmatchedTimer unmatched_;
     double handshake_s_ = 0, discovery_s_ = 0;
     bool started_ = false;
+    std::optional<uint64_t> retransmitted_bytes_;
 };
 
 }  // namespace k8sdds

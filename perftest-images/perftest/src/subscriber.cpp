@@ -196,6 +196,7 @@ void Subscriber::start(Source& source, const Announcement& a) {
     if (test_ != Test::throughput) state_.measure_delays();
     warm_up_s_ = a.value[1] / 1e9;
     deadline_ns_.store(a.value[2]);
+    source.scheduled_ns = a.value[7];
     source.shares_clock = clock_id_ != 0 && a.value[4] == clock_id_;
     source.clock_difference_ns.store(clock_difference_ns(source, a.value[5]));
     source.measures_delay.store(test_ == Test::paced);
@@ -210,8 +211,13 @@ int64_t Subscriber::clock_difference_ns(const Source& source, int64_t publisher_
     return source.shares_clock ? 0 : realtime_offset_ns() - publisher_offset_ns;
 }
 
+// The publisher begins its warm-up when it has the last of these answers. The measured interval that follows is as long as the
+// schedule, so that what is observed is the same length of time however late samples arrive.
 void Subscriber::answer_start(unsigned id) {
-    announcer_.send(Kind::ready, sources_[id]->run.load(), static_cast<uint16_t>(id), {clock_id_});
+    Source& source = *sources_[id];
+    const int64_t begin = now_ns() + to_ns(warm_up_s_);
+    if (source.scheduled_ns) source.age.observe(begin, begin + source.scheduled_ns, deadline_ns_.load());
+    announcer_.send(Kind::ready, source.run.load(), static_cast<uint16_t>(id), {clock_id_});
 }
 
 void Subscriber::on_peer(const Announcement& a) {
@@ -284,6 +290,7 @@ void Subscriber::on_sample(const Sample& sample) {
     if (sample.ping == id_) backend_.write(sample);        // the pong; if the writer is full, the pong counts as lost
     if (sample.phase != Phase::measured) {
         warm_up_received_.store(warm_up_received_.load(relaxed) + 1, relaxed);
+        if (source.measures_delay.load(relaxed)) delay_of(source, sample, now_ns());
         return;
     }
     const bool first = source.first_ns.load(relaxed) == 0;
@@ -306,8 +313,14 @@ void Subscriber::time_sample(Source& source, const Sample& sample) {
     const int64_t now = now_ns();
     if (gaps_ && source.previous_arrival_ns) gaps_->record(now - source.previous_arrival_ns);
     source.previous_arrival_ns = now;
-    if (source.measures_delay.load(relaxed))
-        record_delay(source, elapsed_ns(sample.sent_ns, now + source.clock_difference_ns.load(relaxed)));
+    if (source.measures_delay.load(relaxed)) record_delay(source, delay_of(source, sample, now));
+}
+
+// Returns the time from when a sample was due, and observes the age of the newest one.
+int64_t Subscriber::delay_of(Source& source, const Sample& sample, int64_t now) {
+    const int64_t delay_ns = elapsed_ns(sample.sent_ns, now + source.clock_difference_ns.load(relaxed));
+    source.age.arrived(now, elapsed_ns(delay_ns, now));
+    return delay_ns;
 }
 
 // From when a sample was due to when the middleware delivered it. If the clocks differ by more than that, it is negative,
@@ -364,8 +377,29 @@ Arrivals Subscriber::arrivals() const {
     arrivals.deadline_ns = deadline_ns_.load();
     arrivals.missed = deadlines_missed_.load();
     const uint64_t changes = delay_changes_.load();
+    arrivals.freshness = freshness();
     if (changes) arrivals.jitter_ns = delay_change_sum_ns_.load() / static_cast<double>(changes);
     return arrivals;
+}
+
+// Each publisher's samples count by themselves: a fresh sample of one does not replace those of another.
+std::optional<Freshness> Subscriber::freshness() const {
+    std::optional<Freshness> worst;
+    for (const auto& source : sources_) {
+        const std::optional<Freshness> seen = source->age.freshness();
+        if (!seen) return std::nullopt;
+        if (!worst) {
+            worst = seen;
+            continue;
+        }
+        worst->blind = std::max(worst->blind, seen->blind);
+        worst->gaps += seen->gaps;
+        if (!worst->ages || !seen->ages) worst->ages.reset();
+        else
+            worst->ages = {std::max(worst->ages->mean, seen->ages->mean), std::max(worst->ages->p99, seen->ages->p99),
+                           std::max(worst->ages->max, seen->ages->max)};
+    }
+    return worst;
 }
 
 InstanceCounts Subscriber::instance_counts() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "age.h"
 #include "announcer.h"
 #include "clock.h"
 #include "histogram.h"
@@ -53,12 +54,14 @@ private:
         std::atomic<int64_t> clock_difference_ns{0};       // what makes a time of this process one of the publisher
         int64_t previous_delay_ns = no_delay;              // of the last sample
         int64_t previous_arrival_ns = 0;
+        Age age;
 
         // Guarded by the state's mutex.
         Identity identity;
         bool ended = false, over = false, complete = false, done = false, report_requested = false;
         uint64_t sent = 0, received_before = 0;
         int64_t next_length = 0;                           // of a scan
+        int64_t scheduled_ns = 0;                          // length of the schedule; 0: there is none
         int64_t last_announcement_ns = 0, last_progress_ns = 0;
         bool shares_clock = false;
         int64_t clock_step_ns = 0;                         // change of clock_difference_ns from START to END
@@ -78,11 +81,13 @@ private:
     Source* source_of(const Sample&);
     void answer_start(unsigned id);
     void time_sample(Source&, const Sample&);
+    int64_t delay_of(Source&, const Sample&, int64_t now);
     void record_delay(Source&, int64_t delay_ns);
     int64_t clock_difference_ns(const Source&, int64_t publisher_offset_ns) const;
     bool all(bool Source::*flag) const;
     bool all_started() const;
     Arrivals arrivals() const;
+    std::optional<Freshness> freshness() const;
     CommonInterval common_interval() const;
     InstanceCounts instance_counts() const;
     std::vector<WriterCounts> writer_counts() const;

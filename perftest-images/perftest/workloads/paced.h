@@ -17,6 +17,7 @@ public:
     void run() override;
     void on_pong(const Sample&) override;
     void stop() override { receiver_.stop(); }
+    int64_t scheduled_ns() const override { return std::min(pacer_.due_after(samples_), to_ns(options_.execution_time)); }
     std::optional<Schedule> schedule() const override {
         return Schedule{samples_, late_.load(), max_lateness_ns_.load()};
     }

@@ -22,6 +22,9 @@ public:
     int64_t period_ns() const { return static_cast<int64_t>(profile_.period_ns()); }
     uint64_t samples_before(int64_t ns) const { return profile_.samples_before(ns); }
 
+    // Returns how long after the start this sample is due.
+    int64_t due_after(uint64_t number) const { return profile_.due_ns(number); }
+
     // Starts the schedule: its first sample is due now. Call it in the thread that waits, whose wake-ups it makes precise.
     void start(int64_t now) {
         prctl(PR_SET_TIMERSLACK, 1UL);                     // ns; the kernel's default delays each wake-up by up to 50 us

@@ -49,6 +49,7 @@ void Workload::begin_warm_up() {
 void Workload::begin_measured_stage(int64_t now, int64_t grace_ns) {
     // First, because the housekeeping thread may sleep longer as soon as the interval has begun.
     state_.stage_until_ns.store(options_.execution_time > 0 ? now + to_ns(options_.execution_time) + grace_ns : INT64_MAX);
+    retransmitted_before_ = backend_.retransmitted_bytes();
     state_.begin_measured(now);
 }
 

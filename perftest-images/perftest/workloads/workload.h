@@ -79,6 +79,12 @@ public:
     uint64_t pongs_received() const { return pongs_received_.load(); }
     virtual uint64_t pongs_timed_out() const;
 
+    // How long the samples of a workload with a schedule are due, in ns; 0 without a schedule.
+    virtual int64_t scheduled_ns() const { return 0; }
+
+    // How many bytes the middleware had sent again when the measured interval began; missing if it does not count them.
+    std::optional<uint64_t> retransmitted_before() const { return retransmitted_before_; }
+
     // Of a workload with a schedule.
     virtual std::optional<Schedule> schedule() const { return std::nullopt; }
 
@@ -100,6 +106,9 @@ protected:
     const unsigned subscribers_;
     bool shared_clock_ = false;
     std::atomic<uint64_t> pings_sent_{0}, pongs_received_{0};
+
+private:
+    std::optional<uint64_t> retransmitted_before_;
 };
 
 // Returns the workload that the options select.

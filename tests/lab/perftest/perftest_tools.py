@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ class Process:
 
     def signal(self, number: int) -> None:
         self.popen.send_signal(number)
+
+    def stop(self) -> None:
+        """Return when the process has stopped."""
+        self.signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{self.popen.pid}/stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":
+            time.sleep(0.001)
 
     def end(self) -> int:
         """Wait for the process and return its exit code. A process that hangs fails the test."""

@@ -107,6 +107,8 @@ def test_reliable_delivery_over_a_lossy_link(perftest, link, middleware):
     result = subscriber.k8sdds
     assert result["received"] == publisher.k8sdds["sent"] > 0
     assert (result["lost"], result["duplicates"], result["out_of_order"]) == (0, 0, 0)
+    sent_again = publisher.k8sdds["retransmitted_bytes"]
+    assert sent_again is None if middleware == "fastdds" else sent_again > 0
 
 
 def drop_data(netns: str) -> None:

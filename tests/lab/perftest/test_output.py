@@ -106,6 +106,7 @@ KEYS = [
     "duplicates",
     "lost",
     "out_of_order",
+    "retransmitted_bytes",
     "foreign_samples",
     "foreign_messages",
     "samples_per_s",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from perftest_tools import Process
@@ -16,10 +15,7 @@ STALL_S = 0.2
 
 def stall(process: Process) -> None:
     """Stop a process for at least STALL_S."""
-    process.signal(signal.SIGSTOP)
-    stat = Path(f"/proc/{process.popen.pid}/stat")
-    while stat.read_text().rpartition(")")[2].split()[0] != "T":
-        time.sleep(0.001)
+    process.stop()
     time.sleep(STALL_S)
     process.signal(signal.SIGCONT)
 

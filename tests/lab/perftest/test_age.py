@@ -1,0 +1,156 @@
+"""Test the age of information that a subscriber observes against a brute-force computation, and in runs."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import random
+import signal
+import subprocess
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from perftest_tools import tool
+
+Arrivals = list[tuple[int, int]]
+"""When each sample arrived and when it was due, in ns."""
+BEGIN, MS = 10**9, 10**6
+ERROR = 2**-8
+"""Largest relative error of a percentile: the width of a bucket."""
+
+
+def observed(begin: int, end: int, deadline: int, arrivals: Arrivals) -> dict:
+    lines = [f"{begin} {end} {deadline}", *(f"{now} {due}" for now, due in arrivals)]
+    completed = subprocess.run(
+        [tool("k8sdds-age-tool")], input="\n".join(lines), capture_output=True, text=True, check=True
+    )
+    return json.loads(completed.stdout)
+
+
+def gaps(begin: int, end: int, arrivals: Arrivals) -> list[int]:
+    """Return the times between fresh samples in the interval."""
+    fresh = [now for i, (now, due) in enumerate(arrivals) if all(due > other for _, other in arrivals[:i])]
+    bounds = [begin, *(now for now in fresh if begin < now < end), end]
+    return [to - since for since, to in itertools.pairwise(bounds)]
+
+
+def pieces(begin: int, end: int, arrivals: Arrivals) -> list[tuple[int, int]]:
+    """Return the age at the start and at the end of each part of the interval in which it rises."""
+    times = sorted({begin, end, *(now for now, _ in arrivals if begin < now < end)})
+    known = [now for now, _ in arrivals]
+    found = []
+    for since, to in itertools.pairwise(times):
+        before = arrivals[: bisect.bisect_right(known, since)]
+        if before:
+            newest = max(due for _, due in before)
+            found.append((since - newest, to - newest))
+    return found
+
+
+def share_above(age: float, parts: list[tuple[int, int]]) -> float:
+    above = sum(max(0, high - max(low, age)) for low, high in parts)
+    return above / sum(high - low for low, high in parts)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[int, int, Arrivals]:
+    """Return an interval and what arrives: periodic samples with random delays, losses, stalls and changes of order."""
+    source = random.Random(draw(st.integers(0, 10**9)))
+    period = draw(st.integers(10_000, 20 * MS))
+    samples = draw(st.integers(0, 120))
+    jitter = draw(st.integers(0, 5 * period))
+    loss = draw(st.sampled_from([0, 0, 0.1, 0.5]))
+    arrivals = []
+    stalled_until = 0
+    for number in range(-5, samples + 5):
+        due = BEGIN + number * period
+        if source.random() < 0.02:
+            stalled_until = due + source.randint(0, 30) * period
+        if source.random() >= loss:
+            arrivals.append((max(stalled_until, due) + source.randint(0, jitter), due))
+    return BEGIN, BEGIN + max(samples, 1) * period, sorted(arrivals)
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams(), st.integers(1, 100 * MS))
+def test_the_age_is_that_of_a_brute_force_computation(stream, deadline):
+    begin, end, arrivals = stream
+    seen = observed(begin, end, deadline, arrivals)
+    expected = gaps(begin, end, arrivals)
+    assert seen["blind"] == max(expected)
+    assert seen["gaps"] == sum(gap > deadline for gap in expected)
+    parts = pieces(begin, end, arrivals)
+    if not parts:
+        assert seen["ages"] is None
+        return
+    area = sum(Fraction(high * high - low * low, 2) for low, high in parts)
+    assert seen["ages"]["mean"] == pytest.approx(float(area / sum(high - low for low, high in parts)))
+    assert seen["ages"]["max"] == max(high for _, high in parts)
+    p99 = seen["ages"]["p99"]
+    assert share_above(p99 * (1 + ERROR) + 1, parts) <= 0.01 <= share_above(p99 * (1 - ERROR) - 1, parts)
+
+
+def test_regular_samples_have_the_ages_of_the_textbook():
+    # A sawtooth between the delay and the delay plus the period, whose mean is in the middle.
+    period, delay = 10 * MS, 2 * MS
+    arrivals = [(BEGIN + i * period + delay, BEGIN + i * period) for i in range(-1, 100)]
+    seen = observed(BEGIN, BEGIN + 100 * period, period, arrivals)
+    assert seen["ages"]["mean"] == pytest.approx(7 * MS, rel=1e-9)
+    assert seen["ages"]["p99"] == pytest.approx(11.9 * MS, rel=ERROR)
+    assert (seen["ages"]["max"], seen["blind"], seen["gaps"]) == (12 * MS, 10 * MS, 0)
+
+
+def test_without_any_sample_only_the_time_without_one_is_known():
+    assert observed(BEGIN, BEGIN + 100, 50, []) == {"blind": 100, "gaps": 1, "ages": None}
+    assert observed(BEGIN, BEGIN, 50, [(BEGIN, 0)]) is None
+
+
+def test_clocks_that_differ_by_years_overflow_nothing():
+    far = 2**63 - 1
+    arrivals = [(BEGIN + 1, -far), (BEGIN + 2, far - 1), (BEGIN + 3, far)]
+    seen = observed(BEGIN, BEGIN + 10, 1, arrivals)
+    assert seen == {"blind": 7, "gaps": 1, "ages": None}, "ages beyond 100 s count as 100 s, or as 0"
+
+
+RATE, STALL_S = 200, 0.3
+IN_FLIGHT_S = 0.1
+"""How long the last sample of a process that was stopped may take to its subscriber."""
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds", "raw"])
+def test_a_publisher_that_stops_leaves_the_subscriber_blind(perftest, middleware):
+    subscriber = perftest.sub(middleware=middleware)
+    publisher = perftest.pub("-pacedTest", "-pubRate", f"{RATE}:sleep", time=1, middleware=middleware)
+    publisher.wait_for_phase("M")
+    time.sleep(0.1)
+    publisher.stop()
+    time.sleep(IN_FLIGHT_S)
+    since = time.monotonic()
+    time.sleep(STALL_S)
+    stalled_s = time.monotonic() - since
+    publisher.signal(signal.SIGCONT)
+    assert (publisher.end(), subscriber.end()) == (0, 0), publisher.err
+    arrivals = subscriber.k8sdds["arrivals"]
+    assert arrivals["blind_ns"] >= stalled_s * 1e9 and arrivals["gaps"] >= 1
+    # The stall is one tooth of the age, whose last 10 ms are 1 % of the time.
+    age = arrivals["age_ns"]
+    assert age["max"] >= arrivals["blind_ns"] and age["mean"] >= stalled_s**2 / 2 * 1e9
+    assert age["max"] >= age["p99"] >= (stalled_s - 0.01) * 1e9 * (1 - ERROR)
+    assert publisher.k8sdds["retransmitted_bytes"] == (0 if middleware == "cyclonedds" else None)
+
+
+def test_the_age_begins_with_samples_of_the_warm_up(perftest):
+    period_ns = 10**9 / RATE
+    _, subscriber = perftest.pair(pub=("-pacedTest", "-pubRate", f"{RATE}:sleep"), time=0.5, warm_up=0.3)
+    arrivals = subscriber.k8sdds["arrivals"]
+    assert arrivals["blind_ns"] >= 0.9 * period_ns
+    assert arrivals["age_ns"]["max"] >= arrivals["blind_ns"] and arrivals["age_ns"]["mean"] >= period_ns / 2
+
+
+def test_other_tests_have_no_age(perftest):
+    publisher, subscriber = perftest.pair(pub=("-latencyTest",))
+    assert subscriber.k8sdds["arrivals"] is None and publisher.k8sdds["retransmitted_bytes"] == 0
