@@ -261,6 +261,8 @@ def _set_costs(record: TrialRecord, outputs: TrialOutputs) -> None:
     record.publisher_cpu_ms_per_mb = aggregate.ratio(publishers, megabytes, 1e3)
     record.subscriber_cpu_ms_per_mb = aggregate.ratio(subscribers, megabytes, 1e3)
     record.machine_cpu_ms_per_mb = aggregate.ratio(machine, megabytes, 1e3)
+    sent_again = aggregate.complete_total(summary["retransmitted_bytes"] for summary in outputs.publishers)
+    record.retransmitted_bytes_per_payload_byte = aggregate.ratio(sent_again, measured_bytes)
     if outputs.trial.cell.uses_network and not loaded:
         delivered = sum(
             (outputs.delivered_bytes(participant) or 0) + (outputs.warmup_bytes(participant) or 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from k8sdds.system.shapes import Count, Integer, Number, Shape, Text
+from k8sdds.system.shapes import Count, Finite, Integer, Number, Shape, Text
 
 
 class _Middleware(Shape):
@@ -67,16 +67,27 @@ class _Schedule(Shape):
     late: Integer
 
 
+class _Ages(Shape):
+    mean: Finite
+    p99: Integer
+    max: Integer
+
+
 class _Arrivals(Shape):
     clock: str
     jitter_ns: Number
     missed: Count
     clock_step_ns: Number = None
+    age_ns: _Ages | None = None
+    blind_ns: Count = None
+    gaps: Count = None
 
     @model_validator(mode="after")
-    def _other_clocks_have_steps(self) -> _Arrivals:
+    def _is_complete(self) -> _Arrivals:
         if self.clock != "shared" and self.clock_step_ns is None:
             raise ValueError("clock_step_ns is missing")
+        if self.blind_ns is not None and self.gaps is None:
+            raise ValueError("gaps is missing")
         return self
 
 
@@ -106,6 +117,7 @@ class Summary(Shape):
     duplicates: Count = None
     lost: Count = None
     out_of_order: Count = None
+    retransmitted_bytes: Count = None
     first_sample_monotonic_ns: Count = None
     last_sample_monotonic_ns: Count = None
     pings_sent: Count = None

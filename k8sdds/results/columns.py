@@ -28,7 +28,7 @@ MAX_TEXT = 2000
 """Most characters of a text in a record that is read. Reasons contain the last line of a log at most."""
 
 BOUNDS = {
-    "Mbit/s": MAX_RATE_MBIT, "samples/s": 1e9, "s": 1e7, "µs": 1e13, "%": 101, "% of all cores": 200,
+    "Mbit/s": MAX_RATE_MBIT, "samples/s": 1e9, "s": 1e7, "ms": 1e10, "µs": 1e13, "%": 101, "% of all cores": 200,
     "% of one core": 100 * 4096, "% of the offered rate": 1e4, "bytes": 2.0**50,
 }  # fmt: skip
 """Largest value that is physically possible, by unit: there are at most 4096 cores; 10^7 s are 115 days; shares can

@@ -179,7 +179,7 @@ class Metrics(BaseModel):
         " if the clock is shared")
     delay_by_subscriber: dict[str, Any] | None = column("delay", "subscribers",
         "`received`, `lost`, `missed` (deadlines), `jitter_us`, `count`, `mean_us`, `p50_us` to `p9999_us` and `max_us`"
-        " of each subscriber")
+        " of each subscriber; also its `blind_ms`, `gaps`, `age_mean_us`, `age_p99_us` and `age_max_us`")
     delay_count: int | None = column("delay", "subscribers", "Number of measured delays, over all subscribers")
     delay_mean_us: float | None = metric("mean delay", "µs", "delay", "subscribers",
         "Mean delay from when a sample was due by the offered rate until the subscriber had it; all subscribers")
@@ -199,6 +199,22 @@ class Metrics(BaseModel):
     deadline_missed_percent: float | None = metric("missed deadlines", "%", "delay", "subscribers",
         "Share of the scheduled samples that a subscriber did not get within the deadline after they were due,"
         " including lost and unsent ones; all subscribers", scale="linear")
+    age_mean_us: float | None = metric("mean age", "µs", "delay", "subscribers",
+        "Age of information: how long ago the newest sample that a subscriber had was due, averaged over the time of the measured"
+        " interval; lost samples and stalls count in full. Of the publisher and the subscriber with the highest. Null if delays are"
+        " round trips (`k8sdds docs latency`)")
+    age_p99_us: float | None = metric("p99 age", "µs", "delay", "subscribers",
+        "Age that the newest sample exceeded for 1 % of the time; of the publisher and the subscriber with the highest")
+    age_max_us: float | None = metric("maximum age", "µs", "delay", "subscribers",
+        "Highest age of the newest sample; of all publishers and subscribers")
+    blind_ms: float | None = metric("blind", "ms", "delay", "subscribers",
+        "Longest time in which a subscriber got no fresh sample of a publisher, which is one that was due later than all before;"
+        " from the start of the measured interval to its end, by the subscriber's clock. Of all publishers and subscribers")
+    gaps: int | None = metric("gaps above the deadline", "gaps", "delay", "subscribers",
+        "Number of times without a fresh sample that were longer than `deadline_ms`, summed over publishers and subscribers. Null"
+        " without `deadline_ms`: jitter alone would exceed the default of one period", scale="linear")
+    stale: int | None = metric("stale samples", "samples", "delay", "subscribers",
+        "`out_of_order` of a paced test: samples that an application does not need, because it had a newer one", scale="linear")
     scheduled: int | None = column("delay", "publishers", "Number of samples that were due in the measured interval")
     late: int | None = column("delay", "publishers",
         "Number of samples that a publisher wrote more than one period after they were due")
@@ -273,6 +289,10 @@ class Metrics(BaseModel):
         "Bytes that the publishers' nodes sent on their links during the whole attempt, including discovery, warm-up and"
         " acknowledgments, per byte of payload delivered in the warm-up and the measured interval. With unicast, the"
         " copy for each subscriber counts on both sides")
+    retransmitted_bytes_per_payload_byte: float | None = metric("retransmitted bytes per payload byte", "B/B", "cost",
+        "publishers", "Bytes that publishers sent again because a subscriber missed them, since the measured interval began and with"
+        " the middleware's headers, per byte of payload delivered to all subscribers in it. Null if the middleware does not count"
+        " them: only Cyclone DDS does", scale="linear")
     link_conditions: dict[str, Any] | None = column("evidence", "testbed",
         "What `k8sdds-link` did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"
         " among so many `decided` ones, in `bursts` of `burst_mean_packets`; `queue_drops`, `outage_drops` and what was"

@@ -61,7 +61,8 @@ class Paced(Workload):
     options: type[Strict] = PacedOptions
     metrics: tuple[str, ...] = (
         "delay_p90_us", "delay_mean_us", "delay_p50_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us",
-        "delay_max_us", "delay_jitter_us", "deadline_missed_percent", "achieved_rate_percent",
+        "delay_max_us", "delay_jitter_us", "deadline_missed_percent", "age_mean_us", "age_p99_us", "age_max_us",
+        "blind_ms", "gaps", "stale", "achieved_rate_percent",
     )  # fmt: skip
     measured_by = SUBSCRIBER
     histograms = ("one_way", "one_way_realtime", "half_round_trip")  # the first only with a shared clock
@@ -166,7 +167,7 @@ def _missing_percent(outputs: TrialOutputs, method: str) -> float:
 
 
 def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
-    """Set jitter and missed deadlines, and the delays of each subscriber."""
+    """Set jitter, missed deadlines and ages, and the delays of each subscriber."""
     subscribers = {
         participant.name: summary
         for participant, summary in outputs.summaries_of(SUBSCRIBER).items()
@@ -181,6 +182,11 @@ def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
     record.deadline_missed = aggregate.count(delays.get("missed") for delays in own)
     expected = (record.scheduled or 0) * len(subscribers)
     record.deadline_missed_percent = aggregate.ratio(record.deadline_missed, expected, 100)
+    for name in ("age_mean_us", "age_p99_us", "age_max_us", "blind_ms"):
+        setattr(record, name, aggregate.complete_max(one.get(name) for one in own))
+    record.stale = aggregate.count(summary["out_of_order"] for summary in subscribers.values())
+    if outputs.trial.cell.test_options.get("deadline_ms"):
+        record.gaps = aggregate.count(one.get("gaps") for one in own)
 
 
 def _of_subscriber(subscriber: Summary, record: Metrics) -> dict[str, Any]:
@@ -190,6 +196,7 @@ def _of_subscriber(subscriber: Summary, record: Metrics) -> dict[str, Any]:
         "received": subscriber["received"],
         "lost": subscriber["lost"],
         "jitter_us": aggregate.ratio(arrivals["jitter_ns"], 1000),
+        **_freshness(arrivals, record.delay_method),
     }
     if record.delay_method == HALF_ROUND_TRIP:
         return own
@@ -204,6 +211,15 @@ def _of_subscriber(subscriber: Summary, record: Metrics) -> dict[str, Any]:
         | {"count": sum(clock["count"] for clock in clocks)}
         | {f"{quantity}_us": aggregate.ratio(delays.get(quantity), 1000) for quantity in quantities}
     )
+
+
+def _freshness(arrivals: dict[str, Any], method: str | None) -> dict[str, Any]:
+    """Return the times without a fresh sample, and the ages if they are one-way; empty for an earlier perftest."""
+    if arrivals.get("blind_ns") is None:
+        return {}
+    own = {"blind_ms": arrivals["blind_ns"] / 1e6, "gaps": arrivals["gaps"]}
+    ages = None if method == HALF_ROUND_TRIP else arrivals.get("age_ns")
+    return own | {f"age_{name}_us": ages[name] / 1000 for name in ("mean", "p99", "max")} if ages else own
 
 
 def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:

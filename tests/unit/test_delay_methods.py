@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,54 @@ def measured(given: TrialOutputs) -> Metrics:
     record = Metrics()
     PACED.measure(record, given)
     return record
+
+
+def see(
+    given: TrialOutputs, index: int, blind_ms: int, gaps: int, ages_us: tuple[int, int, int] | None
+) -> None:
+    """Set what a subscriber saw of its newest samples."""
+    arrivals = given.subscribers[index]["arrivals"]
+    ages = dict(zip(("mean", "p99", "max"), ages_us, strict=True)) if ages_us else {}
+    age_ns = {name: value * 1000 for name, value in ages.items()} or None
+    arrivals |= {"blind_ns": blind_ms * 10**6, "gaps": gaps, "age_ns": age_ns}
+
+
+def with_deadline(given: TrialOutputs) -> TrialOutputs:
+    cell = given.trial.cell.model_copy(update={"test_options": {"deadline_ms": 20}})
+    changed = replace(given, trial=given.trial.model_copy(update={"cell": cell}))
+    vars(changed)["latencies"] = given.latencies
+    return changed
+
+
+def test_the_record_has_the_age_and_the_time_without_a_sample_of_the_worst_subscriber() -> None:
+    given = outputs(None, ("shared", "shared"))
+    see(given, 0, blind_ms=300, gaps=2, ages_us=(40, 900, 1000))
+    see(given, 1, blind_ms=200, gaps=3, ages_us=(50, 800, 2000))
+    record = measured(given)
+    assert (record.age_mean_us, record.age_p99_us, record.age_max_us) == (50, 900, 2000)
+    assert record.blind_ms == 300
+    assert record.gaps is None, "the default of one period is within the jitter"
+    assert measured(with_deadline(given)).gaps == 5
+    assert (record.delay_by_subscriber or {})["sub1"]["age_max_us"] == 2000
+    # A subscriber that never had a sample of a publisher has no age, which is not that of the others.
+    see(given, 1, blind_ms=10_000, gaps=1, ages_us=None)
+    record = measured(given)
+    assert (record.age_mean_us, record.age_max_us, record.blind_ms) == (None, None, 10_000)
+
+
+def test_clocks_that_differ_leave_the_age_unknown_but_not_the_time_without_a_sample() -> None:
+    synchronized, apart = outputs(ClockError(1, "chrony")), outputs(None)
+    for given in (synchronized, apart):
+        see(given, 0, blind_ms=300, gaps=2, ages_us=(40, 900, 1000))
+    assert measured(synchronized).age_p99_us == 900
+    record = measured(with_deadline(apart))
+    assert (record.age_mean_us, record.age_p99_us, record.age_max_us) == (None, None, None)
+    assert (record.blind_ms, record.gaps) == (300, 2)
+
+
+def test_perftest_of_an_earlier_version_reports_no_age() -> None:
+    record = measured(outputs(None, ("shared",)))
+    assert (record.age_mean_us, record.blind_ms, record.gaps) == (None, None, None)
 
 
 def test_a_shared_clock_needs_no_bound() -> None:
