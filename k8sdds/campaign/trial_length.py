@@ -18,6 +18,8 @@ MIN_S = 3.0
 MARGIN = 1.5
 """How much longer than necessary for the required percentiles a trial is: some samples may be lost, and some values
 above a percentile are so close together by chance that they count as one episode."""
+_PER_S = {"ms": 1e3, "µs": 1e6}
+"""Units of time of requirements."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +78,28 @@ def _long_enough_s(needed: Sequence[Samples]) -> float:
 
 
 def _percentiles(application: Application) -> list[Samples]:
-    """Return the samples that the required percentiles need.
+    """Return the samples that the required percentiles, ages and times without a sample need."""
+    return [
+        Samples(requirement, _needed(requirement, per_s), per_s, "a trial has")
+        for flow in application.flows
+        for per_s in [flow.rate * flow.publishers]
+        for requirement in flow.requirements
+        if METRICS[requirement.metric].unit in _PER_S
+    ]
+
+
+def _needed(requirement: Requirement, per_s: float) -> int:
+    """Return how many samples a trial needs so that a quantity in a unit of time is known.
 
     The order of all delays is known at each subscriber alone. Of n independent values, n·q·(1 − q) episodes are above
-    the quantile q: as many as values for p99, half as many for p50.
+    the quantile q: as many as values for p99, half as many for p50. In a trial that is shorter than the limit, no age
+    and no time without a sample is beyond it.
     """
-    return [
-        Samples(
-            requirement,
-            math.ceil(histograms.needed(quantity) / (histograms.PERCENTILES.get(quantity, 100) / 100)),
-            flow.rate * flow.publishers,
-            "a trial has",
-        )
-        for flow in application.flows
-        for requirement in flow.requirements
-        if requirement.metric.startswith("delay_")
-        for quantity in [requirement.metric.removeprefix("delay_").removesuffix("_us")]
-    ]
+    kind, _, quantity = requirement.metric.partition("_")
+    if kind != "delay":
+        return math.ceil(per_s * requirement.limit / _PER_S[METRICS[requirement.metric].unit])
+    quantity = quantity.removesuffix("_us")
+    return math.ceil(histograms.needed(quantity) / (histograms.PERCENTILES.get(quantity, 100) / 100))
 
 
 def _shares(experiment: ApplicationExperiment, configurations: int) -> list[Samples]:

@@ -21,12 +21,16 @@ from k8sdds.system.strict import MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mista
 MAX_FLOWS = 16
 MIN_RATE_PERCENT = 98.0
 """Share of the offered rate that every flow requires, whatever else it requires."""
-QUANTITIES = {
-    "mean": "mean", "p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999", "p99.99": "p9999", "max": "max",
-    "jitter": "jitter",
+_DELAYS = {
+    "mean": "delay_mean_us", "p50": "delay_p50_us", "p90": "delay_p90_us", "p99": "delay_p99_us",
+    "p99.9": "delay_p999_us", "p99.99": "delay_p9999_us", "max": "delay_max_us",
 }  # fmt: skip
-"""Quantities of the delay, by the name that users write, with that in the record."""
-_BOUND = re.compile(r"\s*(?P<name>[a-z0-9.]+)\s*<=\s*(?P<limit>\d{1,9}(\.\d{1,9})?\s*(us|µs|ms|s))\s*")
+QUANTITIES = _DELAYS | {
+    "jitter": "delay_jitter_us", "blind": "blind_ms", "age mean": "age_mean_us", "age p99": "age_p99_us",
+    "age max": "age_max_us",
+}  # fmt: skip
+"""Columns of the record that a flow may limit in time, by the name that users write."""
+_BOUND = re.compile(r"\s*(?P<name>[a-z0-9. ]+?)\s*<=\s*(?P<limit>\d{1,9}(\.\d{1,9})?\s*(us|µs|ms|s))\s*")
 
 Optimize = Literal["cpu", "delay"]
 Need = Literal["none", "signed", "encrypted"]
@@ -58,18 +62,20 @@ class Requirement:
 
 
 def parse_bound(text: str) -> tuple[str, float]:
-    """Return the quantity and the limit in µs of a text such as `p99 <= 10 ms`. Raises ValueError."""
+    """Return the column and its limit, in the column's unit, of a text such as `p99 <= 10 ms`. Raises ValueError."""
     found = _BOUND.fullmatch(text)
     if found is None:
         raise ValueError(
             f"{text!r} is not a limit of the delay: write `QUANTITY <= NUMBER UNIT`, such as `p99 <= 10 ms`"
         )
-    if found["name"] not in QUANTITIES:
-        raise ValueError(f"{text!r}: unknown quantity {found['name']!r} (known: {', '.join(QUANTITIES)})")
+    name = " ".join(found["name"].split())
+    if name not in QUANTITIES:
+        raise ValueError(f"{text!r}: unknown quantity {name!r} (known: {', '.join(QUANTITIES)})")
     limit_us = float(units.number("limit_us", found["limit"]))
     if limit_us <= 0:
         raise ValueError(f"{text!r}: the limit must be above 0")
-    return QUANTITIES[found["name"]], limit_us
+    column = QUANTITIES[name]
+    return column, limit_us / 1000 if column.endswith("_ms") else limit_us
 
 
 def _is_bound(text: str) -> str:
@@ -99,7 +105,9 @@ class Flow(Strict):
     delay: Annotated[list[Annotated[str, AfterValidator(_is_bound)]], OneOrMore, Field(max_length=8)] = Field(
         default=[],
         description="limits of the delay from when a sample was due until a subscriber had it, such as"
-        " `p99 <= 10 ms`: `mean`, `p50`, `p90`, `p99`, `p99.9`, `p99.99`, `max` or `jitter`; in us, ms or s",
+        " `p99 <= 10 ms`: `mean`, `p50`, `p90`, `p99`, `p99.9`, `p99.99`, `max` or `jitter`; also of the age of the"
+        " newest sample (`age mean`, `age p99`, `age max`) and of the longest time without a fresh one (`blind`);"
+        " in us, ms or s",
     )
     missed_percent: float | None = Field(
         default=None, gt=0, le=100, description="largest share of the samples that may miss their deadline"
@@ -117,9 +125,9 @@ class Flow(Strict):
         reached = f"{MIN_RATE_PERCENT:g} % of {self.rate:g} samples/s"
         found = [Requirement(self.name, "achieved_rate_percent", MIN_RATE_PERCENT, True, reached)]
         for text in self.delay:
-            quantity, limit_us = parse_bound(text)
-            shown = " ".join(text.split()).replace("<=", "delay <=" if quantity != "jitter" else "<=")
-            found.append(Requirement(self.name, f"delay_{quantity}_us", limit_us, text=shown))
+            column, limit = parse_bound(text)
+            shown = " ".join(text.split()).replace("<=", "delay <=" if column in _DELAYS.values() else "<=")
+            found.append(Requirement(self.name, column, limit, text=shown))
         shares = (
             ("deadline_missed_percent", self.missed_percent, "missed deadlines"),
             ("lost_percent", self.loss_percent, "loss"),

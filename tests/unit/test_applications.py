@@ -44,13 +44,24 @@ def test_the_installed_applications_have_configurations_and_enough_samples(name:
 
 def test_limits_of_the_delay() -> None:
     for text, bound in (
-        ("p99 <= 10 ms", ("p99", 10_000)),
-        ("p99.9<=500us", ("p999", 500)),
-        (" max <= 1.5 s ", ("max", 1_500_000)),
+        ("p99 <= 10 ms", ("delay_p99_us", 10_000)),
+        ("p99.9<=500us", ("delay_p999_us", 500)),
+        (" max <= 1.5 s ", ("delay_max_us", 1_500_000)),
+        ("blind <= 0.5 s", ("blind_ms", 500)),
+        (" age  p99 <= 50 ms", ("age_p99_us", 50_000)),
+        ("age mean<=500us", ("age_mean_us", 500)),
     ):
         assert parse_bound(text) == bound
-    for wrong in ("p99 < 10 ms", "p95 <= 1 ms", "p99 <= 0 ms", "10 ms", "p99 <= -1 ms", "p99 <= 1e9 ms"):
-        with pytest.raises(ValueError, match=r"p99|limit|p95|10 ms"):
+    for wrong in (
+        "p99 < 10 ms",
+        "p95 <= 1 ms",
+        "p99 <= 0 ms",
+        "10 ms",
+        "p99 <= -1 ms",
+        "p99 <= 1e9 ms",
+        "age p90 <= 1 ms",
+    ):
+        with pytest.raises(ValueError, match=r"p99|limit|p95|10 ms|age p90"):
             parse_bound(wrong)
 
 

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from k8sdds.analysis.requirements import Judgement
 from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.statistics import one_sample
 from k8sdds.campaign import applications, experiments, start, trial_length
@@ -23,6 +24,7 @@ from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.campaign.racing import searched
 from k8sdds.cli.app import app
 from k8sdds.deploy.tuning import load as load_tuning
+from k8sdds.model.application import Requirement
 from k8sdds.model.link import LinkChoice
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import Answer, answer, of_run
@@ -267,6 +269,8 @@ def test_delays_have_the_unit_of_their_limits_and_signs_of_their_verdicts(tmp_pa
     for flow in ("camera", "commands"):
         assert rows[flow, "p50 delay"][0] == " " and "ms [" in rows[flow, "p50 delay"][1]
     assert ("commands", "p90 delay") in rows and ("camera", "p90 delay") not in rows
+    blind = Judgement(Requirement("camera", "blind_ms", 500, text=""), "met", 312.4, 290.1, 340.0, 5, None)
+    assert results._measured(found, blind) == "312.4\N{NO-BREAK SPACE}ms [290.1, 340]"
     measured = TrialRecord(delay_p90_us=33_012.3, deadline_missed_percent=2)
     assert find("paced").describe(measured) == "delay p90 33.0 ms, 2.00 % missed the deadline", (
         "as on the way"
@@ -289,6 +293,12 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
     assert longer.duration_s == 16 and not trial_length.undecidable(longer, 1)
     default = applications.experiment(application(flows=[flow], choices=choices))
     assert trial_length.undecidable(default, 1) == []
+    blind = flow | {"delay": ["p50 <= 5 ms", "blind <= 3 s", "age p99 <= 2.5 s"], "loss_percent": None}
+    experiment = applications.experiment(application(flows=[blind], choices=choices, duration_s=2))
+    assert [samples.describe(2) for samples in trial_length.undecidable(experiment, 1)] == [
+        "camera: blind <= 3 s needs 300 samples, a trial has 200",
+        "camera: age p99 <= 2.5 s needs 250 samples, a trial has 200",
+    ]
 
     lines: list[str] = []
     display = SimpleNamespace(line=lines.append)

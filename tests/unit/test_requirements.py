@@ -8,7 +8,7 @@ import random
 import pytest
 
 from k8sdds.analysis.requirements import corrected_level, judge, overall
-from k8sdds.model.application import Requirement
+from k8sdds.model.application import Flow, Requirement
 
 LIMIT = Requirement("camera", "delay_p90_us", 1000.0, text="p90 delay <= 1 ms")
 LOSS = Requirement("camera", "lost_percent", 1.0, text="loss <= 1 %")
@@ -27,6 +27,18 @@ def test_an_interval_on_one_side_of_the_limit_decides() -> None:
     assert found.low < 1000 < found.high
     assert judge(RATE, rows("achieved_rate_percent", [100, 100, 100])).verdict == "met"
     assert judge(RATE, rows("achieved_rate_percent", [60, 61, 60])).verdict == "not met"
+
+
+def test_the_time_without_a_sample_is_judged_by_its_values_alone() -> None:
+    """A single stall in each trial is what it limits, so no number of episodes is required."""
+    flow = Flow(name="camera", payload_bytes=64, rate=30, delay=["blind <= 0.5 s", "age p99 <= 50 ms"])
+    _, blind, age = flow.requirements
+    assert (blind.text, age.text) == ("blind <= 0.5 s", "age p99 <= 50 ms")
+    assert judge(blind, rows("blind_ms", [300, 310, 290])).verdict == "met"
+    assert judge(blind, rows("blind_ms", [700, 710, 690])).verdict == "not met"
+    assert judge(age, rows("age_p99_us", [40_000, 41_000, 40_500])).verdict == "met"
+    old = judge(blind, [{"delay_p90_us": 100}])
+    assert (old.verdict, old.why) == ("undecided", "not measured")
 
 
 def test_very_different_values_have_a_wide_interval() -> None:
