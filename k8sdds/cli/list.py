@@ -12,7 +12,7 @@ from k8sdds.system.numbers import format_duration
 app = Commands()
 
 
-@app.add("k8sdds list", "k8sdds list applications", "k8sdds list networks", "k8sdds list links")
+@app.add("k8sdds list applications", "k8sdds list networks", "k8sdds list links")
 def list_(
     kind: Annotated[
         Literal["experiments", "applications", "networks", "links", "studies"],

@@ -69,8 +69,7 @@ Quick = Annotated[
 
 @app.add(
     "k8sdds recommend teleoperation",
-    "k8sdds recommend ./my-robot.yaml --network weavenet --max-trials 60",
-    "k8sdds recommend ./my-robot.yaml --link wifi-roaming",
+    "k8sdds recommend ./my-robot.yaml --link wifi-roaming --max-trials 60",
     "k8sdds recommend ./my-robot.yaml --from runs/a --from runs/b --json",
 )
 def recommend(

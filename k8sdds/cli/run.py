@@ -97,8 +97,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @app.add(
     "k8sdds run quickstart",
     "k8sdds run ./my-camera.yaml --set 'payload_bytes=4 KiB' --dry-run",
-    "k8sdds run teleoperation --network flannel-hostgw",
-    "k8sdds run quickstart --link wifi-office --link long-cable",
+    "k8sdds run teleoperation --network flannel-hostgw --link wifi-office",
 )
 def run(
     experiment: Annotated[str | None, ExperimentArgument] = None,

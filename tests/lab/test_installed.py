@@ -85,6 +85,10 @@ def test_experiments_are_found_from_any_folder(k8sdds: Run) -> None:
     assert "multicast-12sub" in names
     shown = json.loads(k8sdds("show", "multicast-12sub", "--json").stdout)
     assert "/k8sdds/_shipped/qos/strict-reliable.xml" in shown["cells"][0]["commands"]["pub0"]
+    assert "wifi-roaming" in [row["name"] for row in json.loads(k8sdds("list", "links", "--json").stdout)]
+    k8sdds("init", "link", "mine", "--like", "lte")
+    shown = json.loads(k8sdds("show", "quickstart", "--link", "mine", "--duration", "60", "--json").stdout)
+    assert {cell["link"]["name"] for cell in shown["cells"]} == {"mine"}
 
 
 def test_results_are_analyzed(k8sdds: Run, tmp_path: Path) -> None:

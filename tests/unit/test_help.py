@@ -115,7 +115,7 @@ def on_a_terminal(*args: str, **environment: str) -> str:
         ),
         (
             "init",
-            "missing argument 'KIND'. Choose from: experiment, application, profile, qos, rights",
+            "missing argument 'KIND'. Choose from: experiment, application, link, profile, qos, rights",
             " init",
         ),
         ("nodes exec", "missing argument 'NODE'", " nodes exec"),

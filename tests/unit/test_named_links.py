@@ -67,8 +67,8 @@ def test_the_rate_of_a_roaming_robot_falls_before_it_is_silent() -> None:
     slow, silent = roaming.outages[0].interruptions(30)
     assert (slow.rate_mbit, silent.rate_mbit) == (6, 0)
     assert slow.at_us + slow.for_us == silent.at_us
-    assert "outage of kind wifi" in roaming.kernel_obstacle
-    assert not links.load("lte").link.kernel_obstacle
+    assert "no outages" in roaming.kernel_obstacle
+    assert not links.load("wifi-office").link.kernel_obstacle
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_link_takes_the_values_of_another_and_changes_those_that_it_sets() -> 
 
 
 def test_what_contradicts_the_link_is_named() -> None:
-    with pytest.raises(InputError, match=r"link like wifi-roaming: engine: .*kind wifi"):
+    with pytest.raises(InputError, match=r"link like wifi-roaming: engine: netem has no outages"):
         resolved(like="wifi-roaming", engine="kernel")
 
 
