@@ -112,6 +112,11 @@ def resolve(choice: LinkChoice) -> LinkChoice:
     return link_files.checked(choice)
 
 
+def one(choice: LinkChoice) -> Link:
+    """Return the link of a choice that has only one, or the first one. Raises InputError, as `resolve`."""
+    return next(resolve(choice).each())
+
+
 def each(choices: Iterable[LinkChoice]) -> list[Link]:
     """Return the links of all combinations of these choices.
 

@@ -22,6 +22,7 @@ from k8sdds.model.application import Application, ApplicationExperiment, Flow, S
 from k8sdds.model.axis import Axis
 from k8sdds.model.background import MAX_FLOWS, Background
 from k8sdds.model.experiment import LISTS, Experiment, Sweep
+from k8sdds.model.link import Link
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
 from k8sdds.model.security import SecurityChoice
 from k8sdds.model.settings import NetworkChoice, TestChoice
@@ -180,11 +181,12 @@ def expand(experiment: Experiment) -> Expansion:
 def candidates(experiment: ApplicationExperiment) -> Candidates:
     """Return the configurations of an experiment's application, with the networks of its sweeps."""
     application = experiment.application
+    link = links.one(experiment.link[0])
     found: dict[tuple[str, ...], Candidate] = {}
     excluded: dict[str, tuple[dict[str, Any], str]] = {}
     for values in _combinations(experiment):
         cells = tuple(
-            _cell(experiment, flow, sweep, values)
+            _cell(experiment, flow, sweep, values, link)
             for flow, sweep in zip(application.flows, experiment.sweeps, strict=True)
         )
         labels = {name: shown(value) for name, value in values.items()}
@@ -209,11 +211,13 @@ def _combinations(experiment: ApplicationExperiment) -> list[dict[str, Any]]:
     return combinations
 
 
-def _cell(experiment: ApplicationExperiment, flow: Flow, sweep: Sweep, values: Mapping[str, Any]) -> Cell:
+def _cell(
+    experiment: ApplicationExperiment, flow: Flow, sweep: Sweep, values: Mapping[str, Any], link: Link
+) -> Cell:
     """Return the cell of a flow in a configuration."""
     settings = {name: getattr(sweep, name)[0] for name in LISTS} | effective(flow, values)
     settings["background"] = background(experiment.application, flow, str(values["transport"]))
-    settings["link"] = links.each(experiment.link)[0]
+    settings["link"] = link
     return _cell_of(experiment, sweep, settings)
 
 

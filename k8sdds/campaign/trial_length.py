@@ -49,8 +49,7 @@ def default_s(application: Application) -> float:
 
     Delays that depend on each other need more time. Outages of the links have their share of it.
     """
-    (link,) = links.each([application.link])[:1]
-    cycles = [outage.cycle_s for outage in link.outages]
+    cycles = [outage.cycle_s for outage in links.one(application.link).outages]
     return max(_long_enough_s(_percentiles(application)), math.ceil(max(cycles, default=0)))
 
 

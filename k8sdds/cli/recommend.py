@@ -137,8 +137,8 @@ def _same_link(own: ApplicationExperiment, application: Application) -> bool:
     """Return whether an application names no links, or those of a campaign."""
     from k8sdds import links
 
-    wanted = links.each([application.link])[0]
-    return wanted.without_places() in (type(wanted)(), links.each(own.link)[0].without_places())
+    wanted = links.one(application.link)
+    return wanted.without_places() in (type(wanted)(), links.one(own.link[0]).without_places())
 
 
 def _sent(application: Application) -> tuple[Any, ...]:

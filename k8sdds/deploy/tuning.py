@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from k8sdds.model.link import FEATURES
+from k8sdds.model.offloads import FEATURES
 from k8sdds.system import yaml_text
 from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.strict import Strict

@@ -18,7 +18,8 @@ from k8sdds.analysis import background_cost, capacities, contrast, limit, missin
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE
 from k8sdds.model.axis import payload
-from k8sdds.model.link import Link, Offloads
+from k8sdds.model.link import Link
+from k8sdds.model.offloads import Offloads
 from k8sdds.model.trial import AXES
 from k8sdds.report import formats
 from k8sdds.report.content import Content

@@ -9,7 +9,8 @@ import pytest
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.link import CARD, Bond, Link, LinkChoice, Offloads, parse_features
+from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.offloads import CARD, Bond, Offloads, parse_features
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import NETWORKS, find
 from k8sdds.system import kernel_features, yaml_text

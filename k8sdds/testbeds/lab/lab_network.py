@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.analysis import components
-from k8sdds.model.link import Bond, parse_features
 from k8sdds.model.measurement import Launch, Outcome
+from k8sdds.model.offloads import Bond, parse_features
 from k8sdds.networks.datapath import LabNode
 from k8sdds.system import processes
 from k8sdds.system.errors import K8sddsError, PrerequisiteError

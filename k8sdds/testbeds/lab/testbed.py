@@ -18,7 +18,8 @@ from typing_extensions import override
 from k8sdds import links, networks, workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment, Sweep
-from k8sdds.model.link import CARD, LinkChoice
+from k8sdds.model.link import LinkChoice
+from k8sdds.model.offloads import CARD
 from k8sdds.model.trial import Cell, NetworkMode, Trial
 from k8sdds.results.fingerprint import Fingerprint, unobserved
 from k8sdds.results.run_folder import utc_now

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from k8sdds import workloads
 from k8sdds.model.ip_families import IpFamily
-from k8sdds.model.link import KERNEL, USERSPACE, Link, Offloads
+from k8sdds.model.link import KERNEL, USERSPACE, Link
+from k8sdds.model.offloads import Offloads
 from k8sdds.model.placement import numbered
 from k8sdds.model.services import IPTABLES, ServiceSet
 from k8sdds.model.settings import Placement

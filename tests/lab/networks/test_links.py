@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from k8sdds.model.link import CARD, Link, Offloads
+from k8sdds.model.link import Link
+from k8sdds.model.offloads import CARD, Offloads
 from k8sdds.model.trial import Trial
 from k8sdds.testbeds import Block
 from k8sdds.testbeds.lab.lab_network import LabNetwork
