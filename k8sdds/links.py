@@ -117,6 +117,12 @@ def one(choice: LinkChoice) -> Link:
     return next(resolve(choice).each())
 
 
+def matches(wanted: Link, measured: Link) -> bool:
+    """Return whether a measured link is the wanted one, which may leave the engine open."""
+    engine = {"engine": "auto"} if wanted.engine == "auto" else {}
+    return measured.without_places().model_copy(update=engine) == wanted.without_places()
+
+
 def each(choices: Iterable[LinkChoice]) -> list[Link]:
     """Return the links of all combinations of these choices.
 

@@ -138,7 +138,7 @@ def _same_link(own: ApplicationExperiment, application: Application) -> bool:
     from k8sdds import links
 
     wanted = links.one(application.link)
-    return wanted.without_places() in (type(wanted)(), links.one(own.link[0]).without_places())
+    return wanted == type(wanted)() or links.matches(wanted, links.one(own.link[0]))
 
 
 def _sent(application: Application) -> tuple[Any, ...]:

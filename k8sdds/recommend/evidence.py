@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -283,8 +284,13 @@ def _over_its_link(application: Application, rows: Sequence[_Entry], notes: list
     wanted = links.one(application.link)
     if wanted == Link():
         return list(rows)
-    known = wanted.without_places()
-    kept = [entry for entry in rows if AXES["link"].parsed(entry[2]["link"]).without_places() == known]
+
+    def is_wanted(row: Row) -> bool:
+        with contextlib.suppress(ValueError):  # of another version
+            return links.matches(wanted, AXES["link"].parsed(row["link"]))
+        return False
+
+    kept = [entry for entry in rows if is_wanted(entry[2])]
     if not kept:
         raise InputError(
             f"no trial was measured over {wanted.describe()}",

@@ -200,8 +200,10 @@ def test_trials_that_end_before_the_first_outage_are_refused() -> None:
 
 
 def test_an_application_is_judged_by_trials_over_its_link(tmp_path: Path) -> None:
-    lte = AXES["link"].recorded(resolved(like="lte"))
-    folders = [folder(tmp_path / "a", 5), folder(tmp_path / "b", 2, link=lte)]
+    # A testbed decides on the engine if the application leaves it open.
+    lte = AXES["link"].recorded(resolved(like="lte", engine="userspace"))
+    folders = [folder(tmp_path / "a", 4), folder(tmp_path / "b", 2, link=lte)]
+    folders.append(folder(tmp_path / "c", 1, link={"unknown": 1}))
     over = APPLICATION.model_copy(update={"link": LinkChoice(like="lte")})
     found = evidence.of_folders(over, folders)
     assert used(found) == [2]
@@ -209,8 +211,11 @@ def test_an_application_is_judged_by_trials_over_its_link(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="no trial was measured over links long-cable"):
         evidence.of_folders(APPLICATION.model_copy(update={"link": LinkChoice(like="long-cable")}), folders)
     # Without a link, the environment with most trials counts.
-    assert used(evidence.of_folders(APPLICATION, folders)) == [5]
-    own = applications.experiment(over)
+    assert used(evidence.of_folders(APPLICATION, folders)) == [4]
+    kernel = APPLICATION.model_copy(update={"link": LinkChoice(like="lte", outages=[], engine="kernel")})
+    with pytest.raises(InputError, match="no trial was measured over links lte, no outages, kernel engine"):
+        evidence.of_folders(kernel, folders)
+    own = links.with_engines(applications.experiment(over), has_netem=True)
     assert recommend._same_link(own, APPLICATION) and recommend._same_link(own, over)
     assert not recommend._same_link(applications.experiment(APPLICATION), over)
 
