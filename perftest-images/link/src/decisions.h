@@ -17,7 +17,6 @@ public:
     void restart() { number_ = 0, bad_ = false; }
     bool next();                            // whether the next packet is lost
     bool applies_to(bool udp) const { return udp || !config_.udp_only; }
-    bool only_udp() const { return config_.udp_only; }
 
 private:
     const LossConfig& config_;

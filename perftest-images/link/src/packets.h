@@ -25,7 +25,7 @@ struct Packet {
     bool at_once = false;
 };
 
-// Packets, and memory for the frame of each, with its header. Packets that are larger than others have room are in a second, small part.
+// Packets, and memory for the frame of each, with its header. A second, small part has room for large frames.
 class Pool {
 public:
     Pool(std::size_t packets, std::size_t room, std::size_t large, std::size_t large_room);

@@ -101,6 +101,7 @@ void Statistics::queue_full(std::int64_t time) {
 
 void Statistics::loss(std::int64_t time, bool lost) {
     if (!counting_) return;
+    ++decided_;
     if (lost) {
         ++lost_;
         ++bin(time).lost;
@@ -169,6 +170,7 @@ Json Statistics::json() const {
     result["reordered"] = reordered_;
     result["oversized"] = oversized_;
     result["in_flight"] = packets_in_ + duplicated_ - gone;
+    result["loss_decisions"] = decided_;
     result["loss_bursts"] = bursts_.used(1);
     result["loss_gaps"] = gaps_.used(1);
     result["delay_us"] = microseconds(delays_);

@@ -18,7 +18,6 @@ struct Packet;
 class Buckets {
 public:
     void record(std::int64_t value);
-    void clear() { *this = Buckets(); }
     std::uint64_t count() const { return count_; }
     double mean() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
     std::int64_t max() const { return max_; }
@@ -77,7 +76,7 @@ private:
     std::uint32_t run_ = 0;
     std::int64_t origin_ = 0;
     std::uint64_t packets_in_ = 0, bytes_in_ = 0, packets_out_ = 0, bytes_out_ = 0;
-    std::uint64_t lost_ = 0, queue_ = 0, outage_ = 0, missed_ = 0, overflow_ = 0, unsent_ = 0;
+    std::uint64_t decided_ = 0, lost_ = 0, queue_ = 0, outage_ = 0, missed_ = 0, overflow_ = 0, unsent_ = 0;
     std::uint64_t oversized_ = 0, duplicated_ = 0, reordered_ = 0;
     std::uint64_t latest_ = 0;              // highest number of a packet that departed
     Buckets delays_, errors_, bursts_, gaps_;

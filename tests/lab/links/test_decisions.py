@@ -118,7 +118,8 @@ def test_a_recorded_pattern_is_repeated(tmp_path: Path) -> None:
 def test_only_udp_is_lost(tmp_path: Path) -> None:
     values = config({"loss": {"pattern": "10", "udp_only": True}})
     kinds = ["udp", "other", "other", "udp", "other", "udp"]
-    fates, _ = decide(tmp_path, values, [(number, 100, kind) for number, kind in enumerate(kinds)])
+    fates, counted = decide(tmp_path, values, [(number, 100, kind) for number, kind in enumerate(kinds)])
+    assert counted["loss_decisions"] == 3
     assert [fate == "loss" for fate in fates] == [True, False, False, False, False, True]
 
 
