@@ -4,6 +4,7 @@ The run folder is the result of `k8sdds run` with an experiment that contains:
 
 sweeps: [{networks: host, test: latency},
          {networks: host, test: paced, rate: 400, subscribers: 2},
+         {networks: host, test: {name: paced, deadline_ms: 4}, rate: 400, subscribers: 2},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, transport: multicast},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, reliability: best-effort}]
 """
@@ -20,6 +21,7 @@ run = RunFolder.open(Path(sys.argv[1]))
 for record in run.attempts():
     stream = record["transport"].replace("unicast", "best-effort")
     name = stream if record["test"] == "throughput" else record["test"]
+    name = "deadline" if record.get("deadline_ms") else name
     target = Path(__file__).parent / "recorded" / name
     raw = run.raw(record["trial_id"], record["attempt"])
     for participant in raw.iterdir():

@@ -15,6 +15,8 @@ import pytest
 from k8sdds.campaign import record as attempt
 from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
 from k8sdds.model.trial import Trial
+from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import find
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = ("latency", "paced", "multicast", "best-effort")
@@ -93,6 +95,22 @@ def test_recorded_files_give_the_recorded_values(recording: Recording) -> None:
     # Keys that were added to the record after the recording are not in it.
     assert {key: record[key] for key in recording.expected} == recording.expected
     assert recording.expected["valid"]
+
+
+@pytest.mark.parametrize("recording", ["deadline"], indirect=True)
+def test_the_age_follows_from_what_subscribers_reported(recording: Recording) -> None:
+    record = recording.record()
+    delays = [name for name in find("paced").metrics if METRICS[name].group == "delay"]
+    assert {name: record[name] for name in delays} == {name: recording.expected[name] for name in delays}
+    # Each sample is the newest for a period, on average half of it longer than its delay.
+    assert record["age_mean_us"] == pytest.approx(record["delay_mean_us"] + 1e6 / 400 / 2, rel=0.02)
+    assert record["delay_max_us"] < record["age_p99_us"] + 1e6 / 400 and record["blind_ms"] > 1000 / 400
+    assert (record["gaps"], record["stale"], record["retransmitted_bytes_per_payload_byte"]) == (13, 0, 0)
+    # A participant that was not read, or middleware that does not count, leaves the ratio unknown.
+    recording.change("pub0", retransmitted_bytes=None)
+    assert recording.record()["retransmitted_bytes_per_payload_byte"] is None
+    recording.change("pub0", retransmitted_bytes=40_960)
+    assert recording.record()["retransmitted_bytes_per_payload_byte"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
