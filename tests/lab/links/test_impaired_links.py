@@ -1,0 +1,97 @@
+"""Test campaigns over impaired links: each link does what is asked, and every attempt proves it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.results.run_folder import RunFolder
+from tests.chaos import descendants
+from tests.conftest import K8SDDS, Command, environment
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+# Of a busy machine, which forwards packets too late, attempts have this reason. What was lost is as asked all the same.
+LATE = "were late by"
+EXPERIMENT = """\
+name: impaired
+baseline: host
+repetitions: 1
+duration_s: 1
+warmup_s: 0.2
+max_loss_percent: 90
+link:
+  nodes: subscribers
+  engine: userspace
+  down: {{loss: {{file: pattern}}, delay: {{mean_us: 3000}}}}
+  outages: {{at_s: 0.4, for_s: 0.2}}
+sweeps:
+  - networks: [{networks}]
+    test: paced
+    rate: 500
+    reliability: best-effort
+"""
+
+
+def started(folder: Path, networks: str) -> Path:
+    """Write the experiment, whose link loses every fifth packet."""
+    (folder / "pattern").write_text("00001\n")
+    path = folder / "impaired.yaml"
+    path.write_text(EXPERIMENT.format(networks=networks))
+    return path
+
+
+def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_path: Path) -> None:
+    k8sdds("run", str(started(tmp_path, "host, flannel-vxlan")), "-o", str(tmp_path / "out"), timeout_s=200)
+    attempts = RunFolder.open(tmp_path / "out").attempts()
+    assert {record["network"] for record in attempts} == {"host", "flannel-vxlan"}
+    for record in attempts:
+        assert record["valid"] or LATE in record["reason"], record["reason"]
+        (conditions,) = record["link_conditions"].values()
+        up, down = conditions["up"], conditions["down"]
+        # Every fifth packet is lost of those that arrive while the link is up.
+        passing = down["packets"] - down["outage_drops"] - down["not_forwarded"]
+        assert down["lost"] == passing // 5 and down["burst_mean_packets"] == 1
+        assert down["outage_drops"] > 0 and not up["lost"]
+        assert down["delay_p50_us"] >= 3000
+        # What the subscriber did not get was lost or dropped on its link; other packets are those of discovery.
+        assert 0 < record["lost"] <= down["lost"] + down["outage_drops"]
+        series = statistics(tmp_path / "out", record)["down"]["series"]
+        assert sum(series["outage"]) == down["outage_drops"] and sum(series["lost"]) == down["lost"]
+
+
+def statistics(out: Path, record: dict[str, Any]) -> dict[str, Any]:
+    (path,) = out.glob(f"raw/{record['trial_id']}*/{record['attempt']}/links.json")
+    (link,) = json.loads(path.read_text())["links"].values()
+    found: dict[str, Any] = link
+    return found
+
+
+def test_a_killed_forwarder_costs_no_attempt(tmp_path: Path) -> None:
+    argv = [str(K8SDDS), "run", str(started(tmp_path, "host")), "-o", str(tmp_path / "out")]
+    with subprocess.Popen(argv, env=environment(tmp_path), stdout=subprocess.PIPE, text=True) as command:
+        try:
+            assert command.stdout is not None
+            # The line that announces the attempt.
+            assert any(line.startswith("[1/1]") for line in command.stdout)
+            (forwarder,) = forwarders(command.pid)
+            os.kill(forwarder, signal.SIGKILL)
+            command.communicate(timeout=200)
+        finally:
+            command.kill()
+    first, *others = RunFolder.open(tmp_path / "out").attempts()
+    assert first["reason"].startswith("part-failed: host: k8sdds-link has ended")
+    assert others and all(record["valid"] or LATE in record["reason"] for record in others)
+
+
+def forwarders(pid: int) -> list[int]:
+    """Return the processes of k8sdds-link among those of a campaign."""
+    return [
+        each for each in descendants(pid) if Path(f"/proc/{each}/comm").read_text().strip() == "k8sdds-link"
+    ]

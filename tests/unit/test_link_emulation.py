@@ -1,0 +1,183 @@
+"""What engines of links are asked to do, and whether an attempt's links did it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from k8sdds.analysis import link_conditions
+from k8sdds.links import with_engines
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
+from k8sdds.model.link import KERNEL, USERSPACE, Link
+from k8sdds.model.trial import Cell
+from k8sdds.testbeds.lab import netem
+from k8sdds.testbeds.lab.plan import Plan, make_plan
+from k8sdds.testbeds.lab.topology import SWITCH, emulated
+from k8sdds.testbeds.link_emulation import Port, Schedule, configuration
+
+PORT = Port("node0", "link-node0", "far-node0")
+
+
+def emulation(**link: Any) -> dict[str, Any]:
+    found: dict[str, Any] = configuration(Link(**link), [PORT], Schedule(0.5, 3), 7, None)["links"][0]
+    return found
+
+
+def test_the_standard_deviation_of_each_distribution_is_the_requested_one() -> None:
+    """netem's jitter is half of the width of a uniform distribution, and a scale of the pareto table."""
+    up = emulation(delay={"mean_us": 4000, "jitter_us": 600, "distribution": "uniform"})["up"]["delay"]
+    assert (up["mean_us"], up["jitter_us"]) == (4000, pytest.approx(600 * 3**0.5))
+    up = emulation(delay={"mean_us": 4000, "jitter_us": 820, "distribution": "pareto"})["up"]["delay"]
+    assert up["jitter_us"] == pytest.approx(1000, rel=1e-3)
+    assert up["mean_us"] == pytest.approx(4033.5, rel=1e-4)
+
+
+def test_short_keys_apply_once_to_the_way_between_two_nodes() -> None:
+    link = emulation(delay_us=2000, loss_percent=1, rate_mbit=10, engine=USERSPACE)
+    assert link["up"] == {"delay": {**link["up"]["delay"], "mean_us": 2000}, "rate": {"mbit": 10}}
+    assert link["down"] == {"loss": {"percent": 1, "udp_only": True}, "rate": {"mbit": 10}}
+
+
+def test_times_of_outages_count_from_the_measured_interval() -> None:
+    link = emulation(outages={"at_s": 1, "every_s": 1, "for_s": 0.2})
+    assert [(outage["at_us"], outage["for_us"]) for outage in link["outages"]] == [
+        (1_500_000, 200_000),
+        (2_500_000, 200_000),
+    ]
+
+
+def plan(network: str = "flannel-vxlan", **link: Any) -> Plan:
+    return make_plan(Cell(network=network, test="paced", payload_bytes=64, rate=10, link=Link(**link)))
+
+
+def test_only_chosen_nodes_have_a_forwarder_between_their_link_and_the_switch() -> None:
+    built = plan(loss={"percent": 1}, nodes="subscribers", engine=USERSPACE)
+    assert emulated(built.topology, built.key.link) == [Port("node1", "link-node1", "far-node1")]
+    switch = "\n".join(
+        line
+        for batch in built.batches
+        if (batch.namespace, batch.tool) == (SWITCH, "ip")
+        for line in batch.lines
+    )
+    assert "link add far-node1 mtu 1500 type veth peer name to-node1 mtu 1500" in switch
+    assert "link add link-node1 mtu 1500 type veth peer name eth0 mtu 1500" in switch
+    assert "link add to-node0 mtu 1500 type veth peer name eth0" in switch and "link-node0" not in switch
+    split = {batch.namespace for batch in built.batches if batch.tool == "ethtool"}
+    assert split == {"node1", SWITCH}
+
+
+def test_netem_gets_both_directions_and_a_queue_behind_the_delay() -> None:
+    direction = Direction(
+        delay=Delay(mean_us=2000, jitter_us=500, correlation_percent=25, reorder_percent=1),
+        loss=Loss(p_percent=1, r_percent=25, h_percent=10),
+        rate=Rate(mbit=54),
+        queue=Queue(packets=200, discipline="codel"),
+        duplicate_percent=0.1,
+    )
+    assert netem.queues("eth0", direction) == (
+        "qdisc replace dev eth0 root handle 1: netem limit 1000000 delay 2000us 500us 25% distribution normal"
+        " reorder 1% loss gemodel 1% 25% 90% 0% duplicate 0.1%",
+        "qdisc add dev eth0 parent 1:1 handle 2: tbf rate 54000kbit burst 16kb limit 300000",
+        "qdisc add dev eth0 parent 2:1 codel limit 200",
+    )
+    built = plan(delay={"mean_us": 1000, "jitter_us": 10}, engine=KERNEL)
+    tc = {(batch.namespace, batch.lines[0].split()[3]) for batch in built.batches if batch.tool == "tc"}
+    assert tc == {("node0", "eth0"), ("node1", "eth0"), (SWITCH, "to-node0"), (SWITCH, "to-node1")}
+
+
+@pytest.mark.parametrize(
+    ("link", "has_netem", "engine"),
+    [
+        ({"rate_mbit": 10, "loss_percent": 1}, False, "auto"),
+        ({"delay_us": 100}, True, "auto"),
+        ({"delay_us": 100}, False, USERSPACE),
+        ({"delay": {"mean_us": 100, "jitter_us": 10}}, True, KERNEL),
+        ({"delay": {"mean_us": 100, "jitter_us": 10}}, False, USERSPACE),
+        ({"outages": {"at_s": 1, "for_s": 1}}, True, USERSPACE),
+        ({"mtu": 9000}, False, "auto"),
+    ],
+)
+def test_the_engine_is_part_of_the_link_where_there_is_a_choice(
+    link: dict[str, Any], has_netem: bool, engine: str
+) -> None:
+    experiment = Experiment.model_validate({"name": "x", "link": link, "sweeps": [{"networks": ["host"]}]})
+    (choice,) = with_engines(experiment, has_netem).link
+    assert next(choice.each()).engine == engine
+
+
+# -- what an attempt proves -----------------------------------------------------------------------------
+
+
+def simulated(loss: Loss, packets: int, seed: int, error_us: float = 20) -> dict[str, Any]:
+    """Return statistics as `k8sdds-link` prints them, for a chain of Gilbert and Elliott with other code."""
+    p, r, h, k = (percent / 100 for percent in loss.states)
+    numbers = random.Random(seed)
+    runs: dict[bool, list[int]] = {True: [], False: []}
+    before, bad = None, False
+    for _ in range(packets):
+        lost = numbers.random() >= (h if bad else k)
+        bad = numbers.random() >= r if bad else numbers.random() < p
+        if lost == before:
+            runs[lost][-1] += 1
+        else:
+            runs[lost].append(1)
+        before = lost
+    delays = {"p50": 100, "p99": 200}
+    direction = {
+        "packets_in": packets,
+        "dropped": dict.fromkeys(("queue", "outage", "missed", "overflow", "unsent"), 0)
+        | {"loss": sum(runs[True])},
+        "loss_bursts": [[length, 1] for length in runs[True]],
+        "loss_gaps": [[length, 1] for length in runs[False]],
+        "duplicated": 0,
+        "reordered": 0,
+        "delay_us": delays,
+        "error_us": delays | {"p99": error_us},
+        "rate": None,
+    }
+    return {"links": {"node0": {"up": direction, "down": direction}}}
+
+
+def differing(link: Link, statistics: dict[str, Any]) -> str:
+    return link_conditions.differing(link, link_conditions.read(statistics))
+
+
+LOSSES = [
+    Loss(percent=1),
+    Loss(percent=30),
+    Loss(p_percent=1, r_percent=25),
+    Loss(p_percent=2, r_percent=50, h_percent=20, k_percent=99),
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=Loss.describe)
+@pytest.mark.parametrize("packets", [0, 100, 20_000])
+def test_links_that_do_what_is_asked_are_accepted(loss: Loss, packets: int) -> None:
+    assert not any(differing(Link(loss=loss), simulated(loss, packets, seed)) for seed in range(20))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "done", "text"),
+    [
+        (Loss(percent=1), Loss(percent=1.5), "packets were lost, not 1 %"),
+        (Loss(percent=1), Loss(percent=0), "0 of 20000 packets were lost, not 1 %"),
+        (Loss(p_percent=1, r_percent=25), Loss(percent=100 / 26), "packets on average, not 4"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.describe(),
+)
+def test_links_that_do_something_else_are_found(wanted: Loss, done: Loss, text: str) -> None:
+    for seed in range(5):
+        assert text in differing(Link(loss=wanted), simulated(done, 20_000, seed))
+
+
+def test_late_and_forgotten_packets_are_found() -> None:
+    link = Link(delay=Delay(mean_us=10_000))
+    assert not differing(link, simulated(Loss(percent=0), 100, 1, error_us=199))
+    late = differing(link, simulated(Loss(percent=0), 100, 1, error_us=201))
+    assert late == "up of node0: 1 % of the packets were late by 201 µs or more; at most 200 µs are allowed"
+    statistics = simulated(Loss(percent=0), 100, 1)
+    statistics["links"]["node0"]["down"]["dropped"]["missed"] = 3
+    assert "3 of 100 packets were not forwarded" in differing(link, statistics)
