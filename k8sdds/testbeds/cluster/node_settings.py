@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
-from k8sdds.system.errors import K8sddsError, PrerequisiteError, Problem
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 
@@ -168,26 +168,40 @@ class Steering:
         if not self._share_kernel:
             return ""
         masks = core_layout.steering(cell.layout, layout, node_of)
-        reason = self._write(masks)
-        if not reason or not any(map(core_layout.steers, masks.values())):
+        failed = self._write(masks)
+        if not failed or not any(map(core_layout.steers, masks.values())):
             return ""
-        return f"packets: {SHARED_KERNEL}: {reason}"
+        reasons = dict.fromkeys(error.message for error in failed.values())
+        return f"packets: {SHARED_KERNEL}: {'; '.join(reasons)}"
 
     def close(self) -> None:
-        """Switch the steering off again."""
-        self._write(dict.fromkeys(self._masks, core_layout.NOT_STEERED))
+        """Switch the steering off again.
 
-    def _write(self, masks: Mapping[str, str]) -> str:
-        """Write the masks that differ from the current ones. Return why this failed; empty: it did not."""
+        Raises:
+            PrerequisiteError: A node could not be reset.
+        """
+        failed = self._write(dict.fromkeys(self._masks, core_layout.NOT_STEERED))
+        for node, error in failed.items():
+            # A node that was stopped or removed does not steer.
+            if not isinstance(error, InputError):
+                raise PrerequisiteError(
+                    f"cannot switch off the steering of received packets: {error.message}",
+                    f"run: k8sdds nodes exec {self._cluster}/{node} -- sh -c 'echo 0 > {MASK_FILE}'",
+                ) from error
+
+    def _write(self, masks: Mapping[str, str]) -> dict[str, K8sddsError]:
+        """Write the masks that differ from the current ones. Return the errors of the nodes where this failed."""
         if not self._cluster:
-            return "k8sdds did not create these nodes"
+            return dict.fromkeys(masks, InputError("k8sdds did not create these nodes"))
         from k8sdds import nodes
 
-        try:
-            for node, mask in masks.items():
-                if self._masks.get(node) != mask:
-                    nodes.run(self._cluster, node, ["sh", "-c", f"echo {mask} > {MASK_FILE}"])
-                    self._masks[node] = mask
-        except K8sddsError as error:
-            return error.message
-        return ""
+        failed: dict[str, K8sddsError] = {}
+        for node, mask in masks.items():
+            if self._masks.get(node) == mask:
+                continue
+            try:
+                nodes.run(self._cluster, node, ["sh", "-c", f"echo {mask} > {MASK_FILE}"])
+                self._masks[node] = mask
+            except K8sddsError as error:
+                failed[node] = error
+        return failed
