@@ -17,9 +17,9 @@ from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
 from k8sdds.system import processes
-from k8sdds.system.cgroups import PREFIX
 from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import cache_folder
 
 OWNER = "owner"
@@ -127,7 +127,7 @@ def clean(everything: bool, dry_run: bool = False) -> tuple[list[str], list[str]
                 down(record.cluster)
             removed.append(record.cluster)
     for owner in (cache_folder() / "nodes").glob(f"*/{OWNER}"):
-        if not Path(owner.read_text(), "record.json").exists():
+        if not Path(os.fsdecode(owner.read_bytes()), "record.json").exists():
             if not dry_run:
                 _remove_unrecorded(owner.parent)
             removed.append(owner.parent.name)
@@ -208,7 +208,7 @@ def create_record(cluster: str) -> ClusterRecord:
     data = cache_folder() / "nodes" / f"{cluster}-{secrets.token_hex(4)}"
     record = ClusterRecord(cluster, str(data))
     for hierarchy in cgroups.hierarchies():
-        record.cgroup_folders.append(str(hierarchy.parent / f"{PREFIX}{data.name}"))
+        record.cgroup_folders.append(str(hierarchy.of_cluster(data)))
     record.folder.mkdir(mode=0o700, exist_ok=True)
     record.write()
     return record
@@ -218,7 +218,8 @@ def _create_files(record: ClusterRecord) -> None:
     """Create the missing files of a cluster; an interrupted command may have created only some of them."""
     data = Path(record.data)
     data.mkdir(parents=True, exist_ok=True)
-    (data / OWNER).write_text(str(record.folder))
+    # Atomically: `clean` removes a cluster whose owner it does not find.
+    write_atomically(data / OWNER, os.fsencode(record.folder))
     access.keygen(record.folder / "key")
 
 
@@ -256,7 +257,7 @@ def _remove_unrecorded(data: Path) -> None:
         if processes.kill(pid, started):
             processes.wait_gone(pid, 30)
     for hierarchy in cgroups.hierarchies():
-        remove_cgroup(hierarchy.parent / f"{PREFIX}{data.name}")
+        remove_cgroup(hierarchy.of_cluster(data))
     shutil.rmtree(data)
 
 
