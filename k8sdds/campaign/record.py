@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
+from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background, node_cpu, validity
 from k8sdds.model.axis import DDS
 from k8sdds.model.measurement import Measurement
@@ -19,7 +20,6 @@ from k8sdds.results import aggregate
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord, impossible_value
-from k8sdds.system import reading
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent
 
@@ -66,7 +66,8 @@ def record(
     record.api_calls = measurement.api_calls
     record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
     record.valid = True
-    if reason := reason or validity.reason(outputs):
+    profile = validity.profile_of(outputs) if cell.profile else None
+    if reason := reason or validity.reason(outputs, profile):
         record.invalidate(reason)
     record.warnings = [*validity.warnings(outputs), *invalid_facts]
     _set_counts(record, outputs)
@@ -78,6 +79,11 @@ def record(
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
     _set_special(record, outputs)
+    if cell.profile:
+        # The recording disturbed all metrics.
+        _remove_metrics(record, GROUPS)
+    if isinstance(profile, Profile):
+        _set_profile(record, outputs, profile)
     if record.valid and (why := impossible_value(record.values())):
         record.invalidate(Reason(DAMAGED, why))
     return record
@@ -92,8 +98,6 @@ def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
         record.background_load = background.observed(outputs)
     if cell.capture:
         _set_fragments(record, outputs.measurement)
-    if cell.profile:
-        _set_profile(record, outputs)
 
 
 def _outputs(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
@@ -345,13 +349,8 @@ def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
     record.ip_fragments_per_sample = counts[0] if len(counts) == 1 else None
 
 
-def _set_profile(record: TrialRecord, outputs: TrialOutputs) -> None:
-    """Set where the CPU time went, if a profile was written, and remove all metrics, which it disturbed."""
-    _remove_metrics(record, GROUPS)
-    try:
-        profile = profiles.read(outputs.folder)
-    except (OSError, reading.UnreadableError):
-        return
+def _set_profile(record: TrialRecord, outputs: TrialOutputs, profile: Profile) -> None:
+    """Set where the CPU time went."""
     counters = [
         outputs.pod_bytes(participant, f"{direction}_packets")
         for participant in outputs.trial.cell.participants

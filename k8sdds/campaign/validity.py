@@ -8,6 +8,7 @@ from typing import Any
 
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
+from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background
 from k8sdds.model.ip_families import ETHERNET_HEADER_BYTES, IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.measurement import OutsideCpu
@@ -43,8 +44,11 @@ DISTURBED_PERCENT = 10
 one core."""
 
 
-def reason(outputs: TrialOutputs) -> Reason | None:
-    """Return why an attempt is not valid, or None if it is."""
+def reason(outputs: TrialOutputs, profile: Profile | Reason | None = None) -> Reason | None:
+    """Return why an attempt is not valid, or None if it is.
+
+    `profile` is that of a trial with a profile, or why there is none.
+    """
     failed = _failed(outputs)
     is_result = failed is not None and _is_result(failed, outputs)
     wrong = None if is_result else failed or _not_verified(outputs)
@@ -52,7 +56,7 @@ def reason(outputs: TrialOutputs) -> Reason | None:
     return (
         wrong
         or (_not_captured(outputs) if cell.capture else None)
-        or (_not_profiled(outputs) if cell.profile else None)
+        or (profile if isinstance(profile, Reason) else None)
     )
 
 
@@ -147,17 +151,20 @@ def _not_captured(outputs: TrialOutputs) -> Reason | None:
     )
 
 
-def _not_profiled(outputs: TrialOutputs) -> Reason | None:
+def profile_of(outputs: TrialOutputs) -> Profile | Reason:
+    """Return the profile of an attempt, or why it has none that shows anything."""
     try:
-        samples = profiles.read(outputs.folder).samples
+        profile = profiles.read(outputs.folder)
     except FileNotFoundError:
         # What prevented the profile is among the warnings of the testbed.
         return Reason("no-profile", "none was written; see the warnings")
     except (OSError, reading.UnreadableError) as error:
         return Reason("no-profile", reading.one_line(str(error), 300))
-    if samples >= profiles.MIN_SAMPLES:
-        return None
-    return Reason("no-profile", f"{samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer")
+    if profile.samples >= profiles.MIN_SAMPLES:
+        return profile
+    return Reason(
+        "no-profile", f"{profile.samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer"
+    )
 
 
 def execution(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
