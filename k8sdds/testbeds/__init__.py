@@ -149,6 +149,9 @@ class Testbed(Protocol):
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
         """Group the trials by what can be prepared together, in a random order given by the seed."""
 
+    def cores(self) -> int:
+        """Return the number of cores of all machines that can run participants; 0 if it is unknown."""
+
     def preparation_s(self, blocks: Sequence[Block]) -> float:
         """Return how long the preparations of these blocks are expected to take, without the first one."""
 

@@ -25,7 +25,7 @@ from k8sdds.testbeds.cluster import installed, namespace, permissions, pod_room,
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
-from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
+from k8sdds.testbeds.cluster.nodes import NodeInfo, cores, one_kernel, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
@@ -185,6 +185,10 @@ class ClusterTestbed(Testbed):
     @override
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
         return make_blocks(trials, seed, one_network=self.selected.meter)
+
+    @override
+    def cores(self) -> int:
+        return cores(self.nodes)
 
     @override
     def preparation_s(self, blocks: Sequence[Block]) -> float:

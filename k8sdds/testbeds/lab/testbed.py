@@ -103,6 +103,10 @@ class Lab(Testbed):
     # -- lab networks and attempts --------------------------------------------------------------------
 
     @override
+    def cores(self) -> int:
+        return len(core_layout.available())
+
+    @override
     def preparation_s(self, blocks: Sequence[Block]) -> float:
         """Return 0: all networks are built within seconds."""
         return 0
