@@ -20,6 +20,7 @@ from k8sdds.results import aggregate
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord, impossible_value
+from k8sdds.system.strict import explain
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent
 
@@ -114,7 +115,7 @@ def _validated(values: dict[str, Any]) -> tuple[TrialRecord, list[str]]:
     try:
         return TrialRecord(**values), []
     except ValidationError as error:
-        invalid = {str(details["loc"][0]): details["msg"] for details in error.errors()}
+        invalid = {str(details["loc"][0]): explain(details) for details in error.errors()}
     warnings = [
         f"facts: {key} is null because {values[key]!r} is not valid: {message}"
         for key, message in invalid.items()

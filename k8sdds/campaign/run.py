@@ -70,7 +70,7 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     experiment, removed = testbed.supported_subset(request.experiment, request.required)
     expansion, left_out = supported.subset(expand(experiment), removed, testbed, request.required)
     _announce_differences(request.experiment, expansion.experiment, left_out, display)
-    expansion = _decidable(expansion, request, testbed.cores(), display)
+    expansion = _decidable(expansion, request, testbed, display)
     preflight.refuse(preflight.check(expansion, testbed))
     _require_free_folder(request.folder)
     estimate_s = _announce(expansion, testbed, request.seed, display)
@@ -129,7 +129,7 @@ def _announce_differences(
         display.line(f"Measured because the testbed has it: {', '.join(added)}")
 
 
-def _decidable(expansion: Expansion, request: Request, cores: int, display: Display) -> Expansion:
+def _decidable(expansion: Expansion, request: Request, testbed: Testbed, display: Display) -> Expansion:
     """Return the expansion, with longer trials if they are needed to decide all requirements and the user agrees."""
     experiment, known = expansion.experiment, expansion.candidates
     if known is None or not isinstance(experiment, ApplicationExperiment):
@@ -142,7 +142,9 @@ def _decidable(expansion: Expansion, request: Request, cores: int, display: Disp
     for samples in short:
         display.line(f"  {samples.describe(experiment.duration_s)}")
     seconds = f"{longer.experiment.duration_s:g}"
-    more, less = (format_duration(preflight.estimate_s(each, cores)) for each in (longer, expansion))
+    more, less = (
+        format_duration(preflight.estimate_s(each, testbed.cores())) for each in (longer, expansion)
+    )
     display.line(f"Trials of {seconds} s can (--duration {seconds}): {more} instead of {less}.")
     return longer if request.longer() else expansion
 

@@ -55,7 +55,7 @@ def test_node_overrides_the_access_of_the_profile() -> None:
             "name: mine\nsoftware: {source: packages, bundle: x}",
             "bundle is set, but source is packages",
         ),
-        ("name: mine", "name: mine\ntuning: [fast]", "mine.yaml:2: tuning: Input should be"),
+        ("name: mine", "name: mine\ntuning: [fast]", "mine.yaml:2: tuning: expected"),
         ("name: pi1", "name: pi1, taints: [dedicated]", "mine.yaml:5: nodes[1].taints"),
         ("name: pi1", "name: pi1, taints: ['a=b:Never']", "nodes[1].taints"),
         ("name: pi1", "name: pi1, taints: ['$(x):NoSchedule']", "nodes[1].taints"),
