@@ -275,7 +275,7 @@ def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": description.title,
-        "licence": description.license,
+        "license": description.license,
         "authors": list(description.authors),
         "k8sdds_version": __version__,
         "runs": [
