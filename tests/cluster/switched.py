@@ -60,7 +60,7 @@ class Switched:
         return self.exec(pod, "sh", "-c", script).strip() == "yes"
 
     def await_answers(self, pod: str, address: str, expected: bool) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.answers(pod, address) != expected:
             assert time.monotonic() < deadline, f"{pod} → {address}: answers are not {expected}"
 

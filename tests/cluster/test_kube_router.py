@@ -86,7 +86,7 @@ def test_the_lab_has_the_rules_of_policies(switched: Switched) -> None:
     switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(manifests))
     try:
         address = switched.addresses()["on-worker1"]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             daemon = lab_objects.policy_rules(
                 lambda script: switched.inside("worker1", "sh", stdin=script), address
@@ -139,7 +139,7 @@ def test_a_restart_of_the_agents_keeps_routes_and_configuration(switched: Switch
     switched.cluster.kubectl(
         "delete", "pod", "-n", versions.NETWORK_NAMESPACE, agent["metadata"]["name"], "--wait=false"
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert switched.answers("on-worker2", target)
         assert state() == before

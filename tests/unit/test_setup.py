@@ -135,7 +135,7 @@ def test_programs_are_built_while_other_packages_are_installed(monkeypatch: pyte
     def install(names: list[str], _report: object) -> None:
         installed.append(names)
         # The build begins before the other packages are there.
-        assert names == ["g++"] or built.wait(20)
+        assert names == ["g++"] or built.wait(60)
 
     monkeypatch.setattr(root, "is_available", lambda: True)
     monkeypatch.setattr(packages, "update", lambda _report: None)
