@@ -217,7 +217,7 @@ class Pods:
         return launches
 
     def _others(self, run: Run, trial: Trial, folder: Path) -> list[Launch]:
-        """Return what runs another program, in the order of its start: argv and environment in new folders."""
+        """Return the commands of another program in the order of their start: argv and environment in new folders."""
         programs = {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
         programs[EPROSIMA] = self._eprosima
         folder.mkdir(parents=True)

@@ -113,7 +113,7 @@ def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
 
 
 def searched_by(row: Mapping[str, Any]) -> str:
-    """Return what the search of a row or condition searched: the column `rate` or `subscribers`."""
+    """Return the column that the search of a row or condition varied: `rate` or `subscribers`."""
     return SUBSCRIBERS if row["max_subscribers"] else RATE
 
 
@@ -209,7 +209,7 @@ def _mbps(one: Found, bounds: Bounds) -> float | None:
 
 
 def _options(condition: Mapping[str, Any]) -> CapacityOptions | None:
-    """Return the options of a search, which the tidy table has as text; None: they are damaged."""
+    """Return the options of a search, which the tidy table has as text; None if they are damaged."""
     names = CapacityOptions.model_fields
     try:
         given = {

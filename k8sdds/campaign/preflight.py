@@ -32,7 +32,7 @@ SEARCH_TRIALS = (15, 35)
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
-    """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected files."""
+    """Return the contradictions in the experiment; without any, its missing prerequisites and then rejected files."""
     trials = every_trial(expansion, testbed.name)
     return contradictions(expansion) or missing(trials, testbed) or _refused_files(expansion)
 
@@ -62,7 +62,7 @@ def refuse(problems: Sequence[Problem]) -> None:
 
 
 def contradictions(expansion: Expansion) -> list[Problem]:
-    """Return what the experiment requests although no machine can do it."""
+    """Return the requests of the experiment that no machine can fulfill."""
     problems: dict[str, Problem] = {}
 
     def add(what: str, remedy: str = "") -> None:
@@ -108,7 +108,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
 
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
-    """Return what prevents the programs of the trials and their discovery services."""
+    """Return why the programs of the trials or their discovery services cannot run."""
     by_name: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_name[middleware.program_of(trial.cell).name].append(trial)

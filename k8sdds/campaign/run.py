@@ -36,7 +36,7 @@ class Display(Protocol):
         """Print a line."""
 
     def announce(self, what: str, estimate_s: float | None) -> None:
-        """Print what is about to be measured and how long it takes; None: unknown."""
+        """Print what is about to be measured and how long it takes; None if unknown."""
 
     def progress(self, baseline: str, expected_trial_s: float) -> AbstractContextManager[Observer]:
         """Show the trials' progress while the context is open."""

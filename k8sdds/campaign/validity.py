@@ -66,7 +66,7 @@ def _is_result(failed: Reason, outputs: TrialOutputs) -> bool:
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:
-    """Return what may have affected a valid attempt, each as `code: explanation`."""
+    """Return the disturbances of a valid attempt, each as `code: explanation`."""
     workload = workloads.find(outputs.trial.cell.test)
     return [
         *([str(failed)] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
@@ -422,7 +422,7 @@ def _samples_s(summary: Summary, publishes: bool) -> float | None:
 
 
 def _disturbances(outputs: TrialOutputs) -> list[str]:
-    """Return what else ran on the first publisher's machine."""
+    """Return the CPU time that other processes used on the first publisher's machine."""
     first = outputs.meters_of(FIRST_PUBLISHER)
     seen = [(spent.others, "the attempt") for spent in _outside_first(outputs)]
     others, when = max([(_user_time_of_others(outputs), "the measured interval"), *seen])

@@ -359,7 +359,7 @@ def _ending(folder: Path, command: str = "") -> Iterator[None]:
 
 
 def _kept(folder: Path, command: str) -> tuple[str, str]:
-    """Return what remains of a stopped campaign, and how to continue it; empty: it had not started."""
+    """Return whether results of a stopped campaign are kept, and how to continue it; empty if it had not started."""
     if command:
         return "; the results so far are kept", f"continue: {command}"
     if not os.path.exists(folder / CAMPAIGN):  # in contrast to Path.exists, it never raises

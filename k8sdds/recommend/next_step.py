@@ -21,7 +21,7 @@ _REPETITIONS = int(Application.model_fields["repetitions"].default)
 
 
 def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
-    """Return what to do, and the command for it.
+    """Return the next step, and the command for it.
 
     Args:
         answer: The answer.

@@ -66,7 +66,7 @@ _LOADER_MESSAGES = (
 
 
 def explain(error: BaseException, what: str = "", remedy: str = "") -> K8sddsError | None:
-    """Return the error that users see for a fault of the environment; None: the error is something else.
+    """Return the error that users see for a fault of the environment; None if the error is something else.
 
     An error that already explains its cause, a fault, is returned unchanged.
 

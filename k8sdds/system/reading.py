@@ -162,7 +162,7 @@ def json_file(path: Path, remedy: str = "", max_bytes: int = MAX_BYTES) -> dict[
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Yield the number of each line that is not empty, and its JSON object; None: the line is damaged.
+    """Yield the number of each line that is not empty, and its JSON object; None if the line is damaged.
 
     Raises:
         OSError: The file cannot be opened or read.

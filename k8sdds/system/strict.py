@@ -53,7 +53,7 @@ class Strict(BaseModel):
 
 
 def explain(error: ErrorDetails) -> str:
-    """Return what a value must be instead, from one of the errors of a ValidationError."""
+    """Return the message for one of the errors of a ValidationError."""
     if text := _EXPECTED.get(error["type"]):
         context = error.get("ctx", {})
         whole = {

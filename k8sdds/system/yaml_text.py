@@ -213,7 +213,7 @@ class Mistake:
 
 
 def mistakes(error: ValidationError, data: Any, model: type[BaseModel]) -> list[Mistake]:
-    """Return what is wrong with data, which comes from `load` if lines are of interest. Suggests similar keys."""
+    """Return the mistakes in data, which comes from `load` if lines are of interest. Suggests similar keys."""
     found: dict[Mistake, None] = {}
     for item in error.errors():
         message = explain(item)

@@ -51,7 +51,7 @@ def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
 
 
 def read_meters(directory: Path) -> dict[str, Any] | None:
-    """Return the supervisor's measurements from a participant's folder; None: missing or damaged."""
+    """Return the supervisor's measurements from a participant's folder; None if missing or damaged."""
     # Imported here, because every command imports this package.
     from k8sdds.perftest.documents import Meters
     from k8sdds.system.shapes import fits
@@ -66,7 +66,7 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
 def interface_bytes(
     outcomes: Mapping[str, Outcome], places: Mapping[str, Hashable]
 ) -> tuple[int | None, dict[str, int]]:
-    """Return what the participants' interfaces carried during an attempt, from the supervisors' meters.
+    """Return the bytes on the participants' interfaces during an attempt, from the supervisors' meters.
 
     `places` is equal for participants that share an interface, whose bytes then count once.
 
@@ -120,7 +120,7 @@ class Session(Protocol):
         """Start all participants together and wait until they end, at most until the deadline."""
 
     def failed_part(self, trial: Trial) -> str:
-        """Return which part of the testbed failed during the last attempt at this trial; empty: none is known."""
+        """Return which part of the testbed failed during the last attempt at this trial; empty if none is known."""
 
     def discard(self, trial: Trial) -> None:
         """Give up what the trial uses, so that `prepare` builds it again."""

@@ -74,11 +74,11 @@ Pod = tuple[str, str]
 
 @dataclass(frozen=True)
 class Usage:
-    """Accumulated CPU time and current memory of a node, pod or process; None: not reported."""
+    """Accumulated CPU time and current memory of a node, pod or process; None if not reported."""
 
     cpu_s: float | None = None
     cpu_at_s: float | None = None
-    """When the CPU time was read, in seconds since 1970; None: at the time of the request."""
+    """When the CPU time was read, in seconds since 1970; None means at the time of the request."""
     memory_bytes: float | None = None
 
 

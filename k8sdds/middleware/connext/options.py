@@ -22,7 +22,7 @@ class Option:
 
     name: str
     value: str = ""
-    """Name of its value; empty: it takes no value."""
+    """Name of its value; empty if it takes no value."""
     role: Literal["both", "publisher", "subscriber"] = "both"
     since: Version = OLDEST
     until: Version = NEWEST

@@ -89,7 +89,7 @@ def _agent(name: str) -> Agent:
 
 
 def _public_key(path: Path) -> bytes | None:
-    """Return the public key of a key file; None: it has no public file. `path` may be the public file."""
+    """Return the public key of a key file; None if it has no public file. `path` may be the public file."""
     for file in (path, path.with_name(f"{path.name}.pub")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             kind, key = file.read_text().split()[:2]

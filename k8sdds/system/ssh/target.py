@@ -97,7 +97,7 @@ class Target:
         return self.address or self.name
 
     def settings(self) -> dict[str, str]:
-        """Return what is not left to ssh_config, in its words."""
+        """Return the settings that are not left to ssh_config, in its syntax."""
         settings = {
             "User": self.user,
             "Port": self.port,

@@ -27,7 +27,7 @@ class NodeLink:
     kind: str
     """As `ip` names it, such as vxlan; empty for a network card."""
     underlay: str
-    """The link that a tunnel is bound to; empty: none."""
+    """The link that a tunnel is bound to; empty if there is none."""
     sent_bytes: int
     received_bytes: int
 
@@ -153,7 +153,7 @@ def _deviations(
 
 
 def _underlay(counters: LinkCounters, name: str) -> str:
-    """Return the link by which packets on a link leave the node; empty: unknown."""
+    """Return the link by which packets on a link leave the node; empty if unknown."""
     link = counters.links.get(name)
     return link.underlay if link is not None and link.kind in TUNNELS else name
 

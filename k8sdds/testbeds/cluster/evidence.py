@@ -152,7 +152,7 @@ class NodesUsage(Reading):
         return {"outside": outside, "warnings": (text,) if unseen else ()}
 
     def _outside(self, after: Mapping[str, Usage]) -> dict[str, OutsideCpu]:
-        """Return what each machine spent, if all its nodes could be read."""
+        """Return the CPU time of each machine whose nodes could all be read."""
         machines: dict[str, dict[str, OutsideCpu | None]] = {}
         separate: dict[str, bool | None] = {}
         for pod in self._pods.values():

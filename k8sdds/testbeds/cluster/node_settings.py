@@ -29,7 +29,7 @@ class NodeSettings:
 
     tuning: str = NO_TUNING
     mtu: int | None = None
-    """MTU of the interface between the nodes; None: unchanged."""
+    """MTU of the interface between the nodes; None means unchanged."""
     offloads: tuple[tuple[str, bool], ...] = ()
     """Offloads of this interface; those that are missing are unchanged."""
 
@@ -72,7 +72,7 @@ class NodeTuning:
         self._current = NodeSettings()
         self._before: dict[str, tuple[str, ...]] = {}
         self.seen: dict[str, dict[str, str]] = {}
-        """Node → setting → value, as read after they were applied; empty: nothing is applied."""
+        """Node → setting → value, as read after they were applied; empty if nothing is applied."""
 
     def of(self, cell: Cell) -> NodeSettings:
         """Return the settings that a cell needs."""

@@ -33,11 +33,11 @@ class NodeInfo:
     reports_images: bool
     """Whether these are all images of the node, apart from the latest."""
     network_reason: str
-    """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty: unknown."""
+    """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty if unknown."""
     own_taints: frozenset[str]
     """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
     address: str
-    """Its first internal address; empty: unknown."""
+    """Its first internal address; empty if unknown."""
     max_pods: int | None
     """How many pods its kubelet runs; None if it is unknown."""
     cores: int | None
@@ -45,7 +45,7 @@ class NodeInfo:
     pod_ranges: tuple[str, ...]
     """Ranges of addresses of its pods that Kubernetes has assigned."""
     unusable: str
-    """Why participants cannot run on the node; empty: they can."""
+    """Why participants cannot run on the node; empty if they can."""
 
     @property
     def images(self) -> frozenset[str]:

@@ -289,7 +289,7 @@ def _image_problems(
 
 
 def profile_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
-    """Return what prevents the requested profiles of the nodes. Makes no changes."""
+    """Return why the requested profiles of the nodes cannot be recorded. Makes no changes."""
     if not any(cell.profile for cell in cells):
         return []
     own = BOOT_ID.read_text().strip()

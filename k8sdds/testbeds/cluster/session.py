@@ -80,7 +80,7 @@ class ClusterSession(Session):
         self._nodes = nodes
         self._switch = switch
         self._cluster = selected.name
-        """Name of the cluster; empty: k8sdds did not deploy it."""
+        """Name of the cluster; empty if k8sdds did not deploy it."""
         known, tolerated = nodes or (), tolerations(nodes or ())
         with_host = any(on_host(trial.cell) for trial in trials)
         memory = memory_bytes(trial.cell for trial in trials)

@@ -68,7 +68,7 @@ class ClusterTestbed(Testbed):
 
     @property
     def nodes(self) -> list[NodeInfo]:
-        """The cluster's nodes; empty: this user may not list them."""
+        """The cluster's nodes; empty if this user may not list them."""
         if self._nodes is None:
             listed = permissions.readable(self.client, permissions.NODES)
             self._nodes = [NodeInfo.parse(node) for node in (listed["items"] if listed else ())]
@@ -76,7 +76,7 @@ class ClusterTestbed(Testbed):
 
     @property
     def switch(self) -> NetworkSwitch | None:
-        """Replaces the cluster's pod network; None: k8sdds did not deploy this cluster."""
+        """Replaces the cluster's pod network; None if k8sdds did not deploy this cluster."""
         if self._switch is None and self.selected.name:
             # Imported here because other clusters need nothing of `deploy`.
             from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
@@ -86,7 +86,7 @@ class ClusterTestbed(Testbed):
 
     @cached_property
     def proxy_mode(self) -> ProxyMode | None:
-        """The mode of kube-proxy; None: unknown."""
+        """The mode of kube-proxy; None if unknown."""
         return installed.proxy_mode(self.client)
 
     @property
@@ -257,7 +257,7 @@ class ClusterTestbed(Testbed):
         }
 
     def _node_facts(self) -> dict[str, dict[str, Any]]:
-        """Return what the API server and the supervisors in the pods report about each node."""
+        """Return the facts about each node from the API server and the supervisors in the pods."""
         facts: dict[str, dict[str, Any]] = {
             node.name: {
                 "boot_id": node.boot_id,
@@ -272,7 +272,7 @@ class ClusterTestbed(Testbed):
         return facts
 
     def _cluster_uid(self) -> str | None:
-        """Return the UID of kube-system, which identifies a cluster; None: this user may not read it."""
+        """Return the UID of kube-system, which identifies a cluster; None if this user may not read it."""
         path = f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}"
         found = permissions.readable(self.client, path)
         return found["metadata"]["uid"] if found else None

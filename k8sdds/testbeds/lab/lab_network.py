@@ -55,7 +55,7 @@ class LabNetwork:
         self.cgroups: dict[str, list[Path]] = {}
         """Pod to the cgroup folders that its processes join."""
         self.policy_proof = ""
-        """What was verified about its NetworkPolicies; empty: there are none."""
+        """What was verified about its NetworkPolicies; empty if there are none."""
         self._psk = psk
         self._parts: dict[str, tuple[int, int | None]] = {
             "its sandbox": (sandbox.pid, processes.start_time(sandbox.pid))
@@ -65,7 +65,7 @@ class LabNetwork:
         self._steering: dict[str, str] = {}
         self._private_files: dict[Path, bytes] = {}
         self.node_settings: dict[str, dict[str, str]] = {}
-        """The sysctls of the tuning set in each namespace, as read after the build; empty: there is no set."""
+        """The sysctls of the tuning set in each namespace, as read after the build; empty if there is no set."""
         self.node_links: dict[str, dict[str, Any]] = {}
         """MTU, bond and offloads of each node's link, as read after the build; empty if none is set."""
 
@@ -121,7 +121,7 @@ class LabNetwork:
         self._parts |= {name: (pid, processes.start_time(pid)) for name, pid in pids.items()}
 
     def failed_part(self, within_s: float = 0) -> str:
-        """Return which part of it has ended; empty: all run.
+        """Return which part of it has ended; empty if all run.
 
         Args:
             within_s: How long to wait for a part to end. What a process provides fails before its end can be seen.
@@ -299,7 +299,7 @@ class LabNetwork:
                     raise PrerequisiteError(f"{self.name}: {key} of {name} is {seen[key]}, not {value}")
 
     def offloads(self) -> dict[str, bool] | None:
-        """Return the offloads of the first publisher's interface by ethtool's names; None: no ethtool."""
+        """Return the offloads of the first publisher's interface by ethtool's names; None without ethtool."""
         attachment = next(iter(self.plan.datapath.attachments.values()))
         return self._features(attachment.interface, attachment.namespace)
 
@@ -352,7 +352,7 @@ class LabNetwork:
         return int(shown.stdout) if shown.stdout.strip().isdigit() else 0
 
     def decrypted_bytes(self, node: str) -> int | None:
-        """Return the bytes decrypted by a node's tunnels so far; None: the network does not encrypt."""
+        """Return the bytes decrypted by a node's tunnels so far; None if the network does not encrypt."""
         proof = self.plan.datapath.encryption_proof
         return encryption.decrypted_bytes(self.sandbox, proof, node) if proof else None
 
