@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import time
@@ -168,15 +169,17 @@ def exec_argv(cluster: str, name: str) -> list[str]:
 
 def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s: float = 60) -> str:
     """Run a command as root in a node and return its stdout. Raises PrerequisiteError if it fails."""
+    command = shlex.join(argv)
+    remedy = f"for the cause, run: k8sdds nodes exec {cluster}/{name} -- {command}"
     try:
         done = subprocess.run(
             [*exec_argv(cluster, name), *argv], input=stdin, capture_output=True, text=True, timeout=timeout_s
         )
     except subprocess.TimeoutExpired:
-        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` timed out after {timeout_s:g} s") from None
+        raise PrerequisiteError(f"{name}: `{command}` timed out after {timeout_s:g} s", remedy) from None
     if done.returncode:
         raise PrerequisiteError(
-            f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}"
+            f"{name}: `{command}` failed: {done.stderr.strip() or done.returncode}", remedy
         )
     return done.stdout
 

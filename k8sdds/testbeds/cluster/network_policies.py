@@ -82,7 +82,10 @@ class Policies:
             if participant.subscribes and self._pods.pod(slots[participant.name]).node != node:
                 return participant.name
         if cell.policies:
-            raise PrerequisiteError(f"{cell.describe()}: no subscriber is on another node than {node}")
+            raise PrerequisiteError(
+                f"{cell.describe()}: no subscriber is on another node than {node}, so no policy can be tested",
+                "place a subscriber on another node, or leave out policies",
+            )
         return ""
 
     def _await(self, path: _Path, direction: str) -> None:

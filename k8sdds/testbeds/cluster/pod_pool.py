@@ -319,7 +319,10 @@ class PodPlace(Place):
             raise self._late("start") from None
 
     def _late(self, what: str) -> PrerequisiteError:
-        return PrerequisiteError(f"{self._slot.participant}: a command did not {what} in time")
+        return PrerequisiteError(
+            f"{self._slot.participant}: a command did not {what} in time",
+            "check the load of its node and of the API server: kubectl top nodes; retry",
+        )
 
     def _output(self, result: CommandResult) -> bytes:
         if result.code:
