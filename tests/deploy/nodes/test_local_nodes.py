@@ -117,7 +117,7 @@ def test_the_life_cycle_of_a_cluster(tmp_path: Path) -> None:
             nodes.run("life", "two", ["ping", "-c", "1", "-W", "1", "one"])
         nodes.link_up("life", "one")
         # The neighbour is remembered as lost for a moment.
-        again = "for i in $(seq 20); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
+        again = "for i in $(seq 60); do ping -c 1 -W 1 one && exit; sleep 0.3; done; exit 1"
         nodes.run("life", "two", ["sh", "-c", again])
 
         # A machine that has shut down boots again, too.
