@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from k8sdds import versions
-from k8sdds.kubernetes import leases
+from k8sdds.kubernetes import leases, objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
@@ -209,6 +209,9 @@ class ClusterTestbed(Testbed):
             )
             self._lease = CampaignLease(self._namespace)
             self._lease.acquire()
+            if self._namespace.owned:  # otherwise, the administrator creates the Secrets
+                secrets = (member.secret(self._namespace.name) for member in middlewares(trials))
+                objects.create(self.client, list(filter(None, secrets)))
             self._session = ClusterSession(
                 self._namespace,
                 self.selected,
