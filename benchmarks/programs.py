@@ -132,7 +132,7 @@ class Pods:
             seconds: Length of the measured interval.
             folder: For the output of the programs.
             best_effort: Whether samples are best-effort.
-            instances: Of a topic with a key; 0: our topic has no key, and ddsperf's key is constant.
+            instances: Of a topic with a key; with 0, our topic has no key, and ddsperf's key is constant.
         """
         self._best_effort = best_effort
         self._instances = instances

@@ -157,7 +157,7 @@ def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Ro
     """Compare the capacities of two sides, as rows from `table`, for equal conditions and goals.
 
     `ratio` is that of the middles, and all ratios of the two brackets are between `bracket_ratio_low` and
-    `bracket_ratio_high`. `overlapping` states whether they contain 1; None: an end of a bracket is unknown. It is no
+    `bracket_ratio_high`. `overlapping` states whether they contain 1; None if an end of a bracket is unknown. It is no
     verdict, because a bracket contains the capacity with unknown probability.
     """
     names = (

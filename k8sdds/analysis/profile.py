@@ -180,7 +180,7 @@ def summary(profile: Profile, packets: int | None) -> ProfileSummary:
 
     Args:
         profile: The profile.
-        packets: Packets that crossed the publishers' interfaces in the interval; None: unknown.
+        packets: Packets that crossed the publishers' interfaces in the interval; None if unknown.
     """
     ns, cycles = dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0)
     for stack in profile.stacks:

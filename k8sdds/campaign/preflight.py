@@ -212,7 +212,7 @@ def trial_s(expansion: Expansion, cores: int | None = None) -> float:
     Args:
         expansion: The trials.
         cores: Number of cores of the testbed, without which the time that participants need to find each other is left
-            out (0). None: the cores of this machine.
+            out (0). None means the cores of this machine.
     """
     experiment = expansion.experiment
     used = len(core_layout.available()) if cores is None else cores

@@ -45,7 +45,7 @@ def record(
     Args:
         trial: What was measured.
         number: Number of the attempt, from 1.
-        measurement: What the testbed observed; None: the attempt ended before.
+        measurement: What the testbed observed; None if the attempt ended before.
         folder: The attempt's raw files, with one folder for each participant.
         facts: Further keys of trials.jsonl from the campaign and the testbed. A value of the wrong type becomes
             None, with a warning, so that it never costs a measurement.

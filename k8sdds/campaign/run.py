@@ -65,7 +65,7 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     """Measure an experiment.
 
     Returns:
-        The error that names trials without a valid attempt, to raise after the report; None: all are valid.
+        The error that names trials without a valid attempt, to raise after the report; None if all are valid.
     """
     experiment, removed = testbed.supported_subset(request.experiment, request.required)
     expansion, left_out = supported.subset(expand(experiment), removed, testbed, request.required)

@@ -86,10 +86,10 @@ class Campaign:
         testbed: Where to measure.
         blocks: The blocks of all trials.
         observer: Receives the progress.
-        planner: Adds trials when those of the blocks have ended; None: the blocks are all.
+        planner: Adds trials when those of the blocks have ended; None if there are no others.
         repeat_disturbed: How often a trial is repeated whose valid attempts were all disturbed.
         retry_failed: Whether the invalid attempts in the run folder do not count.
-        keyring: Credentials whose fingerprints are in the run folder; None: they are created when a trial needs them.
+        keyring: Credentials whose fingerprints are in the run folder; without, a trial creates what it needs.
     """
 
     def __init__(

@@ -106,7 +106,7 @@ def judge(
     Args:
         claims: The claims.
         runs: The run folders.
-        only: Ids of the claims to judge; empty: all.
+        only: Ids of the claims to judge; empty means all.
         obstacles: Why a claim, by id, could not be measured.
     """
     # The same folder twice would count as two runs that do not differ.

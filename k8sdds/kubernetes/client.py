@@ -118,7 +118,7 @@ class KubernetesClient:
         self.restore_connection: Callable[[], str | None] = lambda: None
         """Called when the API server cannot be reached, to start what leads to it again, such as a port forward.
 
-        Returns the URL of the API server from then on; None: it has not changed.
+        Returns the URL of the API server from then on; None if it has not changed.
         """
         self._restoring = threading.Lock()
         self._restored_s = -math.inf

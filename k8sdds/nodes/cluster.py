@@ -193,7 +193,7 @@ def connect(cluster: str, name: str, port: int) -> list[str]:
 def forward(cluster: str, name: str, port: int, local_port: int = 0) -> int:
     """Forward a port of this machine's loopback interface to a port of a node, until the cluster stops.
 
-    Return the local port. The one that was returned before is used again if possible; 0: none.
+    Return the local port. The one that was returned before is used again if possible, unless it is 0.
     """
     return switch.forward(_known(cluster, name), name, port, local_port)
 

@@ -25,7 +25,7 @@ def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
 
     Args:
         answer: The answer.
-        configuration: Folder of the written files; None: they were not written.
+        configuration: Folder of the written files; None if they were not written.
     """
     best, evidence = answer.recommended, answer.evidence
     again = list(evidence.command)

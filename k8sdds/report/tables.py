@@ -342,7 +342,7 @@ def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent", worst:
         row: The row, if it was measured.
         mixed: Whether n differs between cells, so that each states its own.
         key: Column of the percentage.
-        worst: The percentage with the darkest shade; 0: no cell has one.
+        worst: The percentage with the darkest shade; 0 if no cell has one.
     """
     if row is None:
         return Cell()

@@ -72,8 +72,8 @@ def explain(error: BaseException, what: str = "", remedy: str = "") -> K8sddsErr
 
     Args:
         error: The exception.
-        what: What failed, such as `cannot write FOLDER`; empty: the path of the exception.
-        remedy: Fix for a path that cannot be used, or a disk that is full; empty: the general one.
+        what: What failed, such as `cannot write FOLDER`; empty means the path of the exception.
+        remedy: Fix for a path that cannot be used, or a disk that is full; empty means the general one.
     """
     if isinstance(error, K8sddsError):
         return error if isinstance(error.__cause__, OSError | MemoryError) else None

@@ -71,7 +71,7 @@ def interface_bytes(
     `places` is equal for participants that share an interface, whose bytes then count once.
 
     Returns:
-        Bytes that all publishers sent (None: no meters), and bytes received by participant.
+        Bytes that all publishers sent (None without meters), and bytes received by participant.
     """
     counters = {}
     for name, outcome in outcomes.items():

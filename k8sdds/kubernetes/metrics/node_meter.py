@@ -37,7 +37,7 @@ def objects(namespace: str, filters: bool = False, image: str | None = None) -> 
         namespace: Where it runs. The name of its ClusterRole contains it, so that several meters can coexist.
         filters: Whether it can count packet filters. It then runs as root with NET_ADMIN on the nodes' own
             network, which needs a namespace with Pod Security `privileged`.
-        image: Its image; None: that of the manifest.
+        image: Its image; None means that of the manifest.
     """
     manifests = read_manifest(MANIFEST)
     for manifest in manifests:

@@ -103,7 +103,7 @@ def refusal(args: Sequence[str], version: Version, role: str | None = None) -> s
     Args:
         args: The command line without the program.
         version: The release.
-        role: `publisher` or `subscriber`; None: both, so that options of one role are rejected.
+        role: `publisher` or `subscriber`; None means both, so that options of one role are rejected.
     """
     if version not in VERSIONS:
         known = ", ".join(map(version_text, VERSIONS))

@@ -114,7 +114,7 @@ def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, i
         a: One end.
         b: The other end.
         sent_bytes: Minimum number of bytes sent in each direction between the two readings.
-        interface: The node's link that the packets must use; empty: any.
+        interface: The node's link that the packets must use; empty means any.
     """
     ends = ((a, b), (b, a))
     found = (text for end in ends for text in _deviations(evidence, *end, sent_bytes, interface))

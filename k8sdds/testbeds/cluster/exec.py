@@ -90,7 +90,7 @@ class ParticipantExec:
         """Start the supervisor, send it the participant's files and compare clocks.
 
         Returns:
-            Why the participant is not ready; empty: it is ready.
+            Why the participant is not ready; empty if it is ready.
         """
         end = time.monotonic() + READY_TIMEOUT_S
         files = _input_files(self.launch)

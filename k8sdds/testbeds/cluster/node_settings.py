@@ -59,7 +59,7 @@ class NodeTuning:
     """The settings that an experiment has changed on the nodes of a cluster.
 
     Args:
-        cluster: Name of the cluster; empty: k8sdds did not deploy it.
+        cluster: Name of the cluster; empty if k8sdds did not deploy it.
         cells: All cells of the campaign. If none has another MTU of links than the standard, MTUs stay as they are:
             the cluster's own one may be larger.
     """
@@ -139,7 +139,7 @@ def _setting(line: str) -> tuple[str, str]:
 def require_path_mtu(cell: Cell, requested: int | None, passed: int | None) -> None:
     """Check that packets of the `requested` size in bytes pass between the nodes, if a cell sets the MTU of links.
 
-    `passed`: size of the largest packet that passed; None: not observed. Raises PrerequisiteError.
+    `passed`: size of the largest packet that passed; None if not observed. Raises PrerequisiteError.
     """
     if cell.link.mtu != STANDARD_MTU and passed and requested and passed < requested:
         raise PrerequisiteError(

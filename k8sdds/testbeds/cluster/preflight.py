@@ -72,7 +72,7 @@ def reduce_networks(
     """Remove the networks that are not available from an experiment, and measure the installed one in their place.
 
     Networks that the user requested by name remain, so that the check reports them. If the baseline is not
-    available, nothing is removed. `installed`: the network of a cluster that others deployed; None: k8sdds can
+    available, nothing is removed. `installed`: the network of a cluster that others deployed; None if k8sdds can
     replace it.
 
     Returns:

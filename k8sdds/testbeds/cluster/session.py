@@ -59,8 +59,8 @@ class ClusterSession(Session):
         selected: How the cluster was selected.
         trials: All trials of the campaign.
         image: Image of all pods.
-        nodes: Nodes that can run participants; None: this user may not list them.
-        switch: Replaces the pod network; None: it cannot be replaced.
+        nodes: Nodes that can run participants; None if this user may not list them.
+        switch: Replaces the pod network; None if it cannot be replaced.
         network: Name of the pod network that is installed at the start.
     """
 

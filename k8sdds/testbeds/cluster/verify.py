@@ -73,7 +73,7 @@ class PathVerifier:
     Args:
         pods: The participants' pods.
         probes: Read the counters of the nodes' links.
-        interface: The nodes' link that pod networks must use; empty: any.
+        interface: The nodes' link that pod networks must use; empty means any.
         is_encrypted: Returns whether captured packets of a cell's network could not be read.
         deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
         nodes: The cluster's nodes.
@@ -149,7 +149,7 @@ class PathVerifier:
         the counters of the participants' interfaces are those of the links.
 
         Returns:
-            (field, why it is unknown or not verified; empty: it is).
+            (field, why it is unknown or not verified; empty if it is).
         """
         field = "carried_bytes" if cell.crosses_links else "uplink_bytes"
         proof = self.proof(cell, slots)

@@ -44,7 +44,7 @@ class LabNetwork:
     Args:
         plan: What to build.
         sandbox: Where to build it. `close` closes it.
-        psk: The user's pre-shared key; None: a key is generated if the network needs one.
+        psk: The user's pre-shared key; without one, a key is generated if the network needs it.
     """
 
     def __init__(self, plan: Plan, sandbox: Sandbox, psk: str | None = None) -> None:

@@ -45,7 +45,7 @@ class Lab(Testbed):
     Args:
         campaign: Name of everything that the lab creates; unique among the labs of this machine.
         experiment: Name of the experiment, for the record.
-        psk: The user's pre-shared key for networks that encrypt with one; None: keys are generated.
+        psk: The user's pre-shared key for networks that encrypt with one; without one, keys are generated.
     """
 
     name = "lab"
