@@ -4,17 +4,17 @@
 // announcement channel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
-
-#include "json.h"
 
 namespace k8sdds {
 
-constexpr unsigned backend_interface = 13;    // increase with every change of this header
+constexpr unsigned backend_interface = 14;    // increase with every change of this header
 constexpr uint32_t sample_overhead = 28;      // bytes of a sample that are not payload
 constexpr int64_t infinite = -1;              // an unlimited duration or number
 constexpr unsigned announcement_values = 8;
@@ -170,6 +170,9 @@ struct TransportFacts {
     int64_t max_message = 0, fragment = 0;    // bytes; 0: unknown
 };
 
+// The policies in effect, by name. The value of a policy that is not limited, or not known, is null.
+using EffectiveQos = std::map<std::string, std::variant<std::nullptr_t, int64_t, std::string>>;
+
 enum class Written { ok, blocked, failed };   // blocked: not written; try again
 
 class Backend {
@@ -191,7 +194,7 @@ public:
 
     virtual Matches matches() = 0;
     virtual TransportFacts facts() = 0;
-    virtual std::map<std::string, Json> effective_qos() = 0;
+    virtual EffectiveQos effective_qos() = 0;
 
     // Called by one thread at a time. Must not allocate.
     virtual Written write(const Sample&) = 0;
