@@ -14,6 +14,7 @@ import pytest
 
 from k8sdds.cli import main, terminal
 from tests.conftest import Command, environment
+from tests.reports import reports  # noqa: F401 (a fixture)
 
 SHARED_FIXTURES = ("reports", "imported", "measured")
 """Fixtures that take seconds and serve many tests."""
@@ -21,11 +22,10 @@ SHARED_FIXTURES = ("reports", "imported", "measured")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a shared fixture in one process (`--dist loadgroup`), so that it is made only once."""
+    """Keep the tests of a file, or of a shared fixture, in one process (`--dist loadgroup`): it is made only once."""
     for item in items:
         shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(shared[0]))
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
 
 
 def pytest_collection_finish() -> None:
