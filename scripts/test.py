@@ -24,8 +24,8 @@ PARALLEL = (
 )
 AT_ONCE = ("--numprocesses=4", "--dist=loadfile")
 PARTS = {
-    # Unit tests share nothing, so they run on all cores.
-    "unit": ("tests/unit", "--numprocesses=auto", "--dist=loadgroup"),
+    # Unit tests share nothing but fixtures of their file, so they run on all cores.
+    "unit": ("tests/unit", "--numprocesses=auto", "--dist=loadfile"),
     "lab-parallel": (*PARALLEL, *AT_ONCE),
     "lab": ("tests/lab", *(f"--ignore={name}" for name in PARALLEL)),
     "deploy": ("tests/deploy", *AT_ONCE),

@@ -16,17 +16,6 @@ from k8sdds.cli import main, terminal
 from tests.conftest import Command, environment
 from tests.reports import reports  # noqa: F401 (a fixture)
 
-SHARED_FIXTURES = ("reports", "imported", "measured")
-"""Fixtures that take seconds and serve many tests."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file, or of a shared fixture, in one process (`--dist loadgroup`): it is made only once."""
-    for item in items:
-        shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.path.name))
-
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collections, which otherwise visit them again and again."""

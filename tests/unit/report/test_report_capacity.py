@@ -159,6 +159,7 @@ def test_a_report_survives_damaged_records(
     every: int,
 ) -> None:
     monkeypatch.setattr(canvas, "AS_PDF", ContextVar("without", default=False))
+    monkeypatch.setattr(canvas, "DPI", 50)
     attempts = recorded(**sweep)
     for number, damage in enumerate(damages):
         damaged = [a | damage if index % every == 0 else a for index, a in enumerate(attempts)]
