@@ -50,7 +50,7 @@ DEFECTS = (errno.EBADF, errno.EINVAL)
 
 EXTRAS = {
     "artifact": ("archives", ("rocrate",)),
-    "cluster": ("clusters", ("kubernetes", "fabric", "invoke", "paramiko", "urllib3", "websocket", "yaml")),
+    "cluster": ("clusters", ("kubernetes", "fabric", "paramiko", "urllib3", "websocket", "yaml")),
     "parquet": ("Parquet files", ("pyarrow",)),
     "report": ("static figures", ("matplotlib", "seaborn")),
 }
