@@ -26,12 +26,17 @@ def wait_until(condition, what, seconds=60):
     pytest.fail(f"waited {seconds} s for {what}")
 
 
+def state(pid):
+    """Return the state of a process as in `ps`, such as S if it sleeps; X if it does not exist."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
 def alive(pid):
     """Return whether the process exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state(pid) not in "ZX"
 
 
 def unread_bytes(pipe):

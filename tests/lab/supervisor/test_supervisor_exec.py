@@ -176,12 +176,14 @@ def test_results_are_not_overwritten_and_can_be_removed(supervisor):
     assert read_files(second.process.stdout)[1] == ["125"]
 
 
-def test_running_run_is_not_removed(supervisor):
-    first = ParticipantExec(supervisor, "sleep 5").ready()
+def test_running_run_is_not_removed(supervisor, tmp_path):
+    gate = tmp_path / "gate"
+    first = ParticipantExec(supervisor, f"while [ ! -e {gate} ]; do sleep 0.02; done").ready()
     first.send("go\n")
     wait_until((first.directory / "stdout").exists, "the start")
     ParticipantExec(supervisor, "true", "--forget", str(first.directory)).ready().process.stdin.close()
     assert (first.directory / "stdout").exists()
+    gate.touch()
 
 
 def test_facts(supervisor):
