@@ -115,7 +115,7 @@ def switch_by_command(cluster: Deployed, profile: Path, *network: str) -> dict[s
     return answer
 
 
-WAIT = ("wait", "pod", "--all", "-n", SPACE, "--for=condition=Ready", "--timeout=60s")
+WAIT = ("wait", "pod", "--all", "-n", SPACE, "--for=condition=Ready", "--timeout=180s")
 
 
 @contextlib.contextmanager
