@@ -60,12 +60,7 @@ def record(
         "testbed": trial.testbed,
     }
     record, invalid_facts = _validated(identity | description(trial) | facts)
-    record.includes_scheduling = measurement.includes_scheduling
-    record.cpu_mhz = measurement.cpu_mhz
-    record.proxy = record.proxy or measurement.proxy_mode
-    record.start_skew_s = measurement.start_skew_s
-    record.api_calls = measurement.api_calls
-    record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
+    _set_surroundings(record, measurement)
     record.valid = True
     profile = validity.profile_of(outputs) if cell.profile else None
     if reason := reason or validity.reason(outputs, profile):
@@ -88,6 +83,16 @@ def record(
     if record.valid and (why := impossible_value(record.values())):
         record.invalidate(Reason(DAMAGED, why))
     return record
+
+
+def _set_surroundings(record: TrialRecord, measurement: Measurement) -> None:
+    """Set what the testbed observed apart from the participants."""
+    record.includes_scheduling = measurement.includes_scheduling
+    record.cpu_mhz = measurement.cpu_mhz
+    record.proxy = record.proxy or measurement.proxy_mode
+    record.start_skew_s = measurement.start_skew_s
+    record.api_calls = measurement.api_calls
+    record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
 
 
 def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
