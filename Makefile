@@ -15,6 +15,8 @@
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 TESTS := $(PYTHON) scripts/test.py
+# The system's Python where there is one: the lab's packages belong to it.
+SYSTEM_PYTHON := $$(command -v /usr/bin/python3 || command -v python3)
 
 # What must be installed before `k8sdds setup` can install everything else.
 BOOTSTRAP := python3 python3-venv
@@ -22,10 +24,10 @@ BOOTSTRAP := python3 python3-venv
 APT := -q=2 -o DPkg::Lock::Timeout=600
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test test-all unit lab cluster lint docs vega deb wheel test-data setup setup-tests bootstrap clean
+.PHONY: run test test-all unit lab cluster lint docs vega deb wheel test-data setup setup-tests prepared programs bootstrap clean
 
 # stdout has only what to do next, which is done here.
-run: $(VENV)/.ready
+run: prepared
 	@$(VENV)/bin/k8sdds setup --yes --for lab >/dev/null
 	@$(VENV)/bin/k8sdds run quickstart
 
@@ -66,11 +68,20 @@ deb:
 wheel: $(VENV)/.ready
 	@$(PYTHON) scripts/build_wheel.py build/wheel $(ARCH)
 
-setup: $(VENV)/.ready
+setup: prepared
 	@$(VENV)/bin/k8sdds setup --yes --for deploy
 
 setup-tests: $(VENV)/.test-ready
 	@$(VENV)/bin/k8sdds setup --yes --for tests >/dev/null
+
+# The compilers and pip work at the same time.
+prepared:
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.ready programs
+
+# `k8sdds setup` builds what failed here, such as because packages are missing, and reports why.
+programs: | bootstrap
+	@echo "Building the native programs in build"
+	@$(SYSTEM_PYTHON) -m k8sdds.system.native_build
 
 bootstrap:
 	@command -v apt-get >/dev/null || exit 0; \
@@ -81,10 +92,9 @@ bootstrap:
 	    $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get $(APT) install -y --no-install-recommends \
 	        $(BOOTSTRAP) >/dev/null; }
 
-# The system's Python where there is one: the lab's packages belong to it.
 $(VENV)/.ready: pyproject.toml setup.py constraints.txt | build bootstrap
 	@echo "Setting up Python packages in $(VENV)"
-	@$$(command -v /usr/bin/python3 || command -v python3) -m venv $(VENV)
+	@$(SYSTEM_PYTHON) -m venv $(VENV)
 	@# Python compiles the modules that are used when they are first imported.
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable ".[all]"
 	@touch $@

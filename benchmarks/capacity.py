@@ -86,7 +86,7 @@ class Bisection(Search):
     """Plain bisection with the interface of a search."""
 
     def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
-        """Return the next trial; empty: all goals have their interval."""
+        """Return the next trial; empty if all goals have their interval."""
         for _, wanted in self._states(probes):
             if wanted is not None:
                 return [(wanted, self.duration_s)]

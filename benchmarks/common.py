@@ -116,7 +116,7 @@ def runnable(cells: Mapping[str, Cell], report: Report) -> dict[str, Cell]:
 
 
 def launches(session: LabSession, trial: Trial, folder: Path, domain: int = 1) -> list[Launch]:
-    """Return what a campaign starts for a trial, with a new output folder in `folder` for each participant."""
+    """Return the programs that a campaign starts for a trial, with a new output folder in `folder` for each."""
     return Launches(RunFolder(folder), [trial], lambda _: None).of(trial, session, folder, domain)
 
 

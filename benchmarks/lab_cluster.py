@@ -171,7 +171,7 @@ class Measured:
         return results
 
     def added(self, network: str, payload: int, part: Part) -> list[float]:
-        """Return what a network adds to the baseline, in each repetition that has both."""
+        """Return the overhead of a network over the baseline, in each repetition that has both."""
         ours, base = (self.values(name, payload, part) for name in (network, BASELINE))
         return [ours[i] - base[i] for i in sorted(ours.keys() & base.keys())]
 

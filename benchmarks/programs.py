@@ -132,7 +132,7 @@ class Pods:
             seconds: Length of the measured interval.
             folder: For the output of the programs.
             best_effort: Whether samples are best-effort.
-            instances: Of a topic with a key; 0: our topic has no key, and ddsperf's key is constant.
+            instances: Of a topic with a key; with 0, our topic has no key, and ddsperf's key is constant.
         """
         self._best_effort = best_effort
         self._instances = instances
@@ -217,7 +217,7 @@ class Pods:
         return launches
 
     def _others(self, run: Run, trial: Trial, folder: Path) -> list[Launch]:
-        """Return what runs another program, in the order of its start: argv and environment in new folders."""
+        """Return the commands of another program in the order of their start: argv and environment in new folders."""
         programs = {"ddsperf": self._ddsperf, "iperf3": self._iperf3, "sockperf": self._sockperf}
         programs[EPROSIMA] = self._eprosima
         folder.mkdir(parents=True)

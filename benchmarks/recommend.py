@@ -397,6 +397,11 @@ def main() -> None:
     rows = rows_of(run)
     source = Simulated(rows) if options.simulate else Recorded(rows)
     repetitions = options.simulate or len({row["repetition"] for row in rows})
+    if repetitions < 2:
+        parser.error(
+            f"{options.folder} has fewer than 2 repetitions with all configurations, as searches do: measure all with"
+            " k8sdds run benchmarks/recommend.yaml, or simulate trials: --simulate 5"
+        )
     methods: dict[str, Any] = {"k8sdds": by_k8sdds, "random": by_random}
     if options.simulate:
         methods["again"] = by_factorial
@@ -418,10 +423,11 @@ def main() -> None:
     print(", ".join(f"{name}: {value}" for name, value in facts.items()))
     for name, result in results.items():
         low, high = result["found_interval"]
+        mean, largest = result["worse_mean_percent"], result["worse_max_percent"]
+        worse = "unknown" if mean is None else f"{mean:.1f} % (at most {largest:.0f} %)"
         print(
             f"{name:8} found {result['found_percent']:.0f} % [{low:.0f}, {high:.0f}] of {result['searches']}, worse by"
-            f" {result['worse_mean_percent']:.1f} % (at most {result['worse_max_percent']:.0f} %),"
-            f" trials {result['trials_percent']:.1f} % (at most {result['trials_max_percent']:.1f} %)"
+            f" {worse}, trials {result['trials_percent']:.1f} % (at most {result['trials_max_percent']:.1f} %)"
         )
 
 
@@ -454,12 +460,13 @@ def summary(outcomes: Sequence[tuple[bool, float | None, float]]) -> dict[str, A
 
     found = sum(ok for ok, _, _ in outcomes)
     interval = stats.binomtest(found, len(outcomes)).proportion_ci(method="wilson")
-    ratios = [ratio for _, ratio, _ in outcomes if ratio is not None]
+    worse = [100 * (ratio - 1) for _, ratio, _ in outcomes if ratio is not None]
     used = [share for _, _, share in outcomes]
     return {
         "searches": len(outcomes), "found_percent": 100 * found / len(outcomes),
         "found_interval": [100 * interval.low, 100 * interval.high],
-        "worse_mean_percent": 100 * (statistics.fmean(ratios) - 1), "worse_max_percent": 100 * (max(ratios) - 1),
+        "worse_mean_percent": statistics.fmean(worse) if worse else None,
+        "worse_max_percent": max(worse, default=None),
         "trials_percent": 100 * statistics.fmean(used), "trials_max_percent": 100 * max(used),
     }  # fmt: skip
 

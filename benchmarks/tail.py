@@ -164,7 +164,7 @@ def recording() -> Iterator[None]:
 
 
 def read_trace(label: str, test: str) -> Trace:
-    """Return what was recorded. Call it after the run."""
+    """Return the recorded switches. Call it after the run."""
     for stats in INSTANCE.glob("per_cpu/cpu*/stats"):
         lost = re.search(r"^overrun: (\d+)", stats.read_text(), re.MULTILINE)
         if lost and int(lost[1]):

@@ -69,7 +69,7 @@ class Bench:
         self.server = self.endpoints["sub0"].address
 
     def launches(self) -> list[Launch]:
-        """Return what our trial starts, with a new output folder for each participant."""
+        """Return the programs of our trial, with a new output folder for each participant."""
         return common.launches(self._session, self.trial, Path(tempfile.mkdtemp(dir=self._folder)))
 
     def ours(self, metric: str) -> float:
@@ -175,7 +175,7 @@ def wrk(connections: int, close: bool = False, path: str = "object") -> Callable
 
 
 def comparisons(network: str) -> list[Comparison]:
-    """Return what is compared on a network."""
+    """Return the comparisons on a network."""
 
     def cell(test: str, payload_bytes: int = 1024, **options: Any) -> Cell:
         return Cell(network=network, test=test, payload_bytes=payload_bytes, test_options=options)

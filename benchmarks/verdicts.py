@@ -85,7 +85,7 @@ def answered(delays: Values, costs: Values) -> Answer:
 
 
 def row(delay: float, cost: float) -> dict[str, Any]:
-    """Return what a trial measures."""
+    """Return the results of a trial."""
     used = 10 * math.exp(cost)
     return {
         "delay_p90_us": LIMIT_US * math.exp(delay), "publisher_cpu_percent": used, "subscriber_cpu_percent": used,

@@ -32,9 +32,9 @@ class Service:
     """File below deploy/."""
     port: int
     image: str | None = None
-    """Image of its pods; None: only the user can provide an image."""
+    """Image of its pods; None if only the user can provide an image."""
     program: str | None = None
-    """Its program in the lab; None: it cannot run there."""
+    """Its program in the lab; None if it cannot run there."""
     package: str = ""
     """Debian package of the program."""
 

@@ -71,7 +71,7 @@ def _text(page: Path) -> str:
 
 @cache
 def sections() -> dict[str, str]:
-    """Map each command to its arguments, options and examples, as typer documents them; empty: `k8sdds` itself."""
+    """Map each command to its arguments, options and examples, as typer documents them; empty means `k8sdds` itself."""
     command = [sys.executable, "-m", "typer", "k8sdds.cli.app", "utils", "docs", "--name", "k8sdds"]
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     page = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
@@ -164,7 +164,7 @@ def keys(schema: dict[str, Any], titles: dict[str, str]) -> str:
 
     Args:
         schema: the JSON Schema of the file.
-        titles: heading of each mapping, by the name of its definition (empty: the file itself), in the order of
+        titles: heading of each mapping, by the name of its definition (empty means the file itself), in the order of
             the page. Definitions without a title have no table.
     """
     definitions = {"": schema, **schema["$defs"]}

@@ -140,7 +140,7 @@ def by_message(measured: Measured, quantity: str, test: str, text: Callable[[Row
 
 
 def lead(measured: Measured) -> str:
-    """Return what each network costs at 1 KiB, in one sentence."""
+    """Return the cost of each network at 1 KiB, in one sentence."""
     rows = measured.rows("overheads", "throughput_mbps", test="throughput", payload_bytes=1024)
     costs = formats.join(
         [f"`{row[UNIT]}` {_overhead(row)} %" for row in sorted(rows, key=lambda row: row["ratio"])[::-1]]
@@ -161,7 +161,7 @@ def recommendation(measured: Measured) -> str:
 
 
 def answer(measured: Measured, *options: str) -> str:
-    """Return what `k8sdds recommend` prints about the run."""
+    """Return the output of `k8sdds recommend` about the run."""
     argv = [K8SDDS, "recommend", measured.experiment, "--from", str(measured.path), *options]
     # As on a terminal of this size, but without colors.
     screen = {"FORCE_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "LINES": "40"}

@@ -6,6 +6,7 @@ A part that fails does not prevent the next one. The exit code is 1 if any part 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -26,8 +27,8 @@ PARALLEL = (
 )
 AT_ONCE = ("--numprocesses=4", "--dist=loadfile")
 PARTS = {
-    # Unit tests share nothing, so they run on all cores.
-    "unit": ("tests/unit", "--numprocesses=auto", "--dist=loadgroup"),
+    # Unit tests share nothing but fixtures of their file, so they run on all cores.
+    "unit": ("tests/unit", "--numprocesses=auto", "--dist=loadfile"),
     "lab-parallel": (*PARALLEL, *AT_ONCE),
     "lab": ("tests/lab", *(f"--ignore={name}" for name in PARALLEL)),
     "deploy": ("tests/deploy", *AT_ONCE),
@@ -80,7 +81,9 @@ def run(part: str, long: bool) -> Result:
     report.unlink(missing_ok=True)
     selection = () if long else ("-m", "not long")
     command = [sys.executable, "-m", "pytest", *PARTS[part], *selection, f"--junitxml={report}"]
-    result = Result(part, subprocess.call(command), time.monotonic() - start)
+    # Bytecode that is not written is compiled again in each process of the tests and for each command.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    result = Result(part, subprocess.call(command, env=environment), time.monotonic() - start)
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         if case.find("failure") is not None or case.find("error") is not None:
             result.failed.append(f"{case.get('classname')}::{case.get('name')}")

@@ -27,7 +27,7 @@ NOBODY = 65534
 IN_VIRTUAL_MACHINE = "tested in the virtual machine (make test-all)"
 """Part of the reason to skip a test of a network whose kernel module few machines have."""
 IMAGES_MISSING = "archives of images are missing"
-"""Start of the reason to skip a test of a daemon that is built from a repository, which no package registry serves."""
+"""Start of the reason to skip a test of a real daemon whose image the user has to provide (tests/image_archives.py)."""
 
 # Processes that a shell starts in the background ignore SIGINT, and the programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -113,7 +113,7 @@ def found(probes: Sequence[Row], repetitions: Any) -> list[Found]:
 
 
 def searched_by(row: Mapping[str, Any]) -> str:
-    """Return what the search of a row or condition searched: the column `rate` or `subscribers`."""
+    """Return the column that the search of a row or condition varied: `rate` or `subscribers`."""
     return SUBSCRIBERS if row["max_subscribers"] else RATE
 
 
@@ -157,7 +157,7 @@ def changes(a: Sequence[Row], b: Sequence[Row], match_networks: bool) -> list[Ro
     """Compare the capacities of two sides, as rows from `table`, for equal conditions and goals.
 
     `ratio` is that of the middles, and all ratios of the two brackets are between `bracket_ratio_low` and
-    `bracket_ratio_high`. `overlapping` states whether they contain 1; None: an end of a bracket is unknown. It is no
+    `bracket_ratio_high`. `overlapping` states whether they contain 1; None if an end of a bracket is unknown. It is no
     verdict, because a bracket contains the capacity with unknown probability.
     """
     names = (
@@ -209,7 +209,7 @@ def _mbps(one: Found, bounds: Bounds) -> float | None:
 
 
 def _options(condition: Mapping[str, Any]) -> CapacityOptions | None:
-    """Return the options of a search, which the tidy table has as text; None: they are damaged."""
+    """Return the options of a search, which the tidy table has as text; None if they are damaged."""
     names = CapacityOptions.model_fields
     try:
         given = {

@@ -46,7 +46,7 @@ class Goal:
     loss_percent: float
     """Share of the samples due that the worst subscriber may miss."""
     p99_ms: float | None
-    """Limit of the 99th percentile of the delay; None: no limit."""
+    """Limit of the 99th percentile of the delay; None means no limit."""
 
     def describe(self) -> str:
         """Describe the goal, such as `loss ≤ 0.5 %, p99 ≤ 10 ms`."""
@@ -59,7 +59,7 @@ class Probe:
     """A valid trial at a value of what is searched."""
 
     value: float
-    """The rate, 0: as fast as possible; or the number of subscribers."""
+    """The rate (0 for as fast as possible), or the number of subscribers."""
     duration_s: float
     undelivered_percent: float | None = None
     overdue_percent: float | None = None
@@ -90,9 +90,9 @@ class Bounds:
     """The interval that contains the capacity."""
 
     low: float | None = None
-    """Highest rate that met the goal; None: none did."""
+    """Highest rate that met the goal; None if none did."""
     high: float | None = None
-    """Lowest rate that missed the goal; None: none did."""
+    """Lowest rate that missed the goal; None if none did."""
 
     @property
     def middle(self) -> float | None:
@@ -129,7 +129,7 @@ class Search:
     latency_at_percent: tuple[float, ...] = ()
     """Shares of the capacity at which the latency is measured."""
     fixed_rate: float | None = None
-    """Rate of all probes, if the number of subscribers is searched; None: the rate is searched."""
+    """Rate of all probes, if the number of subscribers is searched; None if the rate is searched."""
 
     @classmethod
     def of(cls, options: CapacityOptions, duration_s: float, trials: int, rate: float) -> Search:
@@ -147,7 +147,7 @@ class Search:
         )
 
     def next(self, probes: Sequence[Probe]) -> list[tuple[float, float]]:
-        """Return the values to probe next, each with the length of the probe in seconds; empty: the search ends."""
+        """Return the values to probe next, each with the length of the probe in seconds; empty if the search ends."""
         if len(probes) >= MAX_PROBES:
             return []
         hints: dict[Goal, Bounds] = {}
@@ -222,7 +222,7 @@ class Search:
     def _value(
         self, stage: _Stage, goal: Goal, bounds: Bounds, probes: Sequence[Probe], hints: Bounds
     ) -> float | None:
-        """Return the value that narrows an interval; None: it is narrow enough."""
+        """Return the value that narrows an interval; None if it is narrow enough."""
         if self._is_narrow(bounds):
             return None
         floor, ceiling = bounds.low or 0.0, bounds.high or math.inf

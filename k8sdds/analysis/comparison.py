@@ -89,7 +89,7 @@ class Comparison:
     capacities: tuple[Row, ...] = ()
     """Capacities of both sides, as rows from `capacities.changes`."""
     software: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
-    """By network: the components of its software, each in A and B; None: this side does not have or name it."""
+    """By network: the components of its software, each in A and B; None if this side does not have or name it."""
     confidence: float = CONFIDENCE
     """Level of the t intervals: the higher one of both sides."""
 

@@ -28,7 +28,7 @@ def of_trial(row: Row, cores: int | None) -> dict[str, float]:
 
     Args:
         row: The trial.
-        cores: Number of cores of the machine; None: unknown.
+        cores: Number of cores of the machine; None if unknown.
     """
     machine, busy_percent, agents = (
         row[name] for name in ("machine_cpu_ms_per_mb", "machine_cpu_percent", "network_cpu_percent")

@@ -76,7 +76,7 @@ def _share(trials: list[Row], limit: list[Row] | None, quantity: str) -> list[Ro
 
 
 def _limit_of(trials: list[Row], limits: Cells, baseline: str | None) -> list[Row] | None:
-    """Return what a cell is compared with; None for the limit of the baseline and for slower raw modes."""
+    """Return the trials to compare a cell with; None for the limit of the baseline and for slower raw modes."""
     label, same = trials[0][UNIT], _same(trials[0])
     own, base = limits.get((label, *same)), limits.get((baseline, *same))
     if not is_raw(trials[0]["middleware"]):

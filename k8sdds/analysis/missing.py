@@ -47,13 +47,13 @@ def remedy(trials: list[Row], metric: str) -> str:
 
 
 def extended_s(trials: Sequence[Row], factor: float) -> float | None:
-    """Return the length of trials, extended by a factor; None: it is unknown, or they are long enough."""
+    """Return the length of trials, extended by a factor; None if it is unknown, or they are long enough."""
     lengths = [float(trial["duration_s"]) for trial in trials if trial.get("duration_s")]
     return math.ceil(factor * max(lengths)) if 1 < factor < math.inf and lengths else None
 
 
 def factor(trials: Sequence[Row], metric: str) -> float:
-    """Return how many times as long the trials must be so that a metric is probably known; 0: unknown."""
+    """Return how many times as long the trials must be so that a metric is probably known; 0 if that is unknown."""
     return max((_missing_factor(trial, metric) for trial in trials if metric in reasons(trial)), default=0)
 
 

@@ -34,12 +34,16 @@ _SECURITY = CONDITION.index("security")
 
 def plain_rows(table: pd.DataFrame) -> list[Row]:
     """Return the table's rows as dicts of Python values, where every null value is None."""
-    # Several times as fast as to_dict("records") for a table of a hundred columns.
-    names = list(table.columns)
+    import pandas as pd
+
+    if table.empty:
+        return []
+    # Several times as fast as to_dict("records") for a table of a hundred columns, and than isna() for short ones.
     columns = [
-        [None if null else value for value, null in zip(column.tolist(), column.isna().tolist(), strict=True)]
+        [None if value is None or value is pd.NA or value != value else value for value in column.tolist()]
         for _, column in table.items()
     ]
+    names = list(table.columns)
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 

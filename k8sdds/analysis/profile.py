@@ -153,7 +153,7 @@ def _require_complete(missing_ns: int, hertz: int, recorded: int, lost: int) -> 
 
 
 def _key(sample: Sample, owner: Owner) -> tuple[str, str, tuple[str, ...], tuple[str, ...]] | None:
-    """Return owner, process, user and kernel stack of a sample; None: it is not part of the attempt's work."""
+    """Return owner, process, user and kernel stack of a sample; None if it is not part of the attempt's work."""
     if sample.pid and (owned := owner(sample.pid)):
         return owned, sample.process, sample.user, sample.kernel
     work = _work_on_packets(sample.kernel)
@@ -180,7 +180,7 @@ def summary(profile: Profile, packets: int | None) -> ProfileSummary:
 
     Args:
         profile: The profile.
-        packets: Packets that crossed the publishers' interfaces in the interval; None: unknown.
+        packets: Packets that crossed the publishers' interfaces in the interval; None if unknown.
     """
     ns, cycles = dict.fromkeys(COMPONENTS, 0), dict.fromkeys(COMPONENTS, 0)
     for stack in profile.stacks:

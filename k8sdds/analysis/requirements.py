@@ -61,18 +61,18 @@ class Judgement:
     requirement: Requirement
     verdict: Verdict
     value: float | None
-    """Mean of the metric; None: it is not known."""
+    """Mean of the metric; None if it is not known."""
     low: float | None
     high: float | None
     n: int
     """Number of repetitions with a value."""
     further: int | None
-    """Repetitions that would decide an undecided requirement if the mean and the spread stay as they are; None: it is
+    """Repetitions that would decide an undecided requirement if the mean and the spread stay as they are; None if it is
     decided, or the number is unknown or above MAX_FURTHER."""
     why: str = ""
     """Why an undecided requirement is undecided."""
     longer_s: float | None = None
-    """How long trials must be so that they probably have enough samples; None: unknown, or they have enough."""
+    """How long trials must be so that they probably have enough samples; None if unknown, or they have enough."""
 
     @property
     def mean_is_within(self) -> bool:
@@ -133,7 +133,7 @@ def judge_flows(
 
 
 def rows_of(requirement: Requirement, trials: Mapping[str, Sequence[Row]]) -> Sequence[Row]:
-    """Return what a requirement is judged by: the trials of its flow, or a row for each block with all flows."""
+    """Return the rows that decide a requirement: the trials of its flow, or one for each block with all flows."""
     return trials.get(requirement.flow, ()) if requirement.flow else budget_rows(trials)
 
 

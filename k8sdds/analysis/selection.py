@@ -39,7 +39,7 @@ def scores(application: Application, trials: Trials, optimize: Optimize | None =
 
 
 def violations(application: Application, trials: Trials) -> dict[Any, float]:
-    """Return by block the logarithm of the worst value of a requirement relative to its limit; above 0: beyond it.
+    """Return by block the logarithm of the worst value of a requirement relative to its limit, above 0 beyond it.
 
     It is limited to -1 and 1: one disturbed trial must not outweigh all others, and a share of 0 has no logarithm.
     """

@@ -227,7 +227,7 @@ def _tables(folder: RunFolder) -> list[tuple[str, bytes]]:
 
 
 def _recommendation(run: PackedRun) -> list[tuple[str, bytes]]:
-    """Return the application, and the page, tables and files of its recommendation; empty: it measured none.
+    """Return the application, and the page, tables and files of its recommendation; empty if it measured none.
 
     The files are those of `k8sdds recommend application.yaml --from runs/NAME --output FOLDER`.
     """
@@ -275,7 +275,7 @@ def summary(runs: list[PackedRun], description: Description) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": description.title,
-        "licence": description.license,
+        "license": description.license,
         "authors": list(description.authors),
         "k8sdds_version": __version__,
         "runs": [

@@ -50,7 +50,7 @@ class PackedRun:
     """Excluded paths, with the reason."""
     tables: list[str] = field(default_factory=list)
     recommendation: list[str] = field(default_factory=list)
-    """Files in recommendations/NAME/; empty: the run did not measure an application."""
+    """Files in recommendations/NAME/; empty if the run did not measure an application."""
 
 
 def python_packages() -> str:

@@ -86,7 +86,7 @@ def metadata(description: Description, runs: list[PackedRun], own: dict[str, str
 def _license(name: str | None) -> tuple[str, dict[str, Any]]:
     if name is None:
         text = "Not stated: the author must choose a license before others may use the data"
-        return "#licence", {"@type": "CreativeWork", "name": text, "description": text}
+        return "#license", {"@type": "CreativeWork", "name": text, "description": text}
     return f"https://spdx.org/licenses/{name}", {
         "@type": "CreativeWork", "name": name, "description": f"The license {name} of the SPDX list",
     }  # fmt: skip

@@ -216,7 +216,7 @@ class Archive:
 
 
 def _written(entry: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """Return what the writer writes for the name, sizes and position of an entry."""
+    """Return the bytes that the writer writes for the name, sizes and position of an entry."""
     info = _info(entry.filename)
     info.CRC, info.compress_size, info.file_size = entry.CRC, entry.compress_size, entry.file_size
     info.header_offset = entry.header_offset

@@ -15,6 +15,7 @@ from k8sdds.bundle import architecture, cache, oci
 from k8sdds.system import faults, reading, tar
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
 from k8sdds.system.paths import cache_folder
+from k8sdds.system.strict import explain
 
 FORMAT = 1
 INDEX = "bundle.json"
@@ -96,7 +97,7 @@ class Bundle:
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             where = ".".join(map(str, problem["loc"]))
-            raise InputError(f"{folder / INDEX}: {where}: {problem['msg']}", CREATE) from error
+            raise InputError(f"{folder / INDEX}: {where}: {explain(problem)}", CREATE) from error
 
     def binaries(self, arch: str) -> list[Item]:
         """Return the binaries that every node of an architecture installs."""

@@ -41,7 +41,7 @@ def check_suite(suite: str) -> None:
 def fetch(folder: Path, suite: str, arch: str, sources: Path | None = None) -> Path:
     """Fetch NODE_PACKAGES and their dependencies into a new folder and write the index.
 
-    `sources` is a file with apt sources. None: this machine's, with its code name replaced by `suite`.
+    `sources` is a file with apt sources. None means this machine's, with its code name replaced by `suite`.
 
     Raises:
         InputError: An argument is wrong.

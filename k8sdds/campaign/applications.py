@@ -20,6 +20,7 @@ from k8sdds.security import levels
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles
+from k8sdds.system.strict import explain
 
 APPLICATIONS = ShippedFiles(("experiments/applications",), "application", "k8sdds list applications")
 EXPERIMENTS_AND_APPLICATIONS = ShippedFiles(
@@ -118,7 +119,7 @@ def experiment(application: Application) -> ApplicationExperiment:
             application=application,
         )
     except ValidationError as error:
-        reasons = [f"{each['loc'][0]}: {each['msg']}" for each in error.errors()]
+        reasons = [f"{each['loc'][0]}: {explain(each)}" for each in error.errors()]
         raise InputError(
             f"{application.name}: {'; '.join(dict.fromkeys(reasons))}", f"see: k8sdds docs {Application.page}"
         ) from error

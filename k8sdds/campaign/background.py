@@ -52,7 +52,7 @@ TOOLS = {"iperf3": "flows", STRESSOR: "cpus"}
 
 
 def problems(trials: Sequence[Trial]) -> list[Problem]:
-    """Return what prevents this machine from running the background of trials in the lab."""
+    """Return why this machine cannot run the background of trials in the lab."""
     found: dict[str, Problem] = {}
     cores = core_layout.available()
     for cell in (trial.cell for trial in trials if trial.testbed == LAB):
@@ -74,7 +74,7 @@ def launches(
     endpoints: Mapping[str, Endpoint],
     files: Callable[[Participant, Path], Path],
 ) -> list[Launch]:
-    """Return what runs next to the participants, receivers first; empty without background.
+    """Return the programs that run next to the participants, receivers first. Empty without background.
 
     `files` maps a pod's folder on this machine to the path that the pod sees.
     """
@@ -167,7 +167,7 @@ def _write_bytes(bits_per_s: int) -> int:
 
 
 def observed(outputs: TrialOutputs) -> dict[str, float | None]:
-    """Return what the background did during the participants' measured interval."""
+    """Return the rates of the background during the participants' measured interval."""
     load = outputs.trial.cell.background
     source = _progress(outputs, LOAD_SOURCE, FIRST_PUBLISHER)
     result: dict[str, float | None] = {"interval_s": source.seconds if source else None}
@@ -197,7 +197,7 @@ class _Progress:
 
 
 def _progress(outputs: TrialOutputs, load: Participant, neighbor: Participant) -> _Progress | None:
-    """Return what a pod printed about the measured interval of the participant on its node.
+    """Return a pod's output about the measured interval of the participant on its node.
 
     Returns:
         None: The pod did not run during all of the interval.

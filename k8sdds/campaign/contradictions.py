@@ -18,7 +18,7 @@ from k8sdds.system.errors import InputError
 
 
 def of_cell(cell: Cell) -> list[tuple[str, str]]:
-    """Return what a cell requests although no machine can do it, each with a remedy."""
+    """Return the settings of a cell that no machine can apply, each with a remedy."""
     return [*_network_problems(cell), *_cell_problems(cell)]
 
 

@@ -79,16 +79,16 @@ class Expansion:
     where: Mapping[str, str] = field(default_factory=dict)
     """cell_id to `FILE:LINE: ` of the sweep that the cell comes from, for messages."""
     candidates: Candidates | None = None
-    """The configurations; None: the experiment measures no application."""
+    """The configurations; None if the experiment measures no application."""
 
     @property
     def search(self) -> Search | None:
-        """How configurations are searched; None: all cells are measured equally often."""
+        """How configurations are searched; None if all cells are measured equally often."""
         return self.experiment.search if isinstance(self.experiment, ApplicationExperiment) else None
 
     @cached_property
     def first(self) -> tuple[Cell, ...]:
-        """The cells that a search among configurations measures first; empty: there is no such search."""
+        """The cells that a search among configurations measures first; empty if there is no such search."""
         if self.candidates is None or self.search is None:
             return ()
         known, target = self.candidates, race.round_target(0, self.search.max_trials)

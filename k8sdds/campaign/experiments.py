@@ -91,7 +91,7 @@ def changed(
     precision_percent: float | None = None,
     max_time_min: float | None = None,
 ) -> Experiment:
-    """Return the experiment with the changes of the command line; None or empty: unchanged.
+    """Return the experiment with the changes of the command line; None or empty means unchanged.
 
     `networks` are labels to keep in addition to the baseline. `settings` are `KEY=VALUE` with VALUE in YAML: a key of
     sweeps changes every sweep, and a dotted key such as `link.rate_mbit` a part.

@@ -16,7 +16,7 @@ NodesCpu = dict[str, dict[str, float]]
 
 
 def by_node(outputs: TrialOutputs) -> NodesCpu | None:
-    """Return the CPU time of each node in percent of one core; None: it is not known of all participants.
+    """Return the CPU time of each node in percent of one core; None if it is not known of all participants.
 
     `participants` is the sum over its participants, without the time that a publisher spun until samples were due.
     `shared` is its part of what its machine did for them outside of their pods: softirqs, threads of the kernel, and
@@ -64,7 +64,7 @@ def spin_percent(summary: Summary | None) -> float | None:
 
 
 def _outside_pods(outputs: TrialOutputs, machine: str, meters: dict[str, Any]) -> float:
-    """Return what a machine did for its participants outside of their pods, in percent of one core."""
+    """Return the CPU time of a machine for its participants outside of their pods, in percent of one core."""
     outside = outputs.measurement.outside.get(machine, OutsideCpu())
     known = (outside.kernel_threads or 0.0) + outside.network
     return known + _softirqs(outputs, machine, meters, known + outside.others)

@@ -30,7 +30,7 @@ class Interval:
 
     cell: Cell
     half_percent: float | None
-    """Half of its width, in percentage points; None: fewer than two repetitions are valid."""
+    """Half of its width, in percentage points; None if fewer than two repetitions are valid."""
     n: int
 
 

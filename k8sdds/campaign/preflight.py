@@ -32,7 +32,7 @@ SEARCH_TRIALS = (15, 35)
 
 
 def check(expansion: Expansion, testbed: Testbed) -> list[Problem]:
-    """Return what prevents the experiment: contradictions; if none, missing prerequisites; then rejected files."""
+    """Return the contradictions in the experiment; without any, its missing prerequisites and then rejected files."""
     trials = every_trial(expansion, testbed.name)
     return contradictions(expansion) or missing(trials, testbed) or _refused_files(expansion)
 
@@ -62,7 +62,7 @@ def refuse(problems: Sequence[Problem]) -> None:
 
 
 def contradictions(expansion: Expansion) -> list[Problem]:
-    """Return what the experiment requests although no machine can do it."""
+    """Return the requests of the experiment that no machine can fulfill."""
     problems: dict[str, Problem] = {}
 
     def add(what: str, remedy: str = "") -> None:
@@ -115,7 +115,7 @@ def contradictions(expansion: Expansion) -> list[Problem]:
 
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
-    """Return what prevents the programs of the trials and their discovery services."""
+    """Return why the programs of the trials or their discovery services cannot run."""
     by_name: dict[str, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_name[middleware.program_of(trial.cell).name].append(trial)
@@ -135,24 +135,23 @@ def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
     return problems
 
 
-def start_s(participants: int) -> float:
-    """Return how long so many participants at least need to start and to find each other in the lab, in seconds."""
-    cpu_s = START_CPU_S * participants + MATCH_CPU_S * participants**2
-    return cpu_s / len(core_layout.available())
+def start_s(participants: int, cores: int) -> float:
+    """Return how long so many participants at least need to start and to find each other on these cores, in seconds."""
+    return (START_CPU_S * participants + MATCH_CPU_S * participants**2) / cores
 
 
 def _too_many(trials: Sequence[Trial]) -> list[Problem]:
     """Return the trials in the lab whose participants cannot find each other in time, even if it takes half as long."""
-    limit_s = 2 * command.DISCOVERY_TIMEOUT_S
-    fitting = next(n for n in range(2 * MAX_PARTICIPANTS, 0, -1) if n == 1 or start_s(n) <= limit_s)
+    limit_s, cores = 2 * command.DISCOVERY_TIMEOUT_S, len(core_layout.available())
+    fitting = next(n for n in range(2 * MAX_PARTICIPANTS, 0, -1) if n == 1 or start_s(n, cores) <= limit_s)
     found = {}
     for cell in (trial.cell for trial in trials if trial.testbed == LAB):
         members = len(cell.participants)
         # A search for the number of subscribers ends at what fits.
         if members > fitting and middleware.of(cell) and not workloads.find(cell.test).finds_capacity:
             what = (
-                f"{members} participants do not fit on {len(core_layout.available())} cores: to find each other, they"
-                f" need at least {format_duration(start_s(members))}, but wait only {command.DISCOVERY_TIMEOUT_S} s"
+                f"{members} participants do not fit on {cores} cores: to find each other, they need at least"
+                f" {format_duration(start_s(members, cores))}, but wait only {command.DISCOVERY_TIMEOUT_S} s"
             )
             remedy = f"set at most about {fitting} publishers and subscribers together, or: --testbed cluster"
             found[members] = Problem(what, remedy, input=True)
@@ -172,10 +171,13 @@ def _refused_files(expansion: Expansion) -> list[Problem]:
     return [Problem(f"{cell.describe()}: {why}", input=True) for why, cell in reasons.items() if why]
 
 
-def notes(expansion: Expansion) -> list[str]:
-    """Return how long searches take, and the tests that are too short for a 99th percentile, each with a remedy."""
+def notes(expansion: Expansion, cores: int | None = None) -> list[str]:
+    """Return how long searches take, and the tests that are too short for a 99th percentile, each with a remedy.
+
+    For `cores`, see `trial_s`.
+    """
     duration_s, needed = expansion.experiment.duration_s, histograms.needed("p99")
-    notes = _searches(expansion)
+    notes = _searches(expansion, cores)
     if isinstance(expansion.experiment, ApplicationExperiment):
         # `trial_length.undecidable` finds the requirements that need longer trials.
         return notes
@@ -189,27 +191,37 @@ def notes(expansion: Expansion) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _searches(expansion: Expansion) -> list[str]:
+def _searches(expansion: Expansion, cores: int | None) -> list[str]:
     searches = len(expansion.searches)
     if not searches:
         return []
-    least, most = (searches * number * trial_s(expansion) / 60 for number in SEARCH_TRIALS)
+    least, most = (searches * number * trial_s(expansion, cores) / 60 for number in SEARCH_TRIALS)
     return [
         f"searching a capacity adds trials while it runs, usually {SEARCH_TRIALS[0]} to {SEARCH_TRIALS[1]} for each of"
         f" {searches} {'search' if searches == 1 else 'searches'}: {math.floor(least)} to {math.ceil(most)} min"
     ]
 
 
-def estimate_s(expansion: Expansion) -> float:
-    """Return the expected duration of the whole campaign in seconds; of a search, the longest."""
+def estimate_s(expansion: Expansion, cores: int | None = None) -> float:
+    """Return the expected duration of the whole campaign in seconds; of a search, the longest.
+
+    For `cores`, see `trial_s`.
+    """
     if expansion.search:
-        return expansion.search.max_trials * trial_s(expansion)
+        return expansion.search.max_trials * trial_s(expansion, cores)
     added = len(expansion.searches) * sum(SEARCH_TRIALS) / 2
-    return (len(expansion.trials("")) + added) * trial_s(expansion)
+    return (len(expansion.trials("")) + added) * trial_s(expansion, cores)
 
 
-def trial_s(expansion: Expansion) -> float:
-    """Return the expected duration of a trial in seconds, as the mean over the cells."""
+def trial_s(expansion: Expansion, cores: int | None = None) -> float:
+    """Return the expected duration of a trial in seconds, as the mean over the cells.
+
+    Args:
+        expansion: The trials.
+        cores: Number of cores of the testbed, without which the time that participants need to find each other is left
+            out (0). None means the cores of this machine.
+    """
     experiment = expansion.experiment
-    starts = fmean(max(OVERHEAD_S, start_s(len(cell.participants))) for cell in expansion.cells)
-    return experiment.warmup_s + experiment.duration_s + starts
+    used = len(core_layout.available()) if cores is None else cores
+    found_s = (start_s(len(cell.participants), used) if used else 0.0 for cell in expansion.cells)
+    return experiment.warmup_s + experiment.duration_s + fmean(max(OVERHEAD_S, each) for each in found_s)

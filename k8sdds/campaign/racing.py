@@ -109,7 +109,7 @@ class Racing(Planner):
         )
 
     def measured(self, attempts: Sequence[TrialRecord]) -> list[Measured]:
-        """Return what the attempts show of each configuration."""
+        """Return the results of each configuration in the attempts."""
         trials: dict[str, list[Row]] = defaultdict(list)
         failed: set[str] = set()
         for record in attempts:

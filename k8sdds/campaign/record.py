@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
+from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background, node_cpu, validity
 from k8sdds.model import link_files
 from k8sdds.model.axis import DDS
@@ -21,7 +22,7 @@ from k8sdds.results import aggregate
 from k8sdds.results.columns import GROUPS
 from k8sdds.results.metrics import DISTURBED_BY_CAPTURE, METRICS
 from k8sdds.results.record import TrialRecord, impossible_value
-from k8sdds.system import reading
+from k8sdds.system.strict import explain
 from k8sdds.workloads import TrialOutputs
 from k8sdds.workloads.outputs import cpu_interval_s, machine_percent, percent
 
@@ -46,7 +47,7 @@ def record(
     Args:
         trial: What was measured.
         number: Number of the attempt, from 1.
-        measurement: What the testbed observed; None: the attempt ended before.
+        measurement: What the testbed observed; None if the attempt ended before.
         folder: The attempt's raw files, with one folder for each participant.
         facts: Further keys of trials.jsonl from the campaign and the testbed. A value of the wrong type becomes
             None, with a warning, so that it never costs a measurement.
@@ -61,14 +62,10 @@ def record(
         "testbed": trial.testbed,
     }
     record, invalid_facts = _validated(identity | description(trial) | facts)
-    record.includes_scheduling = measurement.includes_scheduling
-    record.cpu_mhz = measurement.cpu_mhz
-    record.proxy = record.proxy or measurement.proxy_mode
-    record.start_skew_s = measurement.start_skew_s
-    record.api_calls = measurement.api_calls
-    record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
+    _set_surroundings(record, measurement)
     record.valid = True
-    if reason := reason or validity.reason(outputs):
+    profile = validity.profile_of(outputs) if cell.profile else None
+    if reason := reason or validity.reason(outputs, profile):
         record.invalidate(reason)
     record.warnings = [*validity.warnings(outputs), *invalid_facts]
     _set_counts(record, outputs)
@@ -80,9 +77,24 @@ def record(
     _set_costs(record, outputs)
     _set_evidence(record, outputs)
     _set_special(record, outputs)
+    if cell.profile:
+        # The recording disturbed all metrics.
+        _remove_metrics(record, GROUPS)
+    if isinstance(profile, Profile):
+        _set_profile(record, outputs, profile)
     if record.valid and (why := impossible_value(record.values())):
         record.invalidate(Reason(DAMAGED, why))
     return record
+
+
+def _set_surroundings(record: TrialRecord, measurement: Measurement) -> None:
+    """Set what the testbed observed apart from the participants."""
+    record.includes_scheduling = measurement.includes_scheduling
+    record.cpu_mhz = measurement.cpu_mhz
+    record.proxy = record.proxy or measurement.proxy_mode
+    record.start_skew_s = measurement.start_skew_s
+    record.api_calls = measurement.api_calls
+    record.network_cpu_percent = aggregate.total(spent.network for spent in measurement.outside.values())
 
 
 def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
@@ -94,8 +106,6 @@ def _set_special(record: TrialRecord, outputs: TrialOutputs) -> None:
         record.background_load = background.observed(outputs)
     if cell.capture:
         _set_fragments(record, outputs.measurement)
-    if cell.profile:
-        _set_profile(record, outputs)
 
 
 def _outputs(trial: Trial, measurement: Measurement, folder: Path) -> TrialOutputs:
@@ -112,7 +122,7 @@ def _validated(values: dict[str, Any]) -> tuple[TrialRecord, list[str]]:
     try:
         return TrialRecord(**values), []
     except ValidationError as error:
-        invalid = {str(details["loc"][0]): details["msg"] for details in error.errors()}
+        invalid = {str(details["loc"][0]): explain(details) for details in error.errors()}
     warnings = [
         f"facts: {key} is null because {values[key]!r} is not valid: {message}"
         for key, message in invalid.items()
@@ -353,13 +363,8 @@ def _set_fragments(record: TrialRecord, measurement: Measurement) -> None:
     record.ip_fragments_per_sample = counts[0] if len(counts) == 1 else None
 
 
-def _set_profile(record: TrialRecord, outputs: TrialOutputs) -> None:
-    """Set where the CPU time went, if a profile was written, and remove all metrics, which it disturbed."""
-    _remove_metrics(record, GROUPS)
-    try:
-        profile = profiles.read(outputs.folder)
-    except (OSError, reading.UnreadableError):
-        return
+def _set_profile(record: TrialRecord, outputs: TrialOutputs, profile: Profile) -> None:
+    """Set where the CPU time went."""
     counters = [
         outputs.pod_bytes(participant, f"{direction}_packets")
         for participant in outputs.trial.cell.participants

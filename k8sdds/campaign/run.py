@@ -36,7 +36,7 @@ class Display(Protocol):
         """Print a line."""
 
     def announce(self, what: str, estimate_s: float | None) -> None:
-        """Print what is about to be measured and how long it takes; None: unknown."""
+        """Print what is about to be measured and how long it takes; None if unknown."""
 
     def progress(self, baseline: str, expected_trial_s: float) -> AbstractContextManager[Observer]:
         """Show the trials' progress while the context is open."""
@@ -65,12 +65,12 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
     """Measure an experiment.
 
     Returns:
-        The error that names trials without a valid attempt, to raise after the report; None: all are valid.
+        The error that names trials without a valid attempt, to raise after the report; None if all are valid.
     """
     experiment, removed = testbed.supported_subset(request.experiment, request.required)
     expansion, left_out = supported.subset(expand(experiment), removed, testbed, request.required)
     _announce_differences(request.experiment, expansion.experiment, left_out, display)
-    expansion = _decidable(expansion, request, display)
+    expansion = _decidable(expansion, request, testbed, display)
     preflight.refuse(preflight.check(expansion, testbed))
     _require_free_folder(request.folder)
     estimate_s = _announce(expansion, testbed, request.seed, display)
@@ -81,7 +81,9 @@ def run(request: Request, testbed: Testbed, display: Display) -> InvalidTrials |
         return None
     if estimate_s > LONG_S:
         request.confirm()
-    with display.progress(expansion.experiment.baseline, preflight.trial_s(expansion)) as observer:
+    with display.progress(
+        expansion.experiment.baseline, preflight.trial_s(expansion, testbed.cores())
+    ) as observer:
         campaign = start.start(expansion, testbed, request.folder, request.name, request.seed, observer)
         return _execute(campaign)
 
@@ -102,7 +104,7 @@ def resume(
     baseline = folder.campaign.get("baseline", experiment.baseline)
     display.announce(f"{experiment.name}: resuming {folder.path}", None)
     _note_interference(testbed, display)
-    with display.progress(baseline, preflight.trial_s(expansion)) as observer:
+    with display.progress(baseline, preflight.trial_s(expansion, testbed.cores())) as observer:
         campaign = start.resume(folder, expansion, testbed, observer, retry_failed)
         if not dry_run:
             start.record_resumption(campaign.run, testbed, observer)
@@ -127,7 +129,7 @@ def _announce_differences(
         display.line(f"Measured because the testbed has it: {', '.join(added)}")
 
 
-def _decidable(expansion: Expansion, request: Request, display: Display) -> Expansion:
+def _decidable(expansion: Expansion, request: Request, testbed: Testbed, display: Display) -> Expansion:
     """Return the expansion, with longer trials if they are needed to decide all requirements and the user agrees."""
     experiment, known = expansion.experiment, expansion.candidates
     if known is None or not isinstance(experiment, ApplicationExperiment):
@@ -140,7 +142,9 @@ def _decidable(expansion: Expansion, request: Request, display: Display) -> Expa
     for samples in short:
         display.line(f"  {samples.describe(experiment.duration_s)}")
     seconds = f"{longer.experiment.duration_s:g}"
-    more, less = (format_duration(preflight.estimate_s(each)) for each in (longer, expansion))
+    more, less = (
+        format_duration(preflight.estimate_s(each, testbed.cores())) for each in (longer, expansion)
+    )
     display.line(f"Trials of {seconds} s can (--duration {seconds}): {more} instead of {less}.")
     return longer if request.longer() else expansion
 
@@ -153,7 +157,7 @@ def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Displa
     what += f" in the first round, at most {search.max_trials} in all" if search else ""
     rounds = race.rounds(search.max_trials) if search else 1
     preparation_s = testbed.preparation_s(testbed.blocks(trials, seed))
-    estimate_s = preflight.estimate_s(expansion) + rounds * preparation_s
+    estimate_s = preflight.estimate_s(expansion, testbed.cores()) + rounds * preparation_s
     display.announce(what, estimate_s)
     if expansion.candidates:
         display.line(
@@ -168,7 +172,7 @@ def _announce(expansion: Expansion, testbed: Testbed, seed: int, display: Displa
         display.line(f"To make it shorter: {'; '.join(_shorter(experiment))}")
     for line in _sizes(expansion):
         display.line(line)
-    for note in preflight.notes(expansion):
+    for note in preflight.notes(expansion, testbed.cores()):
         display.line(f"Note: {note}")
     _note_interference(testbed, display)
     return estimate_s

@@ -129,7 +129,7 @@ def record_resumption(run: RunFolder, testbed: Testbed, observer: Observer) -> N
 
 
 def planner_of(expansion: Expansion) -> Planner | None:
-    """Return the planner of an experiment; None: its sweeps and repetitions state all trials."""
+    """Return the planner of an experiment; None if its sweeps and repetitions state all trials."""
     if expansion.search:
         return Racing(expansion)
     if expansion.searches:

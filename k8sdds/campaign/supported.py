@@ -23,7 +23,7 @@ _Values = tuple[tuple[str, str], ...]
 def subset(
     expansion: Expansion, networks: Sequence[str], testbed: Testbed, required: Sequence[str]
 ) -> tuple[Expansion, list[str]]:
-    """Return what a testbed can measure of an experiment, and the names of what it does not have.
+    """Return the part of an experiment that a testbed can measure, and the names of what is left out.
 
     `networks` are labels that were already removed; `required` networks are kept, so that the check reports them.
     """

@@ -64,7 +64,7 @@ class Planner(Protocol):
     """
 
     def more(self, attempts: Sequence[TrialRecord]) -> Sequence[Trial]:
-        """Return the trials to measure next; empty: the campaign ends.
+        """Return the trials to measure next; empty if the campaign ends.
 
         Called when no planned trial needs another attempt. Trials that have used up their attempts stay without a valid
         one.
@@ -74,7 +74,7 @@ class Planner(Protocol):
         """
 
     def status(self, attempts: Sequence[TrialRecord]) -> str:
-        """Return how far the campaign is, in one line for the user; empty: nothing to show."""
+        """Return the progress of the campaign in one line, or an empty string if there is nothing to show."""
         return ""
 
 
@@ -86,10 +86,10 @@ class Campaign:
         testbed: Where to measure.
         blocks: The blocks of all trials.
         observer: Receives the progress.
-        planner: Adds trials when those of the blocks have ended; None: the blocks are all.
+        planner: Adds trials when those of the blocks have ended; None if there are no others.
         repeat_disturbed: How often a trial is repeated whose valid attempts were all disturbed.
         retry_failed: Whether the invalid attempts in the run folder do not count.
-        keyring: Credentials whose fingerprints are in the run folder; None: they are created when a trial needs them.
+        keyring: Credentials whose fingerprints are in the run folder; without, a trial creates what it needs.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ def plan_json(blocks: Sequence[Block]) -> dict[str, Any]:
 
 
 def network_facts(trials: Sequence[Trial]) -> dict[str, dict[str, Any]]:
-    """Return what is known of the trials' networks before they are built, by label."""
+    """Return the facts about the trials' networks before they are built, by label."""
     found: dict[str, dict[str, Any]] = {}
     for cell in (trial.cell for trial in trials):
         if cell.network_label in found:
@@ -359,7 +359,7 @@ def network_facts(trials: Sequence[Trial]) -> dict[str, dict[str, Any]]:
 
 
 def prepared_facts(session: Session, block: Block) -> dict[str, dict[str, Any]]:
-    """Return what is known of the networks of a prepared block, by label."""
+    """Return the facts about the networks of a prepared block, by label."""
     first = {trial.cell.network_label: trial for trial in reversed(block.trials)}
     return {label: session.network_facts(trial) | session.link_facts(trial) for label, trial in first.items()}
 

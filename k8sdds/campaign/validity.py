@@ -9,6 +9,7 @@ from typing import Any
 from k8sdds import middleware, workloads
 from k8sdds.analysis import link_conditions
 from k8sdds.analysis import profile as profiles
+from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background
 from k8sdds.model.ip_families import ETHERNET_HEADER_BYTES, IP_AND_UDP_HEADERS_BYTES
 from k8sdds.model.link import USERSPACE
@@ -45,8 +46,11 @@ DISTURBED_PERCENT = 10
 one core."""
 
 
-def reason(outputs: TrialOutputs) -> Reason | None:
-    """Return why an attempt is not valid, or None if it is."""
+def reason(outputs: TrialOutputs, profile: Profile | Reason | None = None) -> Reason | None:
+    """Return why an attempt is not valid, or None if it is.
+
+    `profile` is that of a trial with a profile, or why there is none.
+    """
     failed = _failed(outputs)
     is_result = failed is not None and _is_result(failed, outputs)
     wrong = None if is_result else failed or _not_verified(outputs)
@@ -54,7 +58,7 @@ def reason(outputs: TrialOutputs) -> Reason | None:
     return (
         wrong
         or (_not_captured(outputs) if cell.capture else None)
-        or (_not_profiled(outputs) if cell.profile else None)
+        or (profile if isinstance(profile, Reason) else None)
     )
 
 
@@ -64,7 +68,7 @@ def _is_result(failed: Reason, outputs: TrialOutputs) -> bool:
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:
-    """Return what may have affected a valid attempt, each as `code: explanation`."""
+    """Return the disturbances of a valid attempt, each as `code: explanation`."""
     workload = workloads.find(outputs.trial.cell.test)
     return [
         *([str(failed)] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
@@ -150,17 +154,20 @@ def _not_captured(outputs: TrialOutputs) -> Reason | None:
     )
 
 
-def _not_profiled(outputs: TrialOutputs) -> Reason | None:
+def profile_of(outputs: TrialOutputs) -> Profile | Reason:
+    """Return the profile of an attempt, or why it has none that shows anything."""
     try:
-        samples = profiles.read(outputs.folder).samples
+        profile = profiles.read(outputs.folder)
     except FileNotFoundError:
         # What prevented the profile is among the warnings of the testbed.
         return Reason("no-profile", "none was written; see the warnings")
     except (OSError, reading.UnreadableError) as error:
         return Reason("no-profile", reading.one_line(str(error), 300))
-    if samples >= profiles.MIN_SAMPLES:
-        return None
-    return Reason("no-profile", f"{samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer")
+    if profile.samples >= profiles.MIN_SAMPLES:
+        return profile
+    return Reason(
+        "no-profile", f"{profile.samples} samples, fewer than {profiles.MIN_SAMPLES}; measure longer"
+    )
 
 
 def execution(outputs: TrialOutputs) -> dict[str, dict[str, Any]]:
@@ -428,7 +435,7 @@ def _samples_s(summary: Summary, publishes: bool) -> float | None:
 
 
 def _disturbances(outputs: TrialOutputs) -> list[str]:
-    """Return what else ran on the first publisher's machine."""
+    """Return the CPU time that other processes used on the first publisher's machine."""
     first = outputs.meters_of(FIRST_PUBLISHER)
     seen = [(spent.others, "the attempt") for spent in _outside_first(outputs)]
     others, when = max([(_user_time_of_others(outputs), "the measured interval"), *seen])

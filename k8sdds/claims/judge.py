@@ -106,7 +106,7 @@ def judge(
     Args:
         claims: The claims.
         runs: The run folders.
-        only: Ids of the claims to judge; empty: all.
+        only: Ids of the claims to judge; empty means all.
         obstacles: Why a claim, by id, could not be measured.
     """
     # The same folder twice would count as two runs that do not differ.
@@ -369,7 +369,7 @@ def _outside(claim: Claim, tested: list[TestedPoint], level: float, with_modeled
 
 
 def _hypotheses(part: Part, number: int, tested: list[TestedPoint]) -> list[tuple[float, TestedPoint, bool]]:
-    """Return what can contradict a part: p value, point, and whether it includes a modeled network."""
+    """Return the evidence against a part: p value, point, and whether it includes a modeled network."""
     group = [point for point in tested if point.part == number]
     known = [
         (point.p_outside, point, point.data.is_modeled) for point in group if point.p_outside is not None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from k8sdds.cli.commands import Commands, option, output_option
+from k8sdds.cli.commands import Commands, output_option
 from k8sdds.cli.options import AllowReboot, DryRun, Force, Limit, ProfileName, SshOptions, Yes, load_profile
 from k8sdds.cli.progress import ActionProgress, Steps
 from k8sdds.cli.terminal import confirm, print_line, print_note, print_step, print_text
@@ -34,7 +34,6 @@ def deploy(
     *,
     ssh: SshOptions,
     dry_run: DryRun = False,
-    show_plan: Annotated[bool, option("--plan", "The same as --dry-run.", hidden=True)] = False,
     as_json: Annotated[
         bool, output_option("--json", "With --dry-run: print the plan as JSON, including all scripts.")
     ] = False,
@@ -46,7 +45,6 @@ def deploy(
     from k8sdds.deploy import deploy as flow
 
     loaded = load_profile(profile, limit)
-    dry_run = dry_run or show_plan
     if as_json and not dry_run:
         raise InputError("--json requires --dry-run", f"run: k8sdds deploy {profile} --dry-run --json")
     if dry_run and not flow.machines_exist(loaded):

@@ -39,7 +39,7 @@ class _Template:
     next_step: str
     """What to do with it; `{}` is its path."""
     like: str | None = None
-    """The file to copy by default; None: a template with every key, or a description of machines."""
+    """The file to copy by default; None means a template with every key, or a description of machines."""
 
 
 def _templates() -> dict[str, _Template]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from k8sdds.cli.commands import Commands, argument, option
+from k8sdds.cli.commands import Commands, argument
 from k8sdds.cli.output import RowsOutput
 from k8sdds.cli.terminal import print_step
 from k8sdds.system.numbers import format_duration
@@ -18,9 +18,6 @@ def list_(
         Literal["experiments", "applications", "networks", "links", "studies"],
         argument("KIND", "experiments, applications, networks, links or studies."),
     ] = "experiments",
-    networks: Annotated[
-        bool, option("--networks", "The same as `list networks`, for older scripts.", hidden=True)
-    ] = False,
     *,
     out: RowsOutput,
 ) -> None:
@@ -34,7 +31,7 @@ def list_(
         "networks": (_networks, "run quickstart --network NAME"),
         "links": (_links, "show NAME, k8sdds recommend teleoperation --link NAME"),
         "studies": (_studies, "reproduce NAME"),
-    }["networks" if networks else kind]
+    }[kind]
     rows = find()
     out.print(rows)
     if out.is_text:

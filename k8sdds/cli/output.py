@@ -55,8 +55,8 @@ class Output:
 
         Args:
             data: The whole result, for JSON and YAML.
-            show: Prints the result as text; None: the rows, as a table.
-            rows: The rows for CSV; None: `data`.
+            show: Prints the result as text; None means the rows, as a table.
+            rows: The rows for CSV; None means `data`.
         """
         rows = data if rows is None else rows
         show = show or (lambda: print_table(rows))

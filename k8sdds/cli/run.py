@@ -176,13 +176,13 @@ def measure(
 
     Args:
         experiment: The experiment to measure.
-        seed: Seed of the random order of trials; None: a random seed.
-        output: The run folder to create; None: runs/TIME-EXPERIMENT.
+        seed: Seed of the random order of trials; None means a random seed.
+        output: The run folder to create; None means runs/TIME-EXPERIMENT.
         dry_run: Stop after the preflight checks.
         selected: The testbed.
         psk_file: File with the pre-shared key of the lab's IPsec networks.
         required: Networks that the testbed must have, see `campaign.run.Request`.
-        command: The command that continues it after an interruption; empty: `k8sdds run --resume FOLDER`.
+        command: The command that continues it after an interruption; empty means `k8sdds run --resume FOLDER`.
         longer: See `campaign.run.Request`.
         start: `confirm` there.
 
@@ -281,7 +281,7 @@ def conclude(result: Answer, folder: Path | None, out: Output, failed: InvalidTr
 
     Args:
         result: The answer.
-        folder: Folder for the page and the files; None: they are not written.
+        folder: Folder for the page and the files; None if they are not written.
         out: Format of the answer.
         failed: Trials without a valid attempt, which are the reason if nothing can be concluded.
 
@@ -318,7 +318,7 @@ def _ending(folder: Path, command: str = "") -> Iterator[None]:
 
     Args:
         folder: The run folder.
-        command: The command that continues the campaign; empty: `k8sdds run --resume FOLDER`.
+        command: The command that continues the campaign; empty means `k8sdds run --resume FOLDER`.
 
     Raises:
         Interrupted: Ctrl-C.
@@ -359,7 +359,7 @@ def _ending(folder: Path, command: str = "") -> Iterator[None]:
 
 
 def _kept(folder: Path, command: str) -> tuple[str, str]:
-    """Return what remains of a stopped campaign, and how to continue it; empty: it had not started."""
+    """Return whether results of a stopped campaign are kept, and how to continue it; empty if it had not started."""
     if command:
         return "; the results so far are kept", f"continue: {command}"
     if not os.path.exists(folder / CAMPAIGN):  # in contrast to Path.exists, it never raises

@@ -43,7 +43,7 @@ def required(profile: Profile | None, experiments: Iterable[Experiment] = ()) ->
 
 
 def contents(bundle: Bundle, selected: Sequence[RenderedNetwork] = ()) -> list[BundledNetwork]:
-    """Return what a bundle contains of these networks, or of all networks, for each of its architectures."""
+    """Return the content of a bundle for these networks, or for all networks, by architecture."""
     selected = selected or [_rendered(ANY_CLUSTER, name) for name in networks.pod_networks()]
     return [
         BundledNetwork(network.name, arch, _size_bytes(bundle, network, arch), tuple(missing(bundle, network, arch)))

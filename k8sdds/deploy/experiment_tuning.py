@@ -17,9 +17,9 @@ FOLDER = tuning.EXPERIMENT_FOLDER
 _SETTINGS = ("sysctl", "mtu", "offload", "ring")
 """Facts that are settings of a machine."""
 
-LINK_UP_S = 10
-"""How long a network card may need for another MTU, for which some drivers reset it."""
-REPLY_S = 3
+PING_S = 20
+"""How long a ping may take, which sends a packet each second until the first reply. Some drivers reset their network
+card for another MTU, and a busy machine replies late: only packets that never pass may count as lost."""
 
 Lines = tuple[str, ...]
 
@@ -62,7 +62,10 @@ def apply(
             )
     for machine, lines in after.items():
         if changes := tuning.plan(sets, lines, FOLDER, interface).changes:
-            raise PrerequisiteError(f"{machine}: settings are not in effect: {'; '.join(changes)}")
+            raise PrerequisiteError(
+                f"{machine}: settings are not in effect: {'; '.join(changes)}",
+                "another program may have changed them; if not, leave these settings out for this machine",
+            )
     return {machine: _settings(lines) for machine, lines in before.items()}, {
         machine: _settings(lines) for machine, lines in after.items()
     }
@@ -132,8 +135,8 @@ def pings_of(mtu: int, facts: Mapping[str, Lines]) -> dict[str, tuple[str, str]]
         scripts[machine] = (
             other,
             (
-                f"ping -q -M do -c 1 -w {LINK_UP_S} {address} >/dev/null 2>&1 || exit 0\n"
-                f"ping -q -M do -c 1 -w {REPLY_S} -s {payload} {address} >/dev/null 2>&1 || echo lost\n"
+                f"ping -q -M do -c 1 -w {PING_S} {address} >/dev/null 2>&1 || exit 0\n"
+                f"ping -q -M do -c 1 -w {PING_S} -s {payload} {address} >/dev/null 2>&1 || echo lost\n"
             ),
         )
     return scripts if len(names) > 1 else {}
@@ -153,5 +156,8 @@ def _run(host: Host, script: str) -> str:
     result = host.run(f"exec 9<{LOCK}\nflock 9\n{script}")
     if result.code:
         reason = " ".join(result.err.split())[:300] or f"exit code {result.code}"
-        raise PrerequisiteError(f"{host.name}: cannot read or change its settings: {reason}")
+        raise PrerequisiteError(
+            f"{host.name}: cannot read or change its settings: {reason}",
+            "check that the user of the profile may use sudo there: k8sdds check PROFILE",
+        )
     return result.out

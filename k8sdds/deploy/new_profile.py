@@ -136,7 +136,7 @@ class _Machine:
         return node
 
     def description(self) -> str:
-        """Return what the machine is, for a comment; empty without facts."""
+        """Return a description of the machine for a comment. Empty without facts."""
         if self.facts is None:
             return ""
         values = self.facts.values
@@ -200,7 +200,7 @@ def _named(logins: Sequence[Login], found: Mapping[str, Facts]) -> list[_Machine
 
 
 def _access(logins: Sequence[Login], key: Path | None, ssh_config: Path | None) -> dict[str, Any]:
-    """Return what all machines have in common."""
+    """Return the settings that all machines have in common."""
     users, ports = {login.user for login in logins}, {login.port for login in logins}
     common = {
         "user": next(iter(users)) if len(users) == 1 else None,

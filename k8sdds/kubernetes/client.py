@@ -40,10 +40,16 @@ AUTHORIZATION_STATUSES = (401, 403)
 TRANSIENT_STATUSES = (0, 429, 500, 502, 503, 504)
 """Status codes of a server that is starting, stopping or overloaded."""
 
-REMEDY_UNAUTHORIZED = "check whether the token or certificate in the kubeconfig has expired"
+REMEDY_REFUSED = "check this user's rights, and the namespace's quotas and admission policies"
+REMEDY_SERVER = "check the API server: kubectl get --raw /readyz?verbose"
 REMEDY_NOT_AN_API_SERVER = (
     "check `server` in the kubeconfig: it must be the URL of the API server, not of a proxy or a login page"
 )
+REMEDIES = {
+    401: "check whether the token or certificate in the kubeconfig has expired",
+    501: REMEDY_NOT_AN_API_SERVER,
+}
+"""Fixes of error statuses; `ApiError` has those of all others."""
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -58,8 +64,9 @@ T = TypeVar("T")
 class ApiError(PrerequisiteError):
     """The API server answered a request with an error status."""
 
-    def __init__(self, status: int, message: str, remedy: str = "") -> None:
-        super().__init__(message, remedy)
+    def __init__(self, status: int, message: str) -> None:
+        general = REMEDY_REFUSED if 400 <= status < 500 else REMEDY_SERVER
+        super().__init__(message, REMEDIES.get(status, general))
         self.status = status
 
 
@@ -69,7 +76,7 @@ class Answer(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         raise PrerequisiteError(
             f"an answer of the API server has no {key!r}",
-            "check the API server: kubectl get --raw /readyz?verbose",
+            REMEDY_SERVER,
         )
 
 
@@ -111,7 +118,7 @@ class KubernetesClient:
         self.restore_connection: Callable[[], str | None] = lambda: None
         """Called when the API server cannot be reached, to start what leads to it again, such as a port forward.
 
-        Returns the URL of the API server from then on; None: it has not changed.
+        Returns the URL of the API server from then on; None if it has not changed.
         """
         self._restoring = threading.Lock()
         self._restored_s = -math.inf
@@ -275,8 +282,7 @@ class KubernetesClient:
         response = self._client.call_api(method, self.server + url, headers, content, None, REQUEST_TIMEOUT_S)
         data: bytes = response.read()
         if not 200 <= response.status < 300:
-            remedy = {401: REMEDY_UNAUTHORIZED, 501: REMEDY_NOT_AN_API_SERVER}.get(response.status, "")
-            raise ApiError(response.status, _error_message(response.status, data), remedy)
+            raise ApiError(response.status, _error_message(response.status, data))
         return data
 
     def watch(self, path: str, for_s: float = WATCH_TIMEOUT_S, **query: Any) -> Iterator[dict[str, Any]]:
@@ -323,7 +329,10 @@ class KubernetesClient:
         try:
             return self._resources[api_version, kind]
         except KeyError:
-            raise PrerequisiteError(f"the API server does not serve {kind} in {api_version}") from None
+            raise PrerequisiteError(
+                f"the API server does not serve {kind} in {api_version}",
+                f"use a cluster that serves it: {self.kubectl} api-resources",
+            ) from None
 
     def is_allowed(self, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """Return whether this user may do something; `resource` is for example `pods` or `pods/exec`."""

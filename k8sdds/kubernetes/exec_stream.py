@@ -154,7 +154,7 @@ class ExecStream:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code of the command; None: it still runs, or the stream broke before its exit status arrived."""
+        """Exit code of the command; None if it still runs, or the stream broke before its exit status arrived."""
         return _exit_code(self._status) if self._status else None
 
     def _last_message(self) -> str:

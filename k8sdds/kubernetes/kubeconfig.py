@@ -73,7 +73,10 @@ def from_text(text: str, source: str) -> client.Configuration:
         )
     except (ConfigException, ValueError, TypeError, yaml.YAMLError) as error:
         what = reading.one_line(str(error), 500)
-        raise PrerequisiteError(f"{source}: its kubeconfig cannot be used: {what}") from error
+        raise PrerequisiteError(
+            f"{source}: its kubeconfig cannot be used: {what}",
+            "write it again on this machine: kubeadm init phase kubeconfig admin",
+        ) from error
     return configuration
 
 

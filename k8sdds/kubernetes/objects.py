@@ -55,8 +55,7 @@ def apply(client: KubernetesClient, objects: Sequence[dict[str, Any]]) -> None:
 
 def _rejected(what: str, obj: dict[str, Any], error: ApiError) -> PrerequisiteError:
     return PrerequisiteError(
-        f"cannot {what} {obj['kind']} {obj['metadata']['name']}: {error.message}",
-        error.remedy or "check this user's rights, and the namespace's quotas and admission policies",
+        f"cannot {what} {obj['kind']} {obj['metadata']['name']}: {error.message}", error.remedy
     )
 
 

@@ -57,7 +57,7 @@ def find(name: str) -> Middleware:
 
 
 def program_of(cell: Cell) -> Program:
-    """Return what a trial of a cell starts: the program of its test, otherwise its middleware."""
+    """Return the program that a trial of a cell starts: that of its test, otherwise its middleware."""
     return workloads.find(cell.test).program or find(cell.middleware)
 
 

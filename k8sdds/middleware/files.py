@@ -23,7 +23,7 @@ class Configuration:
     """What was measured and an application is to use."""
 
     message_bytes: int | None
-    """Largest message; None: the middleware's default."""
+    """Largest message; None means the middleware's default."""
     reliable: bool
     multicast: bool
     """Whether samples are sent by multicast."""

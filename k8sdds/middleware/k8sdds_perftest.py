@@ -204,7 +204,7 @@ def backends() -> list[str]:
 
 
 def build_record(folder: Path) -> dict[str, str]:
-    """Return what the build recorded of each middleware: the library and its version, or why it is not built.
+    """Return the build's record of each middleware: the library and its version, or why it is not built.
 
     Args:
         folder: The folder of the native programs. Programs built by an older k8sdds have no record,

@@ -35,7 +35,7 @@ class Middleware(Program, Protocol):
     refusals: Mapping[str, str] = {}
     """Why the program does not have a setting, and what to give instead, where there is more to say."""
     service: Service | None = None
-    """The service by which participants discover each other with `discovery: server`; None: it has none."""
+    """The service by which participants discover each other with `discovery: server`; None if it has none."""
     shared_memory: bool = False
     """Whether it can send samples through shared memory."""
     reports_match: bool = False
@@ -90,11 +90,11 @@ class Middleware(Program, Protocol):
     # -- on a cluster ---------------------------------------------------------------------------------
 
     def service_image(self) -> str | None:
-        """Return the image of the discovery service; None: the image that the service declares."""
+        """Return the image of the discovery service; None means the image that the service declares."""
         return None
 
     def service_problems(self) -> list[tuple[str, str]]:
-        """Return what the discovery service is missing on a cluster, each with a remedy."""
+        """Return the prerequisites that the discovery service does not have on a cluster, each with a remedy."""
         return []
 
     def secret(self, namespace: str) -> dict[str, Any] | None:

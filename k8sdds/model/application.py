@@ -41,7 +41,7 @@ class Requirement:
     """A limit of a metric of one flow, or of all flows together."""
 
     flow: str
-    """Name of the flow; empty: all flows."""
+    """Name of the flow; empty means all flows."""
     metric: str
     """Column of the record."""
     limit: float

@@ -46,13 +46,13 @@ class Axis:
 
     scope: Scope
     describe: Callable[[Any], str]
-    """A phrase for people, such as `DSCP 46`. Empty: the value says nothing."""
+    """A phrase for people, such as `DSCP 46`. Empty if the value says nothing."""
     since: int | None = None
-    """First version of the record that has it; None: every version has it. Earlier versions measured its default."""
+    """First version of the record that has it; None if every version has it. Earlier versions measured its default."""
     key: str | None = ""
-    """Key of a sweep; empty: the name of the field; None: users do not write it."""
+    """Key of a sweep; empty means the name of the field; None if users do not write it."""
     values: Any = None
-    """Type of a value in YAML; None: the type of the field."""
+    """Type of a value in YAML; None means the type of the field."""
     several: bool = True
     """Whether a sweep lists values, which are combined."""
     sweep_default: Any = None
@@ -60,9 +60,9 @@ class Axis:
     of_experiment: bool = False
     """Whether an experiment has it for all of its sweeps."""
     choice: list[Any] | None = None
-    """What applications choose from by default; empty: it depends on the application. None: they do not choose it."""
+    """What applications choose from by default; empty if it depends on the application, None if they do not choose."""
     choice_as: str = ""
-    """Description of the choice; empty: the description of the field."""
+    """Description of the choice; empty means the description of the field."""
     in_captions: bool = False
     """Whether captions name the default too."""
     any_in_claims: bool = False
@@ -70,9 +70,9 @@ class Axis:
     follows: tuple[str, ...] = ()
     """Settings, or `test`, that determine its value where users set none."""
     usual: Callable[[Mapping[str, Any]], Any] | None = None
-    """Returns that value from a row of the tidy table; None: it is the default."""
+    """Returns that value from a row of the tidy table; None if it is the default."""
     recorded_as: str = ""
-    """Description of its column in the record; empty: the description of the field."""
+    """Description of its column in the record; empty means the description of the field."""
     recorded_by: str = "experiment"
     """What provides the value of that column."""
 

@@ -150,7 +150,7 @@ class Link(Strict):
 
     @property
     def bond(self) -> Bond | None:
-        """The bond of each node; None: one member, without a bond."""
+        """The bond of each node; None if the link has one member."""
         return Bond(members=self.lag) if self.lag > 1 else None
 
     @property

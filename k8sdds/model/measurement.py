@@ -18,7 +18,7 @@ class Listener:
     protocol: Literal["tcp", "udp", "icmp"]
     """`icmp`: the kernel answers, without a socket."""
     port: int
-    """0: it is ready as soon as it has started."""
+    """0 if it is ready as soon as it has started."""
     connects: bool = False
     """Whether the program is a client, which is ready when it has connected to this port."""
 
@@ -44,9 +44,9 @@ class ParticipantPaths:
     files: Path
     """The folder of its output files."""
     qos: Path | None
-    """The QoS profile; None: the trial has none."""
+    """The QoS profile; None if the trial has none."""
     config: Path | None = None
-    """The user's configuration file of the middleware; None: the trial has none."""
+    """The user's configuration file of the middleware; None if the trial has none."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Launch:
     """For a service: its socket. A service starts before the others, which wait for this socket, and is stopped
     after the last of them."""
     window: Window | None = None
-    """When the meters are read; None: the program marks its measured interval."""
+    """When the meters are read; None if the program marks its measured interval."""
     realtime_priority: int = 0
-    """Priority for `SCHED_FIFO`; 0: the normal scheduler."""
+    """Priority for `SCHED_FIFO`; 0 means the normal scheduler."""
     lock_memory: bool = False
     """Whether it may lock its memory."""
     inputs: dict[str, Path] = field(default_factory=dict)
@@ -89,13 +89,13 @@ class Outcome:
     participant: Participant
     exit_code: int
     meters: dict[str, Any] | None
-    """Content of the supervisor's meters.json; None: the file is missing or incomplete."""
+    """Content of the supervisor's meters.json; None if the file is missing or incomplete."""
     message: str = ""
     """The supervisor's error message, if the supervisor itself failed."""
     interface: str = "eth0"
     """The interface that carried its samples."""
     lost: str = ""
-    """Why the outcome is unknown, such as a deleted pod; empty: its files are complete."""
+    """Why the outcome is unknown, such as a deleted pod; empty if its files are complete."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class ClockState:
     """How far a node's CLOCK_REALTIME can be wrong."""
 
     program: str = ""
-    """The program that synchronizes it: `chrony` or `ptp4l`; empty: none is known."""
+    """The program that synchronizes it: `chrony` or `ptp4l`; empty if none is known."""
     error_us: float | None = None
-    """Upper bound of its error; None: unknown."""
+    """Upper bound of its error; None if unknown."""
     reference: str = ""
     """The clock that the bound refers to: true time, or the identity of the grandmaster."""
     reason: str = ""
@@ -117,7 +117,7 @@ class ClockError:
     """How far the clocks of a publisher's and a subscriber's machine can differ."""
 
     bound_us: float | None
-    """The largest possible difference before and after the attempt, over all pairs; None: unknown."""
+    """The largest possible difference before and after the attempt, over all pairs; None if unknown."""
     source: str
     """The programs that gave the bound, such as `chrony`; if it is unknown, why."""
 
@@ -147,15 +147,15 @@ class Measurement:
     received_bytes: dict[str, int]
     """Bytes received on the link of each participant's node."""
     decrypted_bytes: dict[str, int] | None = None
-    """Bytes decrypted on each participant's node; None: the network does not encrypt."""
+    """Bytes decrypted on each participant's node; None if the network does not encrypt."""
     carried_bytes: dict[str, int] | None = None
-    """Bytes received on the network's own links on each subscriber's node; None: not observed."""
+    """Bytes received on the network's own links on each subscriber's node; None if not observed."""
     uplink_bytes: int | None = None
-    """Bytes that the node of all participants exchanged with others; None: not read, or they are on several nodes."""
+    """Bytes that the node of all participants exchanged with others; None if not read, or they are on several nodes."""
     member_bytes: dict[str, list[int]] | None = None
-    """Bytes that each member of the link of a publisher's node sent; None: the links are not bonded."""
+    """Bytes that each member of the link of a publisher's node sent; None if the links are not bonded."""
     links: Mapping[str, Any] | None = None
-    """What each direction of the emulated links did (`analysis.link_conditions`); None: the kernel impairs them, or
+    """What each direction of the emulated links did (`analysis.link_conditions`); None if the kernel impairs them, or
     nothing does."""
     outside: Mapping[str, OutsideCpu] = field(default_factory=dict)
     """What else each machine with participants spent; without machines whose processes could not be read."""
@@ -164,7 +164,7 @@ class Measurement:
     includes_scheduling: bool = False
     """Whether participants shared cores, so that waiting for each other is part of the result."""
     start_skew_s: float | None = None
-    """From the first participant's start to the last one's, by their machines' clocks; None: unknown."""
+    """From the first participant's start to the last one's, by their machines' clocks; None if unknown."""
     api_calls: int | None = None
     """Requests to the cluster's API server since the previous trial, or since the block was prepared."""
     elsewhere: frozenset[str] = frozenset()
@@ -174,15 +174,15 @@ class Measurement:
     cpu_mhz: float | None = None
     """Mean core frequency right after the attempt, if the kernel reports it."""
     conntrack_entries: int | None = None
-    """Entries that the connection tracking of the publisher's node gained; None: not read, or it tracks nothing."""
+    """Entries that the connection tracking of the publisher's node gained; None if not read, or it tracks nothing."""
     service_connections: int | None = None
-    """Connections that the rule of the measured Service translated on the publisher's node; None: not counted."""
+    """Connections that the rule of the measured Service translated on the publisher's node; None if not counted."""
     service_tracked: int | None = None
-    """Tracked connections to the measured Service on this node that the server answers; None: not read."""
+    """Tracked connections to the measured Service on this node that the server answers; None if not read."""
     proxy_mode: ProxyMode | None = None
-    """Mode of kube-proxy, which translates the addresses of Services; None: unknown, or there are no Services."""
+    """Mode of kube-proxy, which translates the addresses of Services; None if unknown, or there are no Services."""
     service_unobserved: str = ""
-    """Why it is unknown what was translated; empty: it is known, or there are no Services."""
+    """Why it is unknown what was translated; empty if it is known, or there are no Services."""
     clock_error: ClockError | None = None
-    """For one-way delays between machines; None: they are not measured, or all participants share one clock."""
+    """For one-way delays between machines; None if they are not measured, or all participants share one clock."""
     warnings: tuple[str, ...] = ()

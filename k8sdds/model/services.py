@@ -39,7 +39,7 @@ class ServiceSet:
     count: int
     via: Via
     proxy: ProxyMode | None
-    """Requested mode of kube-proxy; None: that of the testbed, which is iptables in the lab."""
+    """Requested mode of kube-proxy; None means that of the testbed, which is iptables in the lab."""
 
 
 def cluster_ip(family: IpFamily, number: int) -> str:

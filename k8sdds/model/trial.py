@@ -705,11 +705,11 @@ class Endpoint:
     address: str
     interface: str
     cpus: tuple[int, ...] | None
-    """Cores to which it is pinned; None: not pinned."""
+    """Cores to which it is pinned; None if not pinned."""
     mtu_bytes: int | None = None
     """The MTU of its interface, if the testbed knows it."""
     service: tuple[str, int] | None = None
-    """Address and port of the Service by which clients reach it; None: they connect to `address`."""
+    """Address and port of the Service by which clients reach it; None if they connect to `address`."""
 
 
 def host_and_port(address: str, port: int) -> str:

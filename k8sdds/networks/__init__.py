@@ -93,7 +93,7 @@ def pod_networks() -> dict[str, bool]:
 
 
 def cluster_modes() -> dict[str, tuple[Network, str | None]]:
-    """Return what clusters can install: name to the network and its engine, which is None for the plugin's own."""
+    """Return the networks that clusters can install, by name, each with its engine (None for the plugin's own)."""
     modes: dict[str, tuple[Network, str | None]] = {}
     for name, network in NETWORKS.items():
         if network.cluster:

@@ -171,7 +171,7 @@ class ClusterInstall:
     min_password_characters: int | None = None
     """Minimum length of the password that all nodes share; None if the network takes no password."""
     ipv4_only: str = ""
-    """Why k8sdds does not install it on clusters with IPv6; empty: it does."""
+    """Why k8sdds does not install it on clusters with IPv6; empty if it does."""
     host_network_multicast: bool = False
     """Whether only pods on the node's own network receive multicast, through the machines' switch."""
 

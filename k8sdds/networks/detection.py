@@ -22,7 +22,7 @@ class DetectedNetwork:
     name: str
     title: str
     version: str = ""
-    """Empty: unknown."""
+    """Empty if unknown."""
     signs: tuple[str, ...] = ()
     secondary: tuple[str, ...] = ()
     """Plugins that add further interfaces to pods."""
@@ -78,13 +78,13 @@ def is_agent(daemonset: Manifest) -> bool:
 
 
 def own_name(daemonset: Manifest) -> str:
-    """Return the name of the network of which k8sdds installed this agent; empty: others installed the DaemonSet."""
+    """Return the name of the network of which k8sdds installed this agent; empty if others installed the DaemonSet."""
     metadata = daemonset.get("metadata", {})
     return str(metadata.get("labels", {}).get(versions.NETWORK_LABEL, ""))
 
 
 def _own(signs: Signs) -> DetectedNetwork | None:
-    """Return the network that k8sdds installed and whose agent runs; None: there is none, or several."""
+    """Return the network that k8sdds installed and whose agent runs; None if there is none, or several."""
     running = {
         name: manifest
         for name, manifest in (signs.daemonsets or {}).items()

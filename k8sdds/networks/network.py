@@ -109,19 +109,19 @@ class Network:
     multicast: str = ""
     """How multicast reaches other nodes; empty if it does not."""
     encryption: str | None = ""
-    """How packets between nodes are encrypted; empty: they are not; None: unknown."""
+    """How packets between nodes are encrypted; empty if they are not; None if unknown."""
     policy: bool = False
     """Whether the plugin enforces Kubernetes NetworkPolicy."""
     architectures: tuple[str, ...] = ARCHITECTURES
     plugin: Plugin | None = None
-    """How the plugin is recognized on clusters of others; None: it leaves no signs."""
+    """How the plugin is recognized on clusters of others; None if it leaves no signs."""
     suggested: bool = False
     """Whether k8sdds suggests it where the user names no network: in new profiles, and to applications that encrypt
     samples if it encrypts, otherwise to all applications."""
     color: NetworkColor | None = None
     """None for networks that k8sdds does not have itself."""
     kernel_differences: tuple[Difference, ...] = ()
-    """How its kernel objects differ from those of its real daemons; empty: they are not compared."""
+    """How its kernel objects differ from those of its real daemons; empty if they are not compared."""
     cluster: ClusterInstall | None = None
     """How k8sdds installs the network on a cluster; None if there is nothing to install."""
     cluster_engines: tuple[ClusterEngine, ...] = ()
@@ -131,7 +131,7 @@ class Network:
     cluster_title: str | None = None
     """What implements the datapath on a cluster, if `replacement` names something else in the lab."""
     pod_interface: str = ""
-    """Name of the pods' interface on this network, if it is not their first one; empty: it is the first."""
+    """Name of the pods' interface on this network, if it is not their first one; empty if it is the first."""
     by_attachment: bool = False
     """Whether the option `attachment` selects the network that `pod_interface` is connected to."""
     unencrypted: str | None = None
@@ -143,13 +143,13 @@ class Network:
     loss_exemption: str = ""
     """Why the lab's rule for simulated loss, which drops UDP packets that a node receives, misses the packets."""
     ipv4_only: str = ""
-    """Why it carries only IPv4; empty: the lab has it with IPv6, too."""
+    """Why it carries only IPv4; empty if the lab has it with IPv6, too."""
     ipv6_overhead: int = 0
     """How much smaller the MTU of pods must be if nodes exchange packets by IPv6."""
     lab_policies: tuple[Feature, ...] = ()
-    """What the lab needs for the rules that the plugin creates for policies; empty: the lab does not have them."""
+    """What the lab needs for the rules that the plugin creates for policies; empty if the lab does not have them."""
     cni_plugins: NodePlugins | None = None
-    """The real CNI plugins with which the lab can add pods to its nodes; None: it cannot."""
+    """The real CNI plugins with which the lab can add pods to its nodes; None if it cannot."""
     no_cni_plugins: str = ""
     """Why the lab cannot run its CNI plugins."""
     aliases: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ class Network:
         return next((engine for engine in self.cluster_engines if engine.name == name), None)
 
     def install_for(self, engine: object) -> ClusterInstall | None:
-        """Return how the network is installed on a cluster with an engine; None: with the plugin's own."""
+        """Return how the network is installed on a cluster with an engine, or with the plugin's own if it is None."""
         own = self.cluster_engine(engine)
         return own.install if own else self.cluster
 
@@ -195,7 +195,7 @@ class Network:
         return (*self.requires, *engine.requires) if engine else self.requires
 
     def loss_exemption_with(self, options: Options) -> str:
-        """Return why the lab's rule for simulated loss misses the packets with these options; empty: it does not."""
+        """Return why the lab's rule for simulated loss misses the packets with these options; empty if it does not."""
         engine = self.engine_for(options)
         return engine.loss_exemption if engine else self.loss_exemption
 

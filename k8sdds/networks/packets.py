@@ -57,7 +57,7 @@ class Wrapping:
     protocol: str
     """Outer protocol, such as VXLAN; `none`: packets leave as the pod sent them."""
     port: int | None
-    """Destination port of the outer protocol; None: it has no ports."""
+    """Destination port of the outer protocol; None if it has no ports."""
     added_bytes: int
     """How much larger the outer IP packet is than the pod's."""
     cleartext: bool
@@ -91,7 +91,7 @@ def frames(capture: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def parse_ip(frame: bytes, size_bytes: int, link_type: int = ETHERNET) -> IpPacket | None:
-    """Return the IP packet in a frame; None: it contains none."""
+    """Return the IP packet in a frame; None if it contains none."""
     if link_type == RAW_IP:
         return _parse_ip(frame, size_bytes)
     offset, kind = 12, _VLAN_TAGS[0]

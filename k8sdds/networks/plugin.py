@@ -26,7 +26,7 @@ class Signs:
     images: frozenset[str] = frozenset()
     """Images on the nodes."""
     daemonsets: Mapping[str, Manifest] | None = None
-    """By name; None: this user has no right to list them."""
+    """By name; None if this user has no right to list them."""
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Content of ConfigMaps by NAMESPACE/NAME."""
 
@@ -39,7 +39,7 @@ class Signs:
 
 
 Mode = Callable[[Signs], str]
-"""Returns the mode of a plugin as the end of its name, such as `vxlan`; empty: unknown, or there is only one."""
+"""Returns the mode of a plugin as the end of its name, such as `vxlan`; empty if unknown, or there is only one."""
 
 
 @dataclass(frozen=True)

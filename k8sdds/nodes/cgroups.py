@@ -20,6 +20,31 @@ class Hierarchy:
     parent: Path
     """The cgroup in which the cluster's cgroup is created."""
 
+    def of_cluster(self, data: Path) -> Path:
+        """Return the cgroup of the cluster with this data folder."""
+        return self.parent / f"{cgroups.PREFIX}{data.name}"
+
+    def create(self, data: Path, node: str) -> Path:
+        """Create the cgroup of a node in that of its cluster and return its folder. Raises PrerequisiteError."""
+        group = self.of_cluster(data)
+        try:
+            group.mkdir(exist_ok=True)
+            if self.name == "only-v2":
+                for folder in (self.parent, group):
+                    available = (folder / "cgroup.controllers").read_text().split()
+                    enabled = " ".join(f"+{name}" for name in V2_CONTROLLERS if name in available)
+                    (folder / "cgroup.subtree_control").write_text(enabled)
+            if "cpuset" in self.name.split(","):
+                for file in ("cpuset.cpus", "cpuset.mems"):
+                    (group / file).write_text((self.parent / file).read_text())
+                (group / "cgroup.clone_children").write_text("1")
+            (group / node).mkdir(exist_ok=True)
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot create the cgroup {group}: {error.strerror}", "run as root, with writable cgroups"
+            ) from error
+        return group / node
+
 
 def hierarchies() -> list[Hierarchy]:
     """Return all mounted hierarchies.
@@ -36,25 +61,3 @@ def hierarchies() -> list[Hierarchy]:
         # A v2 cgroup that contains processes cannot enable controllers for its children, except the root.
         return [Hierarchy("only-v2", mounted[0][2])]
     return [Hierarchy(names, folder or point) for names, folder, point in mounted]
-
-
-def create(hierarchy: Hierarchy, cluster_folder: str, node: str) -> Path:
-    """Create a node's cgroup in a hierarchy and return its folder. Raises PrerequisiteError."""
-    group = hierarchy.parent / cluster_folder
-    try:
-        group.mkdir(exist_ok=True)
-        if hierarchy.name == "only-v2":
-            for folder in (hierarchy.parent, group):
-                available = (folder / "cgroup.controllers").read_text().split()
-                enabled = " ".join(f"+{name}" for name in V2_CONTROLLERS if name in available)
-                (folder / "cgroup.subtree_control").write_text(enabled)
-        if "cpuset" in hierarchy.name.split(","):
-            for file in ("cpuset.cpus", "cpuset.mems"):
-                (group / file).write_text((hierarchy.parent / file).read_text())
-            (group / "cgroup.clone_children").write_text("1")
-        (group / node).mkdir(exist_ok=True)
-    except OSError as error:
-        raise PrerequisiteError(
-            f"cannot create the cgroup {group}: {error.strerror}", "run as root, with writable cgroups"
-        ) from error
-    return group / node

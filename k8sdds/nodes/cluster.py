@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import time
@@ -17,9 +18,9 @@ from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.rootfs import rootfs
 from k8sdds.nodes.spec import LocalNode, NodeSpec
 from k8sdds.system import processes
-from k8sdds.system.cgroups import PREFIX
 from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import InputError, PrerequisiteError
+from k8sdds.system.files import write_atomically
 from k8sdds.system.paths import cache_folder
 
 OWNER = "owner"
@@ -127,7 +128,7 @@ def clean(everything: bool, dry_run: bool = False) -> tuple[list[str], list[str]
                 down(record.cluster)
             removed.append(record.cluster)
     for owner in (cache_folder() / "nodes").glob(f"*/{OWNER}"):
-        if not Path(owner.read_text(), "record.json").exists():
+        if not Path(os.fsdecode(owner.read_bytes()), "record.json").exists():
             if not dry_run:
                 _remove_unrecorded(owner.parent)
             removed.append(owner.parent.name)
@@ -168,15 +169,17 @@ def exec_argv(cluster: str, name: str) -> list[str]:
 
 def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s: float = 60) -> str:
     """Run a command as root in a node and return its stdout. Raises PrerequisiteError if it fails."""
+    command = shlex.join(argv)
+    remedy = f"for the cause, run: k8sdds nodes exec {cluster}/{name} -- {command}"
     try:
         done = subprocess.run(
             [*exec_argv(cluster, name), *argv], input=stdin, capture_output=True, text=True, timeout=timeout_s
         )
     except subprocess.TimeoutExpired:
-        raise PrerequisiteError(f"{name}: `{' '.join(argv)}` timed out after {timeout_s:g} s") from None
+        raise PrerequisiteError(f"{name}: `{command}` timed out after {timeout_s:g} s", remedy) from None
     if done.returncode:
         raise PrerequisiteError(
-            f"{name}: `{' '.join(argv)}` failed: {done.stderr.strip() or done.returncode}"
+            f"{name}: `{command}` failed: {done.stderr.strip() or done.returncode}", remedy
         )
     return done.stdout
 
@@ -190,7 +193,7 @@ def connect(cluster: str, name: str, port: int) -> list[str]:
 def forward(cluster: str, name: str, port: int, local_port: int = 0) -> int:
     """Forward a port of this machine's loopback interface to a port of a node, until the cluster stops.
 
-    Return the local port. The one that was returned before is used again if possible; 0: none.
+    Return the local port. The one that was returned before is used again if possible, unless it is 0.
     """
     return switch.forward(_known(cluster, name), name, port, local_port)
 
@@ -208,7 +211,7 @@ def create_record(cluster: str) -> ClusterRecord:
     data = cache_folder() / "nodes" / f"{cluster}-{secrets.token_hex(4)}"
     record = ClusterRecord(cluster, str(data))
     for hierarchy in cgroups.hierarchies():
-        record.cgroup_folders.append(str(hierarchy.parent / f"{PREFIX}{data.name}"))
+        record.cgroup_folders.append(str(hierarchy.of_cluster(data)))
     record.folder.mkdir(mode=0o700, exist_ok=True)
     record.write()
     return record
@@ -218,7 +221,8 @@ def _create_files(record: ClusterRecord) -> None:
     """Create the missing files of a cluster; an interrupted command may have created only some of them."""
     data = Path(record.data)
     data.mkdir(parents=True, exist_ok=True)
-    (data / OWNER).write_text(str(record.folder))
+    # Atomically: `clean` removes a cluster whose owner it does not find.
+    write_atomically(data / OWNER, os.fsencode(record.folder))
     access.keygen(record.folder / "key")
 
 
@@ -256,7 +260,7 @@ def _remove_unrecorded(data: Path) -> None:
         if processes.kill(pid, started):
             processes.wait_gone(pid, 30)
     for hierarchy in cgroups.hierarchies():
-        remove_cgroup(hierarchy.parent / f"{PREFIX}{data.name}")
+        remove_cgroup(hierarchy.of_cluster(data))
     shutil.rmtree(data)
 
 

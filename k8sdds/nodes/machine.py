@@ -15,8 +15,8 @@ from k8sdds import versions
 from k8sdds.nodes import cgroups, switch
 from k8sdds.nodes.records import ClusterRecord, MachineRecord
 from k8sdds.nodes.spec import NodeSpec
+from k8sdds.system import cgroups as system_cgroups
 from k8sdds.system import processes
-from k8sdds.system.cgroups import remove as remove_cgroup
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.sandbox import Sandbox
 
@@ -55,9 +55,7 @@ def boot(record: ClusterRecord, sandbox: Sandbox, name: str, base: Path) -> None
         # without recording it.
         halt(record, name)
     hierarchies = cgroups.hierarchies()
-    groups = [
-        cgroups.create(hierarchy, f"k8sdds-{Path(record.data).name}", name) for hierarchy in hierarchies
-    ]
+    groups = [hierarchy.create(Path(record.data), name) for hierarchy in hierarchies]
     sandbox.run(["sh", "-e"], stdin=switch.link_script(machine))
     environment = {
         "PATH": PATH, "NAME": name, "USER_NAME": spec.user, "SUDO": "yes" if spec.sudo else "no",
@@ -128,7 +126,7 @@ def halt(record: ClusterRecord, name: str) -> None:
     machine = record.machines[name]
     if processes.kill(machine.pid, machine.started):
         processes.wait_gone(machine.pid, HALT_TIMEOUT_S)
-    _kill_unrecorded(record, name)
+    kill_unrecorded(record, name)
     machine.pid, machine.started, machine.answered = 0, None, False
     record.write()
     if record.alive:
@@ -139,13 +137,13 @@ def halt(record: ClusterRecord, name: str) -> None:
         with contextlib.suppress(PrerequisiteError):
             sandbox.run(["ip", "netns", "del", name])
     for folder in record.cgroup_folders:
-        remove_cgroup(Path(folder) / name)
+        system_cgroups.remove(Path(folder) / name)
 
 
-def _kill_unrecorded(record: ClusterRecord, name: str) -> None:
+def kill_unrecorded(record: ClusterRecord, name: str) -> None:
     """Kill the processes in a node's cgroups, which may not be recorded."""
-    for folder in record.cgroup_folders:
-        for path in Path(folder, name).rglob("cgroup.procs"):
+    for folder in filter(system_cgroups.is_own, map(Path, record.cgroup_folders)):
+        for path in (folder / name).rglob("cgroup.procs"):
             # A cgroup or process may end at this moment.
             with contextlib.suppress(OSError):
                 for line in path.read_text().split():

@@ -30,7 +30,7 @@ class MachineRecord:
     address: str
     """Its address of the first family, whose last part is its number."""
     pid: int = 0
-    """Its first process, as seen from this machine; 0: stopped."""
+    """Its first process, as seen from this machine; 0 if stopped."""
     started: int | None = None
     """Start time of that process."""
     answered: bool = False

@@ -38,7 +38,7 @@ class Ranked:
     delays: tuple[Judgement, ...]
     """Percentiles of the delays that are always stated, whether they are required or not; they are not judged."""
     level: Contrast | None
-    """Mean score as if all configurations had been measured in the same blocks; None: it is not known."""
+    """Mean score as if all configurations had been measured in the same blocks; None if it is not known."""
     against: Contrast | None = None
     """Its score relative to that of the recommended configuration."""
     bounds: tuple[float | None, float | None] = (None, None)
@@ -65,12 +65,12 @@ class Ranked:
 
     @property
     def further(self) -> int:
-        """Further repetitions that would decide the requirements that need no longer trials; 0: none, or unknown."""
+        """Further repetitions that would decide requirements without longer trials; 0 if none or unknown."""
         return max((j.further or 0 for j in self.judgements if not j.longer_s), default=0)
 
     @property
     def longer_s(self) -> float:
-        """How long trials must be so that the requirements without a value probably have one; 0: none is too short."""
+        """How long trials must be so that requirements without a value probably have one; 0 if all are long enough."""
         return max((judgement.longer_s or 0 for judgement in self.judgements), default=0)
 
 
@@ -83,7 +83,7 @@ class Worth:
     other: Any
     quantity: Optimize
     contrast: Contrast | None
-    """Other choices equal, recommended/other; None: no repetitions compare two such configurations."""
+    """Other choices equal, recommended/other; None if no repetitions compare two such configurations."""
     configurations: int = 1
     """Number of pairs of configurations, which differ only in this choice, that the contrast is about."""
 
@@ -120,19 +120,19 @@ class Answer:
 
     @property
     def recommended(self) -> Ranked | None:
-        """The best configuration; None: nothing was measured."""
+        """The best configuration; None if nothing was measured."""
         return self.ranked[0] if self.ranked else None
 
     @property
     def runner_up(self) -> Ranked | None:
-        """The second best configuration with the same verdict; None: there is none."""
+        """The second best configuration with the same verdict; None if there is none."""
         if len(self.ranked) < 2 or self.ranked[1].verdict != self.ranked[0].verdict:
             return None
         return self.ranked[1]
 
 
 def of_run(run: RunFolder) -> Answer | None:
-    """Return the answer of a run folder that measured an application; None: it measured something else."""
+    """Return the answer of a run folder; None if it measured no application."""
     experiment = own_application(run)
     return answer(of_own_run(run, experiment)) if experiment else None
 
@@ -187,7 +187,7 @@ def _percentiles(application: Application) -> list[Requirement]:
 
 
 def _standings(evidence: Evidence) -> dict[tuple[Any, ...], Standing]:
-    """Return what a search predicts of the configurations that it measured: most of them in few trials."""
+    """Return the predictions of a search for the configurations that it measured, most of them in few trials."""
     application = evidence.application
     measured = [
         Measured(
@@ -217,7 +217,7 @@ def _place(each: Ranked, standing: Standing | None) -> tuple[Any, ...]:
 
 
 def _worth(evidence: Evidence, best: Option, fits: Mapping[Optimize, Fit]) -> list[Worth]:
-    """Return what each choice of the best configuration is worth against every other measured value."""
+    """Return the benefit of each choice of the best configuration over every other measured value."""
     found = [
         _worth_of(evidence, best, fit, name, other, quantity)
         for quantity, fit in fits.items()
@@ -231,7 +231,7 @@ def _worth(evidence: Evidence, best: Option, fits: Mapping[Optimize, Fit]) -> li
 
 
 def _worth_of(evidence: Evidence, best: Option, fit: Fit, name: str, other: str, quantity: Optimize) -> Worth:
-    """Return what a choice is worth for the best configuration, otherwise on average over others."""
+    """Return the benefit of a choice for the best configuration, otherwise on average over others."""
     chosen = best.choices[name]
     with_chosen = {
         _rest(each, name): each for each in evidence.options if str(each.choices[name]) == str(chosen)

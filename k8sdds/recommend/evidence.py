@@ -103,7 +103,7 @@ class Evidence:
     rounds: int = 1
     """How often the search looked at the results; 1: the trials were planned beforehand."""
     command: tuple[str, ...] = ()
-    """Command line that measured it; empty: several run folders did."""
+    """Command line that measured it; empty if several run folders did."""
     family_error: float = 0.05
     """Largest probability that the best of the measured configurations is called worse than the recommended one, and
     that the recommended one is stated to meet all requirements and is beyond a limit."""
@@ -145,7 +145,7 @@ def describe_choice(name: str, value: Any) -> str:
 
 
 def own_application(run: RunFolder) -> ApplicationExperiment | None:
-    """Return the experiment of a run folder if it measured an application; None: it measured something else."""
+    """Return the experiment of a run folder; None if it measured no application."""
     try:
         experiment = experiments.load(str(run.path / EXPERIMENT))
     except InputError:
@@ -212,7 +212,7 @@ def of_trials(
 
 
 def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
-    """Return what any run folders show about an application.
+    """Return the evidence of run folders about an application.
 
     Raises:
         InputError: A folder is not a run folder, or none has a trial of a flow of the application that it allows.
@@ -400,7 +400,7 @@ def _of_one_background(application: Application, rows: Sequence[_Entry], notes: 
 
 
 def _background(application: Application, flow: Flow, row: Row) -> str:
-    """Return what a trial of a flow ran next to: OTHER_FLOWS, or a text that differs for other backgrounds."""
+    """Return what ran next to a trial of a flow: OTHER_FLOWS, or a text that differs for other backgrounds."""
     wanted = expansion.background(application, flow, str(row["transport"]))
     text = row.get("background") or "none"
     found = {} if text == "none" else json.loads(text)

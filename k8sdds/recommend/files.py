@@ -77,7 +77,7 @@ def ready_files(answer: Answer) -> list[ReadyFile]:
 
 
 def message_bytes(choices: Mapping[str, Any]) -> int | None:
-    """Return the largest message of a configuration in bytes; None: the middleware's default."""
+    """Return the largest message of a configuration in bytes; None means the middleware's default."""
     size = choices["message_bytes"]
     text = str(size)
     if text == "mtu":

@@ -21,11 +21,11 @@ _REPETITIONS = int(Application.model_fields["repetitions"].default)
 
 
 def next_step(answer: Answer, configuration: Path | None) -> tuple[str, str]:
-    """Return what to do, and the command for it.
+    """Return the next step, and the command for it.
 
     Args:
         answer: The answer.
-        configuration: Folder of the written files; None: they were not written.
+        configuration: Folder of the written files; None if they were not written.
     """
     best, evidence = answer.recommended, answer.evidence
     again = list(evidence.command)

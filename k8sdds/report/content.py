@@ -60,7 +60,7 @@ class Content:
     probes: list[Row] = field(default_factory=list)
     """The last valid attempt of each trial that is a probe of a capacity search."""
     verdict: tuple[str, ...] = ()
-    """The verdict about the application that was measured; empty: none was."""
+    """The verdict about the application that was measured; empty if none was."""
     _contrasts: dict[str, list[Row]] = field(default_factory=dict)
 
     @property

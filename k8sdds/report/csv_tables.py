@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from k8sdds.analysis import background_cost
 from k8sdds.analysis.conditions import CONDITION, UNIT
@@ -20,9 +20,6 @@ from k8sdds.report.settings import Row, test_of
 from k8sdds.results.metrics import METRICS
 from k8sdds.system.files import write_atomically
 from k8sdds.workloads import HEADLINES
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _KEY = ("network", "payload_bytes", "overhead_percent", "ci_low_percent", "ci_high_percent", "n", "baseline")
 _OTHER_CONDITIONS = tuple(name for name in CONDITION if name != "payload_bytes")
@@ -55,13 +52,15 @@ def texts(content: Content) -> dict[str, str]:
 
 def _tables(content: Content) -> dict[str, list[Row]]:
     """Return the rows of every table that has rows, the most important tables first."""
+    overheads = plain_rows(content.overheads)
     found: dict[str, list[Row]] = {}
     for quantity in METRICS:
-        rows = content.overheads[content.overheads["quantity"] == quantity]
+        rows = [row for row in overheads if row["quantity"] == quantity]
         if quantity in HEADLINES:
             # A latency test also has a rate of samples, and a throughput test can have latencies; neither
             # is a result of that test.
-            rows = rows[rows["test"].isin([test_of(quantity, content.tests), "unknown"])]
+            tests = (test_of(quantity, content.tests), "unknown")
+            rows = [row for row in rows if row["test"] in tests]
         found[overhead_name(quantity)] = _overheads(content, rows)
     found |= _run_tables(content) | {
         "contrasts": _named(row for quantity in HEADLINES for row in content.contrasts(quantity)),
@@ -108,18 +107,17 @@ def _run_tables(content: Content) -> dict[str, list[Row]]:
     """Return the headline overheads of every run, if the report contains tables per run."""
     if not content.has_single_runs:
         return {}
-    table = content.overheads_by_repetition.assign(run=lambda table: table["repetition"] + 1)
+    rows = [row | {"run": row["repetition"] + 1} for row in plain_rows(content.overheads_by_repetition)]
+    tests = {name: test_of(name, content.tests) for name in HEADLINES}
     return {
         f"{overhead_name(name)}_by_run": _overheads(
-            content,
-            table[(table["quantity"] == name) & (table["test"] == test_of(name, content.tests))],
-            ("run",),
+            content, [row for row in rows if (row["quantity"], row["test"]) == (name, test)], ("run",)
         )
-        for name in HEADLINES
+        for name, test in tests.items()
     }
 
 
-def _overheads(content: Content, table: pd.DataFrame, first: tuple[str, ...] = ()) -> list[Row]:
+def _overheads(content: Content, overheads: Iterable[Row], first: tuple[str, ...] = ()) -> list[Row]:
     order = {label: position for position, label in enumerate(content.networks)}
 
     def place(row: Row) -> tuple[Any, ...]:
@@ -128,7 +126,7 @@ def _overheads(content: Content, table: pd.DataFrame, first: tuple[str, ...] = (
             order.get(row["network"], len(order)), row["payload_bytes"] or 0,
         )  # fmt: skip
 
-    rows = _named(plain_rows(table.rename(columns={"detectable_percent": "smallest_detectable_percent"})))
+    rows = [row | {"smallest_detectable_percent": row["detectable_percent"]} for row in _named(overheads)]
     return [{name: row[name] for name in (*first, *OVERHEAD_COLUMNS)} for row in sorted(rows, key=place)]
 
 

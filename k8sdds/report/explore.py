@@ -104,7 +104,7 @@ def _place(content: Content, label: str, point: Point) -> dict[str, Any]:
 
 
 def _trial(content: Content, row: Row, timed: bool) -> dict[str, Any]:
-    """Return what identifies a trial and its point, and what its subscribers received, if that was recorded."""
+    """Return a trial with its point, and the rates of its subscribers over time if they were recorded."""
     shown = {"id": row["trial_id"], "test": row["test"], **_place(content, row[UNIT], Point.of(row))}
     if shares := details.shares(row):
         shown["shares"] = _numbers(shares, 4)

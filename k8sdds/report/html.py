@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from k8sdds.analysis import missing
 from k8sdds.analysis.overhead import plain_rows
-from k8sdds.report import document, explore, formats, profiles, summary, tables, winner
+from k8sdds.report import document, explore, fact_tables, formats, profiles, summary, tables, winner
 from k8sdds.report.content import Content
 from k8sdds.report.figures import inline_svg, missing_note
 from k8sdds.report.settings import Row
@@ -24,6 +24,9 @@ from k8sdds.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from k8sdds.report.figures import Figure
+
+MAX_ROWS = 2000
+"""Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 
 _DETAILS = ("protection", "fairness", "timeline", "topology")
 """Sections of figures that explain the results: their tables are folded, and their figures if they have no tables."""
@@ -117,7 +120,7 @@ def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
         "version": campaign.get("k8sdds_version"),
         "origin": "imported" if content.testbed.startswith("imported") else "measured",
         "command": _command(content.run),
-        "trials_left": max(0, len(content.table) - tables.MAX_TRIALS),
+        "trials_left": max(0, len(content.table) - MAX_ROWS),
         "relevant_percent": summary.RELEVANT_PERCENT,
     }
 
@@ -148,9 +151,9 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
         for test in setting.tests
         for table in tables.levels(content, setting, test)
     ]
-    rows = plain_rows(content.table.head(tables.MAX_TRIALS))
-    attempts = tables.attempts(content, formats.count(len(rows), "attempt"), rows)
-    invalid = tables.attempts(content, "Invalid attempts", content.invalid)
+    rows = plain_rows(content.table.head(MAX_ROWS))
+    attempts = fact_tables.attempts(content, formats.count(len(rows), "attempt"), rows)
+    invalid = fact_tables.attempts(content, "Invalid attempts", content.invalid)
     every = [
         Section("overheads", "Overheads", overheads, figures=by_section.get("overheads", ())),
         *(
@@ -162,9 +165,9 @@ def _sections(content: Content, figures: list[Figure]) -> list[Section]:
         Section("limit", "Share of the machine's limit", tables.limits(content)),
         Section("levels", "All levels", levels, folded=True),
         Section("trouble", "Invalid attempts, warnings and events", invalid, folded=True, text=True),
-        Section("networks", "Networks and their datapaths", tables.networks(content), folded=True),
-        Section("upkeep", "Background cost of the networks", tables.background(content), folded=True),
-        Section("testbed", "Testbed", tables.testbed(content), folded=True, text=True),
+        Section("networks", "Networks and their datapaths", fact_tables.networks(content), folded=True),
+        Section("upkeep", "Background cost of the networks", fact_tables.background(content), folded=True),
+        Section("testbed", "Testbed", fact_tables.testbed(content), folded=True, text=True),
         Section("reproduce", "How to reproduce", text=True),
         Section("trials", "All attempts", attempts, folded=True),
         Section("reading", "How to read this report", text=True),
@@ -193,5 +196,5 @@ def _event(row: Row) -> tuple[str, str, str]:
     """Return time, name and details of an event."""
     # The facts of a resumed campaign would fill a page; events.jsonl has them.
     details = {key: value for key, value in row.items() if key not in ("at", "event", "facts")}
-    text = ", ".join(f"{key} {tables.text_of(value)}" for key, value in details.items())
+    text = ", ".join(f"{key} {fact_tables.text_of(value)}" for key, value in details.items())
     return formats.moment(row.get("at")), str(row.get("event", "")), text

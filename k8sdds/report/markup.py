@@ -34,7 +34,7 @@ class _Collect(RenderHook):
 
 
 def render(form: str, show: Callable[[], None], console: Console) -> str:
-    """Return what `show` prints to a console, in `markdown` or `latex`.
+    """Return the output of `show` in `markdown` or `latex`.
 
     Text is a paragraph in Markdown and a comment in LaTeX. The bold line before a table is the table's caption.
     """

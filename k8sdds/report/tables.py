@@ -1,28 +1,22 @@
-"""Build the tables of report.html: results, facts about networks and the testbed, and attempts."""
+"""Build the tables of results in report.html."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from k8sdds.analysis import background_cost, conditions, contrast, limit, overhead
+from k8sdds.analysis import conditions, contrast, limit, overhead
 from k8sdds.analysis.capacities import Found, bounds_of, searched_by
 from k8sdds.analysis.capacity import UNITS
-from k8sdds.analysis.comparison import installed_networks, network_software
 from k8sdds.analysis.conditions import UNIT, describe
 from k8sdds.model.axis import payload
-from k8sdds.networks import NETWORKS, known_names
 from k8sdds.report import formats
 from k8sdds.report.content import INTERVAL, PROTECTION_GROUP, Content, protected_name
 from k8sdds.report.settings import Point, Row, Setting, test_of
 from k8sdds.report.table import Cell, Table
 from k8sdds.report.theme import network_colors
-from k8sdds.results.fingerprint import Fingerprint
 from k8sdds.results.metrics import METRICS
-from k8sdds.system.shapes import fits
 from k8sdds.workloads import HEADLINES
 from k8sdds.workloads.capacity import RATE, SUBSCRIBERS
 
@@ -31,8 +25,6 @@ Place = TypeVar("Place")
 MIB = 2**20
 MAX_QUANTITIES = 6
 """Largest number of quantities of a level table: more have no room on a page."""
-MAX_TRIALS = 2000
-"""Maximum number of rows in the table of all attempts. Browsers are slow with more; trials.csv has all rows."""
 SHADED_PAYLOADS, SHADED_NETWORKS = 4, 6
 """Numbers of payloads or networks from which shades help to find the worst overheads."""
 
@@ -350,7 +342,7 @@ def _percent(row: Row | None, mixed: bool, key: str = "overhead_percent", worst:
         row: The row, if it was measured.
         mixed: Whether n differs between cells, so that each states its own.
         key: Column of the percentage.
-        worst: The percentage with the darkest shade; 0: no cell has one.
+        worst: The percentage with the darkest shade; 0 if no cell has one.
     """
     if row is None:
         return Cell()
@@ -375,213 +367,3 @@ def _level(row: Row | None) -> Cell:
     bounds = (None if row[key] is None else row[key] / scale for key in ("ci_low", "ci_high"))
     value, _, bracket = formats.level(row["mean"] / scale, *bounds).partition(" ")
     return Cell(value, bracket)
-
-
-# -- networks and testbed ---------------------------------------------------------------------------------
-
-_BACKGROUND_COLUMNS = (
-    ("network_cpu_s_per_gbit", "CPU of its pods", "s per delivered Gbit", 1),
-    ("network_memory_bytes", "memory of its pods", "MiB per node", MIB),
-    ("softirq_s_per_gbit", "softirqs", "s per delivered Gbit", 1),
-    ("softirq_percent", "softirqs", "% of all cores", 1),
-    ("kubelet_cpu_percent", "kubelet", "% of one core", 1),
-    ("kubelet_memory_bytes", "kubelet", "MiB", MIB),
-    ("nft_chains", "nftables chains", "per node", 1),
-    ("nft_rules", "nftables rules", "per node", 1),
-    ("legacy_rules", "legacy iptables rules", "per node", 1),
-    ("pod_scheduled_s", "pod scheduled", "s after creation", 1),
-    ("pod_network_ready_s", "pod network ready", "s after creation", 1),
-    ("pod_running_s", "pod running", "s after creation", 1),
-)
-"""Columns of `analysis.background_cost` with title, unit and divisor."""
-_BACKGROUND = (
-    "Of the network's pods, the kubelet, softirqs and packet filters on every node before and after each block, and the"
-    " startup time of pods: means over the blocks. There is no confidence interval, because a block is long and its"
-    " values are totals. The softirqs of nodes that share a kernel are counted only once."
-)
-_TOP = (
-    "At the end of the blocks, for comparison with studies that use this command. The metrics server averages these"
-    " values over its own window; k8sdds takes its CPU and memory results from the trials. tables/tops.csv has all."
-)
-_SOFTWARE = (
-    "What ran on the cluster while each network was measured: agents, what installs their CNI plugins, and kube-proxy,"
-    " with versions and digests of the images."
-)
-_ON_THE_LINK = (
-    "Before it measured, k8sdds sent known datagrams between two pods on different nodes and captured what left the"
-    " node of the sender. These values were observed, whatever the network is called. Rules are those of the"
-    " sender's node."
-)
-_OBSERVED = {
-    "path_mtu_bytes": "path MTU", "cleartext": "readable", "multicast": "multicast", "masqueraded": "masqueraded",
-    "conntrack": "conntrack", "rules": "rules", "rules_matched": "matched per packet", "programs": "BPF programs",
-}  # fmt: skip
-"""Keys of a fingerprint with the heads of their columns."""
-
-
-def background(content: Content) -> list[Table]:
-    """Return the tables of the background cost of each network and of `kubectl top`, if they were measured."""
-    networks = background_cost.by_network(content.run)
-    columns = [
-        column for column in _BACKGROUND_COLUMNS if any(row[column[0]] is not None for row in networks)
-    ]
-    costs = [
-        [
-            network(content, row["network"]),
-            *(Cell(_background(row[name], divisor)) for name, _, _, divisor in columns),
-        ]
-        for row in networks
-        if columns
-    ]
-    tops = [
-        [network(content, row["network"]), *map(Cell, (
-            row["node"], formats.number(row["cpu_cores"]), formats.number(row["memory_bytes"] / MIB),
-            " to ".join(map(formats.number, sorted(set(row["window_s"])))), str(row["readings"]),
-        ))]
-        for row in background_cost.top_by_node(content.run)
-    ]  # fmt: skip
-    titles = [(title, unit) for _, title, unit, _ in columns]
-    top_heads: list[str | tuple[str, str]] = [
-        "network",
-        "node",
-        ("CPU", "cores"),
-        ("memory", "MiB"),
-        ("window", "s"),
-        "readings",
-    ]
-    return _filled(
-        Table("Background cost of the networks", ["network", *titles], costs, _BACKGROUND),
-        Table("Output of kubectl top nodes", top_heads, tops, _TOP),
-    )
-
-
-def _background(value: Any, divisor: float) -> str:
-    if value is not None and divisor == 1 and value == int(value):
-        return str(int(value))  # a count
-    return formats.number(None if value is None else value / divisor)
-
-
-def _filled(*tables: Table) -> list[Table]:
-    return [table for table in tables if table.rows]
-
-
-def networks(content: Content) -> list[Table]:
-    """Return the tables of the networks: what is known of them, the software that ran them, and what was observed."""
-    facts, software, observed = [], [], []
-    for label, name, trials in _by_families(content):
-        head = network(content, label, name)
-        fact, trial = content.network_facts.get(label, {}), trials[-1] if trials else {}
-        facts.append([head, *map(Cell, _facts_of(fact, trial))])
-        software += [
-            [head, Cell(component), Cell(_short(version))]
-            for component, version in network_software(trials).items()
-        ]
-        fingerprint = json.loads(next((row["fingerprint"] for row in trials if row["fingerprint"]), "null"))
-        if fits(Fingerprint, fingerprint):
-            found = Fingerprint.model_validate(fingerprint)
-            added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
-            reasons = "; ".join(dict.fromkeys(found.not_observed.values()))
-            observed.append([head, *map(Cell, (added, *map(found.value, _OBSERVED), reasons))])
-    heads = [
-        "network", "MTU", "encapsulation", "encryption", "multicast", "engine", "fidelity",
-        "differences, options, proof",
-    ]  # fmt: skip
-    seen = ["network", "added by the network", *_OBSERVED.values(), "why not observed"]
-    return _filled(
-        Table("Networks", heads, facts),
-        Table("Software of the networks", ["network", "component", "version"], software, _SOFTWARE),
-        Table("Observed on the link", seen, observed, _ON_THE_LINK),
-    )
-
-
-def _by_families(content: Content) -> Iterator[tuple[str, str, list[Row]]]:
-    """Yield each network with its trials: (label, name to show, trials).
-
-    If the campaign measured several IP families, this yields a network once for each of them.
-    """
-    trials = [row for setting in content.settings for row in setting.trials]
-    several = len({row["ip_families"] for row in trials}) > 1
-    for label in content.networks:
-        own = [row for row in trials if row[UNIT] == label]
-        for families in dict.fromkeys(row["ip_families"] for row in own) if several else [None]:
-            name = f"{label}, {describe({'ip_families': families})}" if several else label
-            yield label, name, [row for row in own if not several or row["ip_families"] == families]
-
-
-def _facts_of(fact: dict[str, Any], trial: Row) -> list[str]:
-    def get(*names: str) -> str:
-        values = [source.get(name) for name in names for source in (fact, trial)]
-        return next((text_of(value) for value in values if value not in (None, "", {}, [], "{}")), "")
-
-    # Earlier versions recorded an unknown encryption as none.
-    foreign = fact.get("name") in known_names() and fact.get("name") not in NETWORKS
-    encryption = None if foreign else fact.get("encryption")
-    notes = (get("differences"), get("options", "network_options"), str(trial.get("network_proof") or ""))
-    return [
-        text_of(trial.get("mtu_bytes") or "") or get("mtu", "mtu_bytes"), get("encapsulation") or "none",
-        "unknown" if encryption is None else str(encryption) or "none", get("multicast") or "no", get("engine") or "–",
-        get("fidelity"), "; ".join(filter(None, notes)),
-    ]  # fmt: skip
-
-
-def testbed(content: Content) -> list[Table]:
-    """Return the facts about the testbed as text, with sizes in GiB, and the installed network of each block."""
-    facts = dict(content.run.facts)
-    if installed := installed_networks([row for setting in content.settings for row in setting.trials]):
-        # What was installed at the start is that of the first block.
-        facts.pop("installed_network_facts", None)
-        facts["installed_network"] = "; ".join(
-            f"{name} ({'block' if len(blocks) == 1 else 'blocks'} {', '.join(map(str, blocks))})"
-            for name, blocks in installed.items()
-        )
-    rows = []
-    for name, value in facts.items():
-        is_size = name.endswith("_bytes") and isinstance(value, int | float)
-        text = f"{value / 2**30:.1f} GiB" if is_size else _short(text_of(value))
-        if text:
-            rows.append([Cell(name.removesuffix("_bytes").replace("_", " ")), Cell(text)])
-    shortened = any("…" in row[1].text for row in rows)
-    under = "campaign.json has hashes and boot ids in full." if shortened else ""
-    return _filled(Table("Facts", ["fact", "value"], rows, under))
-
-
-def _short(text: str) -> str:
-    """Shorten hashes and boot ids to their first 8 characters."""
-    return re.sub(r"\b([0-9a-f]{8})(?:[0-9a-f]{24,}|(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b", r"\1…", text)
-
-
-def text_of(value: Any) -> str:
-    """Return a value of a JSON file as text."""
-    if isinstance(value, dict):
-        return "; ".join(f"{key}: {text_of(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(text_of, value))
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-# -- attempts ---------------------------------------------------------------------------------------------
-
-
-def attempts(content: Content, caption: str, rows: Sequence[Row]) -> list[Table]:
-    """Return a table of attempts: the invalid ones with their reasons, others with their results."""
-    invalid = all(not row["valid"] for row in rows)
-    results = ("valid", "Mbit/s", "p50 µs", "p90 µs", "p99 µs", "loss %", "trial")
-    heads = ["network", "condition", "subs", "rep.", "att.", *(("reason", "trial") if invalid else results)]
-    cells = []
-    for row in rows:
-        condition = (row["test"], payload(row["payload_bytes"] or 0), row["transport"], row["reliability"])
-        # No test measures both latency and delay.
-        times = [
-            row[f"delay_{name}_us"] if row[f"latency_{name}_us"] is None else row[f"latency_{name}_us"]
-            for name in ("p50", "p90", "p99")
-        ]
-        numbers = map(formats.number, (row["throughput_mbps"], *times, row["lost_percent"]))
-        texts = [
-            ", ".join(str(part) for part in condition if part),
-            str(row["subscribers"] or ""), "" if row["repetition"] is None else str(row["repetition"]),
-            str(row["attempt"] or ""),
-            *([row["reason"] or "no reason recorded"] if invalid else ["yes" if row["valid"] else "no", *numbers]),
-            row["trial_id"],
-        ]  # fmt: skip
-        cells.append([network(content, row[UNIT]), *map(Cell, texts)])
-    return _filled(Table(caption, heads, cells))

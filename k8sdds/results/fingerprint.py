@@ -14,7 +14,7 @@ padding adds as little as possible."""
 
 
 class Fingerprint(Shape):
-    """What was observed. None: not observed; `not_observed` contains the reason."""
+    """What was observed. None if not observed; `not_observed` contains the reason."""
 
     # fmt: off
     uplink: Text = Field(default=None, description="Link of the sender's node on which packets were captured")

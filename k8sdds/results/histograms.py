@@ -79,7 +79,7 @@ def quantities_us(latencies: Histogram) -> dict[str, float]:
 
 
 def _decoded(folder: Path, tags: Sequence[str] | None = None) -> list[tuple[str, Histogram]]:
-    """Return the tag and the content of each histogram that the participants logged; None: of all tags."""
+    """Return the tag and the content of each histogram that the participants logged, of all tags by default."""
     from k8sdds.results import hdr
 
     histograms = []

@@ -19,7 +19,7 @@ class ComponentCost(Shape):
     cpu_ms: Finite
     ns_per_packet: Number = None
     cycles_per_packet: Number = None
-    """None: the machine has no PMU."""
+    """None if the machine has no PMU."""
 
 
 class ProfileSummary(Shape):

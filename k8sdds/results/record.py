@@ -31,7 +31,7 @@ from k8sdds.results.metrics import (
 from k8sdds.results.profile import ProfileSummary
 from k8sdds.system.reading import one_line
 from k8sdds.system.shapes import Count, Finite, Number, Shape
-from k8sdds.system.strict import MAX_TITLE, Strict
+from k8sdds.system.strict import MAX_TITLE, Strict, explain
 from k8sdds.versions import RUN_FOLDER as SCHEMA
 
 LOADED_LATENCY_SINCE = 3
@@ -211,7 +211,7 @@ def impossible_value(attempt: Mapping[str, Any]) -> str | None:
             shape.validate_python(attempt.get(name))
         except ValidationError as error:
             first = error.errors()[0]
-            return f"{'.'.join(map(str, (name, *first['loc'])))}: {first['msg']}"
+            return f"{'.'.join(map(str, (name, *first['loc'])))}: {explain(first)}"
     return None
 
 

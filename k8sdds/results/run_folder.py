@@ -193,7 +193,7 @@ class RunFolder:
         return [event for _, event in _json_lines(self.path / EVENTS) if fits(Event, event)]
 
     def plan(self) -> Iterator[dict[str, Any]]:
-        """Return what the campaign planned, at its start and then while it ran: `trials` by id, and `blocks` of ids."""
+        """Yield the plans of the campaign, first that of its start: `trials` by id, and `blocks` of ids."""
         yield self.campaign
         yield from (line for _, line in _json_lines(self.path / PLAN))
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from k8sdds.bundle import cache
 from k8sdds.middleware import BACKENDS
 from k8sdds.middleware.k8sdds_perftest import backends, build_record
-from k8sdds.system import cmake
+from k8sdds.system import native_build
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.paths import CHECKOUT, built_folder, cache_folder, native_program, shared
+from k8sdds.system.paths import CHECKOUT, built_folder, cache_folder, native_program
 
 PROGRAMS = ("k8sdds-perftest", "k8sdds-supervisor", "k8sdds-link")
 COMPILER = ("c++", "cmake", "ninja")
-_WHAT = "the native programs"
-_SETUP = "k8sdds setup"
-_TESTED = ("all", "test-programs")
-"""What the tests of a source tree run, in addition to the programs that are installed."""
 
 
 def is_current(for_tests: bool = False) -> bool:
@@ -30,9 +25,7 @@ def is_current(for_tests: bool = False) -> bool:
             native_program(program)
     except PrerequisiteError:
         return False
-    return not missing_middlewares() and (
-        CHECKOUT is None or _is_up_to_date(CHECKOUT / "build" / "native", for_tests)
-    )
+    return not missing_middlewares() and (CHECKOUT is None or native_build.is_up_to_date(CHECKOUT, for_tests))
 
 
 def can_build() -> bool:
@@ -51,12 +44,10 @@ def build(report: Callable[[str], None], progress: Callable[[str], None], for_te
     Raises:
         PrerequisiteError: The build fails.
     """
-    report(f"building {_WHAT} (takes a few minutes)")
-    if CHECKOUT is None:
-        log = _build_in_cache(progress)
-    else:
-        targets = (*_TESTED, "install") if for_tests else ("install",)
-        log = _build(CHECKOUT / "build" / "native", CHECKOUT / "build", targets, progress)
+    report(f"building {native_build.WHAT} (takes a few minutes)")
+    log = (
+        native_build.build_checkout(CHECKOUT, progress, for_tests) if CHECKOUT else _build_in_cache(progress)
+    )
     for program in PROGRAMS:
         native_program(program)
     for name in missing_middlewares():
@@ -78,29 +69,10 @@ def _build_in_cache(progress: Callable[[str], None]) -> Path:
     with cache.creating(target):
         if not is_current():
             with tempfile.TemporaryDirectory(prefix=".new-", dir=target.parent) as folder:
-                _build(Path(folder, "native"), Path(folder, "install"), ("install",), progress, log)
+                native_build.build(
+                    Path(folder, "native"), Path(folder, "install"), ("install",), progress, log
+                )
                 cache.remove(target)
                 Path(folder, "install", "libexec", "k8sdds").rename(target)
     cache.prune()
     return log
-
-
-def _build(
-    folder: Path,
-    prefix: Path,
-    targets: Sequence[str],
-    progress: Callable[[str], None],
-    log: Path | None = None,
-) -> Path:
-    log = log or folder / "build.log"
-    settings = {"CMAKE_INSTALL_PREFIX": prefix}
-    cmake.build(_WHAT, shared("perftest-images"), folder, log, settings, targets, _SETUP, progress)
-    return log
-
-
-def _is_up_to_date(folder: Path, for_tests: bool) -> bool:
-    if not (folder / "build.ninja").is_file() or not shutil.which("ninja"):
-        return False
-    targets = _TESTED if for_tests else ("all",)
-    done = subprocess.run(["ninja", "-C", folder, "-n", *targets], capture_output=True, text=True)
-    return done.returncode == 0 and "no work to do" in done.stdout

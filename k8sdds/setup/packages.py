@@ -43,11 +43,11 @@ LAB_CILIUM = (*LAB, *CLANG.package.split())
 """The lab with a compiler of 200 MB that only the networks `cilium-*` need."""
 RENAMED = {"libfastrtps-dev": "libfastdds-dev", PERF.package: "linux-tools-generic"}
 """Packages that have another name in newer releases."""
-DEPLOY = (*LAB, *BUILD, "mmdebstrap", "skopeo")
+DEPLOY = (*LAB, *BUILD, "mmdebstrap", "openssh-client", "skopeo")
 TESTS = (
     *DEPLOY, *CLANG.package.split(), "buildah", "busybox-static", "chromium", "chromium-driver", "cpio",
     "docker-registry", "dropbear-bin", "faketime", "fonts-dejavu-core", "git", "gpg", "gpg-agent", "graphviz",
-    "libclang-rt-dev", "openssh-client", "qemu-system-arm", "qemu-system-x86",
+    "libclang-rt-dev", "qemu-system-arm", "qemu-system-x86",
     *(cross_compiler(arch) for arch in BUNDLE_ARCHITECTURES if arch != HOST_ARCH),
 )  # fmt: skip
 

@@ -46,7 +46,7 @@ class Plan:
 
 
 def plan(purposes: Sequence[Purpose]) -> Plan:
-    """Return what is missing for the purposes. Makes no changes.
+    """Return the missing prerequisites of the purposes. Makes no changes.
 
     Raises:
         PrerequisiteError: This system has no Debian packages.

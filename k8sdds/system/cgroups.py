@@ -145,12 +145,17 @@ def admits_realtime(folder: Path) -> bool:
         return True
 
 
+def is_own(folder: Path) -> bool:
+    """Return whether a folder is a top cgroup of k8sdds, or a child of one. The record of another one is damaged."""
+    return any(name.startswith(PREFIX) for name in (folder.name, folder.parent.name))
+
+
 def remove(folder: Path, timeout_s: float = 10) -> bool:
     """Remove a cgroup and its children when their processes have ended; return whether it was removed.
 
-    It must be a top cgroup of k8sdds, or a child of one. Other folders are kept: the record that names one is damaged.
+    A cgroup that is not one of k8sdds is kept.
     """
-    if not any(name.startswith(PREFIX) for name in (folder.name, folder.parent.name)):
+    if not is_own(folder):
         return True
     deadline = time.monotonic() + timeout_s
     while (folder / "cgroup.procs").is_file():

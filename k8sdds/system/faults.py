@@ -50,7 +50,7 @@ DEFECTS = (errno.EBADF, errno.EINVAL)
 
 EXTRAS = {
     "artifact": ("archives", ("rocrate",)),
-    "cluster": ("clusters", ("kubernetes", "fabric", "invoke", "paramiko", "urllib3", "websocket", "yaml")),
+    "cluster": ("clusters", ("kubernetes", "fabric", "paramiko", "urllib3", "websocket", "yaml")),
     "parquet": ("Parquet files", ("pyarrow",)),
     "report": ("static figures", ("matplotlib", "seaborn")),
 }
@@ -66,14 +66,14 @@ _LOADER_MESSAGES = (
 
 
 def explain(error: BaseException, what: str = "", remedy: str = "") -> K8sddsError | None:
-    """Return the error that users see for a fault of the environment; None: the error is something else.
+    """Return the error that users see for a fault of the environment; None if the error is something else.
 
     An error that already explains its cause, a fault, is returned unchanged.
 
     Args:
         error: The exception.
-        what: What failed, such as `cannot write FOLDER`; empty: the path of the exception.
-        remedy: Fix for a path that cannot be used, or a disk that is full; empty: the general one.
+        what: What failed, such as `cannot write FOLDER`; empty means the path of the exception.
+        remedy: Fix for a path that cannot be used, or a disk that is full; empty means the general one.
     """
     if isinstance(error, K8sddsError):
         return error if isinstance(error.__cause__, OSError | MemoryError) else None

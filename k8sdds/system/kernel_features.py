@@ -29,7 +29,7 @@ class Feature:
     package: str = ""
     """Debian packages with the programs that the command runs."""
     remedy: str = ""
-    """What the user can do if the feature is missing; empty: load or install what is missing."""
+    """What the user can do if the feature is missing; empty if the missing program or module must be installed."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def available(feature: Feature) -> bool:
 
 
 def remedy(feature: Feature) -> str:
-    """Return what the user can do about a missing feature."""
+    """Return the remedy for a missing feature."""
     if feature.remedy:
         return feature.remedy
     unloaded = unloaded_modules(feature)

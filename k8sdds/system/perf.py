@@ -60,7 +60,7 @@ class Sample:
 
 
 def problems() -> list[Problem]:
-    """Return what prevents k8sdds from recording profiles of this machine. Makes no changes."""
+    """Return why k8sdds cannot record profiles of this machine. Makes no changes."""
     if not available(PERF):
         return [Problem(f"--profile needs perf: {probe([PERF]).missing[PERF.name]}", remedy(PERF))]
     if _symbols_hidden():
@@ -81,7 +81,7 @@ def _symbols_hidden() -> bool:
 
 @cache
 def events() -> tuple[str, ...]:
-    """Return what is sampled: `cpu-clock`, and `cycles` where the machine has a PMU that counts them."""
+    """Return the sampled events: `cpu-clock`, and `cycles` where the machine has a PMU that counts them."""
     # `perf record` silently samples the clock instead of an event that the machine does not have.
     argv = ["perf", "stat", "--all-cpus", "--field-separator", ",", "--event", CYCLES, "--", "true"]
     counted = subprocess.run(argv, capture_output=True, text=True, env=_environment(), timeout=30)

@@ -16,7 +16,7 @@ KILLING_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None: it has ended or is a zombie.
+    """Return the start time of a process in clock ticks since boot; None if it has ended or is a zombie.
 
     Id and start time together identify a process, because the kernel reuses ids.
     """
@@ -71,7 +71,7 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def descendant(pid: int, generations: int) -> int | None:
-    """Return the first child of the first child … of a process; None: there is none yet."""
+    """Return the first child of the first child … of a process; None if there is none yet."""
     for _ in range(generations):
         below = children(pid)
         if not below:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from k8sdds.system import units
 
@@ -13,6 +14,28 @@ MAX_NAME, MAX_LABEL, MAX_TITLE, MAX_REMARKS = 80, 40, 200, 10_000
 """Most characters of a name, of a label in tables and figures, of a title, and of remarks."""
 MAX_RATE_MBIT = 400_000
 """Highest rate of a link, and of samples: that of the fastest common Ethernet links, and more than a core can copy."""
+
+_EXPECTED = {
+    "missing": "this key is missing",
+    "greater_than_equal": "expected at least {ge}",
+    "greater_than": "expected more than {gt}",
+    "less_than_equal": "expected at most {le}",
+    "less_than": "expected less than {lt}",
+    "too_short": "expected a list with {min_length} or more values",
+    "too_long": "expected a list with at most {max_length} values",
+    "string_too_short": "expected at least {min_length} characters",
+    "string_too_long": "expected at most {max_length} characters",
+    "string_pattern_mismatch": "expected text that matches {pattern}",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "expected a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "expected a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "expected true or false"),
+    "string_type": "expected text",
+    **dict.fromkeys(("list_type", "tuple_type"), "expected a list"),
+    **dict.fromkeys(
+        ("dict_type", "mapping_type", "model_type", "dataclass_type"), "expected keys with values"
+    ),
+}
+"""Types of pydantic's errors whose messages describe Python, and what they mean in YAML and JSON."""
 
 
 class Strict(BaseModel):
@@ -27,6 +50,19 @@ class Strict(BaseModel):
     @classmethod
     def _in_its_unit(cls, value: Any, info: ValidationInfo) -> Any:
         return units.number(info.field_name or "", value)
+
+
+def explain(error: ErrorDetails) -> str:
+    """Return the message for one of the errors of a ValidationError."""
+    if text := _EXPECTED.get(error["type"]):
+        context = error.get("ctx", {})
+        whole = {
+            key: int(value)
+            for key, value in context.items()
+            if isinstance(value, float) and value.is_integer()
+        }
+        return text.format_map(context | whole)
+    return re.sub("^Input should be ", "expected ", error["msg"].removeprefix("Value error, "))
 
 
 def as_list(value: Any) -> Any:

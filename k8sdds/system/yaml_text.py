@@ -20,7 +20,7 @@ from ruamel.yaml.nodes import ScalarNode
 
 from k8sdds.system.errors import InputError
 from k8sdds.system.reading import MAX_DEPTH, UnreadableError, printable, unprintable
-from k8sdds.system.strict import Strict
+from k8sdds.system.strict import Strict, explain
 
 MAX_CHARACTERS = 256 * 1024
 """Longest text. A profile of 200 nodes has 40,000 characters."""
@@ -213,16 +213,16 @@ class Mistake:
 
 
 def mistakes(error: ValidationError, data: Any, model: type[BaseModel]) -> list[Mistake]:
-    """Return what is wrong with data, which comes from `load` if lines are of interest. Suggests similar keys."""
+    """Return the mistakes in data, which comes from `load` if lines are of interest. Suggests similar keys."""
     found: dict[Mistake, None] = {}
     for item in error.errors():
-        message = item["msg"].removeprefix("Value error, ")
+        message = explain(item)
         missing = item["loc"][-1] if item["type"] == "missing" else None
         keys, key, line = _locate(data, item["loc"], missing)
         if item["type"] == "extra_forbidden":
             message = UNKNOWN_KEY + nearest(str(keys[-1]), _keys_at(model, keys[:-1]))
-        elif missing is not None:
-            message = "this key is missing"
+        elif item["type"] == "model_type":
+            message += nearest("", _keys_at(model, keys))
         found[Mistake(keys, key, line, message)] = None
     return list(found)
 

@@ -51,7 +51,7 @@ def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
 
 
 def read_meters(directory: Path) -> dict[str, Any] | None:
-    """Return the supervisor's measurements from a participant's folder; None: missing or damaged."""
+    """Return the supervisor's measurements from a participant's folder; None if missing or damaged."""
     # Imported here, because every command imports this package.
     from k8sdds.perftest.documents import Meters
     from k8sdds.system.shapes import fits
@@ -66,12 +66,12 @@ def read_meters(directory: Path) -> dict[str, Any] | None:
 def interface_bytes(
     outcomes: Mapping[str, Outcome], places: Mapping[str, Hashable]
 ) -> tuple[int | None, dict[str, int]]:
-    """Return what the participants' interfaces carried during an attempt, from the supervisors' meters.
+    """Return the bytes on the participants' interfaces during an attempt, from the supervisors' meters.
 
     `places` is equal for participants that share an interface, whose bytes then count once.
 
     Returns:
-        Bytes that all publishers sent (None: no meters), and bytes received by participant.
+        Bytes that all publishers sent (None without meters), and bytes received by participant.
     """
     counters = {}
     for name, outcome in outcomes.items():
@@ -120,7 +120,7 @@ class Session(Protocol):
         """Start all participants together and wait until they end, at most until the deadline."""
 
     def failed_part(self, trial: Trial) -> str:
-        """Return which part of the testbed failed during the last attempt at this trial; empty: none is known."""
+        """Return which part of the testbed failed during the last attempt at this trial; empty if none is known."""
 
     def discard(self, trial: Trial) -> None:
         """Give up what the trial uses, so that `prepare` builds it again."""
@@ -148,6 +148,9 @@ class Testbed(Protocol):
 
     def blocks(self, trials: Sequence[Trial], seed: int) -> list[Block]:
         """Group the trials by what can be prepared together, in a random order given by the seed."""
+
+    def cores(self) -> int:
+        """Return the number of cores of all machines that can run participants; 0 if it is unknown."""
 
     def preparation_s(self, blocks: Sequence[Block]) -> float:
         """Return how long the preparations of these blocks are expected to take, without the first one."""

@@ -24,9 +24,9 @@ class Layout:
     """Cores of each participant and of k8sdds."""
 
     cpus: dict[str, tuple[int, ...] | None]
-    """By participant name; None: not pinned."""
+    """By participant name; None if not pinned."""
     harness: tuple[int, ...] | None
-    """Cores of k8sdds and its supervisors; None: not pinned."""
+    """Cores of k8sdds and its supervisors; None if not pinned."""
     includes_scheduling: bool
     """Whether participants share cores, so that waiting for each other is part of the result."""
 

@@ -47,7 +47,7 @@ class Probed:
     peer: str
     """Address of the receiver's node."""
     node: Place | None
-    """The sender's node; None: it cannot be observed."""
+    """The sender's node; None if it cannot be observed."""
     node_unavailable: str = ""
     """Why not."""
     slack_s: float = 0

@@ -45,9 +45,9 @@ class PacketHandling:
     """How a node handles packets at one moment, and what it has counted."""
 
     uplink: str
-    """The link by which packets for the other node leave; empty: unknown."""
+    """The link by which packets for the other node leave; empty if unknown."""
     rules: dict[str, int | None] | None
-    """Each rule of the packet filters, with the number of packets that it has matched (None: it does not count)."""
+    """Each rule of the packet filters, with the number of packets that it has matched (None if it does not count)."""
     connections: int
     """Number of tracked connections."""
     programs: tuple[str, ...] | None
@@ -90,7 +90,7 @@ def parse(output: str) -> PacketHandling:
 
 
 def matched_rules(before: PacketHandling, after: PacketHandling, packets: int) -> int | None:
-    """Return how many rules matched at least this number of packets between two readings; None: unreadable."""
+    """Return how many rules matched at least this number of packets between two readings; None if one is unreadable."""
     if before.rules is None or after.rules is None:
         return None
     counted = ((count, before.rules.get(rule)) for rule, count in after.rules.items())

@@ -37,10 +37,10 @@ class SelectedTestbed:
     name: str = ""
     """Name of a cluster that `deploy` built; empty for other clusters."""
     kubeconfig: str | None = None
-    """None: the one that kubectl uses."""
+    """None means the one that kubectl uses."""
     context: str | None = None
     namespace: str | None = None
-    """An existing namespace for all campaigns; None: each campaign creates one."""
+    """An existing namespace for all campaigns; None if each campaign creates one."""
     network: str | None = None
     """The installed network, for clusters whose nodes cannot be inspected."""
     image: str = versions.PERFTEST_IMAGE
@@ -111,7 +111,7 @@ def deselect(name: str) -> None:
 
 
 def deployed_kubeconfig(name: str) -> Path | None:
-    """Return the kubeconfig of a cluster that `deploy` built; None: there is no such cluster."""
+    """Return the kubeconfig of a cluster that `deploy` built; None if there is no such cluster."""
     path = state_folder() / "clusters" / name / "kubeconfig"
     return path if path.is_file() else None
 

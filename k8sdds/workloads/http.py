@@ -164,7 +164,7 @@ class Http(Tool):
 
 
 def read(folder: Path) -> Report | None:
-    """Return what the script printed at the end of wrk's output; None if it is missing or of another shape."""
+    """Return the script's output at the end of wrk's; None if it is missing or of another shape."""
     try:
         lines = reading.text(folder / FIRST_PUBLISHER.name / "stdout").splitlines()
         printed = next((line for line in reversed(lines) if line.startswith("{")), "")

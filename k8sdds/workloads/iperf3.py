@@ -197,7 +197,7 @@ class Stream(ToolWorkload):
 
 
 def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
-    """Return what the client sent in percent of the offered rate; None without a rate."""
+    """Return the client's rate in percent of the offered one; None without a rate."""
     cell = outputs.trial.cell
     offered = (
         cell.rate * cell.payload_bytes * sum(summary["measured_s"] or 0 for summary in outputs.publishers)

@@ -27,7 +27,7 @@ def set_percentiles(
     Args:
         record: The record.
         kind: What was timed: `latency`, `loaded_latency` or `delay`.
-        count: The number of values; None: unknown, so that no percentile is refused.
+        count: The number of values; None if unknown, so that no percentile is refused.
         values: The values in µs by quantity, such as `mean` and `p90`.
         missing_percent: The share of samples or pings without a value. They may have been the slowest ones, so a
             percentile P is refused if it is more than half of those above it, (100 − P)/2 %.

@@ -227,7 +227,7 @@ def _arrivals(outputs: TrialOutputs) -> list[dict[str, Any]]:
 
 
 def delays_of(outputs: TrialOutputs, method: str | None) -> Histogram | None:
-    """Return the delays that count by a method, in ns, merged over the subscribers; None: there are none."""
+    """Return the delays that count by a method, in ns, merged over the subscribers; None if there are none."""
     return histograms.merged(
         outputs.latencies[tag] for tag in TAGS.get(method or "", ()) if tag in outputs.latencies
     )

@@ -45,7 +45,7 @@ class PodStartOptions(Strict):
 
 
 class OneStart(Shape):
-    """The seconds from the creation of a pod to each step; None: the step was not reported."""
+    """The seconds from the creation of a pod to each step; None if the step was not reported."""
 
     scheduled_s: Number | None = None
     network_ready_s: Number | None = None
@@ -160,7 +160,7 @@ class PodStart(Exchange):
 
 
 def _unmatched(match: Match | None) -> str:
-    """Return why two pods are not known to have matched; empty: a sample has passed between them."""
+    """Return why two pods are not known to have matched; empty if a sample has passed between them."""
     if match is None:
         return "no pods were to match"
     if match.failure or match.since_request_s is None:

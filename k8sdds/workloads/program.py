@@ -30,7 +30,7 @@ class Surroundings:
     protection: Protection | None = None
     """DDS Security of the trial. The credentials are in the participant's private folder."""
     servers: Sequence[str] = ()
-    """`HOST:PORT` of discovery servers that the testbed runs; empty: the server is among the endpoints."""
+    """`HOST:PORT` of discovery servers that the testbed runs; empty if the server is among the endpoints."""
     nonce: str = ""
     """16 hexadecimal digits that are the same for all participants of an attempt, and for no other attempt."""
 
@@ -44,7 +44,7 @@ class Command:
     listens: Listener | None = None
     """The socket of a server. It starts before the others, which wait for this socket, and stops after them."""
     window: Window | None = None
-    """When the CPU meters are read; None: the program marks its measured interval itself."""
+    """When the CPU meters are read; None if the program marks its measured interval itself."""
     private: Mapping[str, bytes] = field(default_factory=dict)
     """Files that the program reads, by name in the private folder of the participant, which is in memory."""
 
@@ -62,7 +62,7 @@ class Program(Protocol):
     # -- before a campaign ----------------------------------------------------------------------------
 
     def problems(self, trials: Sequence[Trial], testbed: str) -> list[Problem]:
-        """Return what prevents these trials, all of this program, on a testbed: `lab` or `cluster`."""
+        """Return why a testbed (`lab` or `cluster`) cannot run these trials, which are all of this program."""
         return []
 
     def facts(self, testbed: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Program(Protocol):
     # -- a trial --------------------------------------------------------------------------------------
 
     def command(self, trial: Trial, participant: Participant, surroundings: Surroundings) -> Command:
-        """Return what a participant runs. Raises InputError if the program cannot do it."""
+        """Return the command of a participant. Raises InputError if the program cannot do it."""
 
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         """Return the summary of a participant; None if there is no complete one.
@@ -94,5 +94,5 @@ class Program(Protocol):
     # -- on a cluster ---------------------------------------------------------------------------------
 
     def image(self) -> str | None:
-        """Return the image of the participants' pods; None: the image of k8sdds."""
+        """Return the image of the participants' pods; None means the image of k8sdds."""
         return None

@@ -34,7 +34,7 @@ class Workload(Protocol):
     layout: str = "split"
     """The core layout that `auto` selects."""
     program: Program | None = None
-    """What its participants run; None: the cell's middleware."""
+    """What its participants run; None means the cell's middleware."""
     tcp: bool = False
     """Whether its samples travel over TCP."""
     finds_capacity: bool = False
@@ -65,7 +65,7 @@ class Workload(Protocol):
         return None
 
     def services(self, cell: Cell) -> ServiceSet | None:
-        """Return the Services of which the client connects to one; None: it connects to the server's pod."""
+        """Return the Services of which the client connects to one; None if it connects to the server's pod."""
         return None
 
     def timed_per_s(self, cell: Cell) -> float | None:
@@ -89,7 +89,7 @@ class Workload(Protocol):
     histograms: tuple[str, ...] = ()
     """Tags in latency.hlog of the latencies that the participants log. Empty if there are none."""
     mode: str = ""
-    """PerfTest's name of the mode in which it runs this workload; empty: PerfTest does not run it."""
+    """PerfTest's name of the mode in which it runs this workload; empty if PerfTest does not run it."""
 
     def shown(self, delay_method: str | None) -> tuple[str, ...]:
         """Return the tags of the latencies whose merged distribution is shown in reports.

@@ -175,6 +175,6 @@ def interval_s(subscriber: Summary) -> float | None:
 
 
 def achieved_rate_percent(outputs: TrialOutputs) -> float | None:
-    """Return what all publishers sent in percent of the offered rate; None without a rate or if it is unknown."""
+    """Return the rate of all publishers in percent of the offered one; None without a rate or if it is unknown."""
     offered = outputs.trial.cell.rate * sum(summary["measured_s"] or 0 for summary in outputs.publishers)
     return aggregate.ratio(aggregate.count(summary["sent"] for summary in outputs.publishers), offered, 100)

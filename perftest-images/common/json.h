@@ -10,9 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
-namespace k8sdds {
+#include "json_fwd.h"
 
-using Json = nlohmann::ordered_json;          // keys stay in the order in which they are inserted
+namespace k8sdds {
 
 // Returns the text of a document. Bytes that are not valid UTF-8 become U+FFFD, so the text is always valid.
 // indent -1 writes one line; ascii_only escapes every other character.

@@ -60,7 +60,7 @@ class Switched:
         return self.exec(pod, "sh", "-c", script).strip() == "yes"
 
     def await_answers(self, pod: str, address: str, expected: bool) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while self.answers(pod, address) != expected:
             assert time.monotonic() < deadline, f"{pod} → {address}: answers are not {expected}"
 
@@ -115,7 +115,7 @@ def switch_by_command(cluster: Deployed, profile: Path, *network: str) -> dict[s
     return answer
 
 
-WAIT = ("wait", "pod", "--all", "-n", SPACE, "--for=condition=Ready", "--timeout=60s")
+WAIT = ("wait", "pod", "--all", "-n", SPACE, "--for=condition=Ready", "--timeout=180s")
 
 
 @contextlib.contextmanager

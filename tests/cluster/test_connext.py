@@ -29,7 +29,7 @@ sweeps:
     subscribers: 2
     discovery: [peers, server]
 """
-CONTENT = "# a licence that stands for the user's\n"
+CONTENT = "# a license that stands for the user's\n"
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_dds_is_measured_on_the_second_interface_and_nothing_remains(
         try:
             switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document(DEFINITIONS))
             crd = f"crd/{definition['metadata']['name']}"
-            one_machine.kubectl("wait", crd, "--for=condition=Established", "--timeout=30s")
+            one_machine.kubectl("wait", crd, "--for=condition=Established", "--timeout=180s")
             switched.inside(control, *KUBECTL, "apply", "-f", "-", stdin=apply.list_document([LAN]))
             one_machine.kubectl("annotate", "node", control, f"{MULTUS}=1")
             check_campaign(one_machine, tmp_path)

@@ -49,7 +49,7 @@ def test_deploy_restores_what_is_missing(one_machine: Deployed) -> None:
     change = "rm /etc/sysctl.d/90-k8sdds.conf; f=/opt/cni/bin/portmap; t=$(stat -c @%Y $f); echo >>$f; touch -d $t $f"
     exec_ = ("nodes", "exec", "one-machine/worker1", "--")
     assert one_machine.k8sdds(*exec_, "sh", "-ec", change).returncode == 0
-    plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--plan", "--json").stdout)
+    plan = json.loads(one_machine.k8sdds("deploy", "one-machine", "--dry-run", "--json").stdout)
     planned = {(action["node"], action["phase"]) for action in plan["actions"]}
     lost = {("worker1", "runtime"), ("worker1", "kubernetes packages"), ("control", "network")}
     assert lost | {("control", "metrics server")} <= planned

@@ -92,7 +92,7 @@ def set_mode(cluster: Deployed, mode: str) -> None:
     patch = json.dumps({"data": {"config.conf": changed}})
     cluster.kubectl(*proxy, "patch", "configmap", "kube-proxy", "--patch", patch)
     cluster.kubectl(*proxy, "rollout", "restart", "daemonset/kube-proxy")
-    cluster.kubectl(*proxy, "rollout", "status", "daemonset/kube-proxy", "--timeout=100s")
+    cluster.kubectl(*proxy, "rollout", "status", "daemonset/kube-proxy", "--timeout=180s")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from k8sdds import nodes
 from k8sdds.kubernetes.client import CORE, KubernetesClient
 from k8sdds.model.trial import Cell
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.node_settings import MASK_FILE, Steering
 from k8sdds.testbeds.cluster.nodes import NodeInfo
@@ -32,6 +33,13 @@ def test_received_packets_are_steered_until_the_campaign_ends(
     try:
         assert steering.apply(cell, layout, {"pub0": "worker1", "sub0": "worker2"}) == ""
         assert [int(mask, 16) for mask in masks()] == [1, 2]
+        nodes.run(one_machine.name, "worker1", ["mount", "--bind", "/proc/version", MASK_FILE])
+        try:
+            with pytest.raises(PrerequisiteError, match=r"cannot switch off the steering .*worker1"):
+                steering.close()
+        finally:
+            nodes.run(one_machine.name, "worker1", ["umount", MASK_FILE])
+        assert [int(mask, 16) for mask in masks()] == [1, 0]
     finally:
         steering.close()
     assert masks() == before

@@ -180,7 +180,7 @@ def test_switch_through_all_networks_and_back(
             assert lab_objects.undeclared(name, one_machine, inside) == []
         before = after
     # The profile is unchanged: a deploy installs its network again, and shows this in the plan.
-    plan = json.loads(one_machine.k8sdds("deploy", one_machine.name, "--plan", "--json").stdout)
+    plan = json.loads(one_machine.k8sdds("deploy", one_machine.name, "--dry-run", "--json").stdout)
     titles = [action["title"] for action in plan["actions"] if action["phase"] == "network"]
     assert titles == ["replace host by flannel-vxlan, and recreate all pods"]
     done = one_machine.k8sdds("deploy", one_machine.name, "--yes")

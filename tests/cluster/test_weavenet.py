@@ -182,7 +182,7 @@ def test_a_restart_of_the_agents_keeps_the_network(switched: Switched) -> None:
     """Without WEAVE_NO_FASTDP, weaver would refuse its own bridge where the kernel has no Open vSwitch."""
     before = set(agents(switched.cluster))
     switched.cluster.kubectl("delete", "pod", "-n", versions.NETWORK_NAMESPACE, *before)
-    rollout = ("rollout", "status", "daemonset/weave", "-n", versions.NETWORK_NAMESPACE, "--timeout=90s")
+    rollout = ("rollout", "status", "daemonset/weave", "-n", versions.NETWORK_NAMESPACE, "--timeout=180s")
     switched.cluster.kubectl(*rollout)
     assert not before & set(agents(switched.cluster))
     switched.await_answers("on-worker2", switched.addresses()["on-worker1"], True)

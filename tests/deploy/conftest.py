@@ -16,7 +16,7 @@ import pytest
 from k8sdds import nodes
 from k8sdds.system.ssh import Target
 
-STARTS_S = 10
+STARTS_S = 60
 
 
 @dataclass

@@ -37,7 +37,7 @@ def running(folder: Path) -> Iterator[str]:
 
 def await_port(address: tuple[str, int]) -> None:
     """Wait until a server listens."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(address) == 0:

@@ -191,7 +191,7 @@ def deploy_is_killed_in_every_phase(site: Site) -> None:
 def node_stops_while_it_joins(site: Site) -> None:
     dying = site.when("work", "kubeadm", lambda: nodes.stop(site.name, "work"))
     site.fails(r"work: join: could not join", "connection was lost|cannot be reached")
-    dying.join(10)
+    dying.join(60)
     assert not dying.is_alive()
     site.becomes_ready()
 
@@ -199,7 +199,7 @@ def node_stops_while_it_joins(site: Site) -> None:
 def network_is_cut_during_deploy(site: Site) -> None:
     cutting = site.when("head", "kubeadm", lambda: nodes.link_down(site.name, "head"))
     site.fails(r"head: control plane: could not create", "connection was lost|cannot be reached")
-    cutting.join(10)
+    cutting.join(60)
     assert not cutting.is_alive()
     # The next deploy reports at once that the machine cannot be reached.
     site.fails(r"head: cannot be reached")

@@ -21,7 +21,7 @@ import pytest
 
 from k8sdds.deploy import facts
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.ssh import Connections, Host, HostError, HostLost, ScriptResult, Target, connection
+from k8sdds.system.ssh import Connections, Host, HostError, HostLost, ScriptResult, Target
 from tests.deploy.conftest import Farm
 
 
@@ -163,7 +163,7 @@ def test_a_closed_connection_is_not_opened_again(farm: Farm) -> None:
         # As when Ctrl-C ends the connections right before a script starts.
         host.end()
         with pytest.raises(HostLost):
-            opened.run("echo again", io.BytesIO(), 10)
+            host._execute(opened, "echo again", io.BytesIO(), 10)
 
 
 def test_lost_connection_is_reported(farm: Farm) -> None:
@@ -177,8 +177,8 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
 
 
 def test_silent_machine_is_lost(farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ALIVE_INTERVAL_S", 0.2)
-    monkeypatch.setattr(connection, "ALIVE_LIMIT_S", 1)
+    monkeypatch.setattr("k8sdds.system.ssh.host.ALIVE_INTERVAL_S", 0.2)
+    monkeypatch.setattr("k8sdds.system.ssh.host.ALIVE_LIMIT_S", 1)
     # The server's stopped process is killed later, because nothing else would end it.
     stop = "kill -STOP $PPID; (sleep 10; kill -KILL $PPID) & cat >/dev/null; wait"
     file = tmp_path / "content"

@@ -286,8 +286,8 @@ def test_removing_twice_succeeds(node: None) -> None:
 
 def test_an_agent_that_still_listens_is_found(node: None) -> None:
     shell(
-        "timeout 30 socat TCP-LISTEN:179 - >/dev/null 2>&1 </dev/null &\n"
-        "for try in $(seq 100); do ss -Htln 'sport = :179' | grep -q . && exit; sleep 0.1; done; exit 1"
+        "timeout 120 socat TCP-LISTEN:179 - >/dev/null 2>&1 </dev/null &\n"
+        "for try in $(seq 600); do ss -Htln 'sport = :179' | grep -q . && exit; sleep 0.1; done; exit 1"
     )
     assert [str(leftover) for leftover in leftovers(probe(), "kube-router")] == ["port 179"]
 

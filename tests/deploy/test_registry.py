@@ -76,7 +76,7 @@ def node(registry: Path, up: Up) -> nodes.LocalNode:
     script = (
         "echo 127.0.0.1 registry.lab >>/etc/hosts\n"
         "systemd-run --unit registry /registry/docker-registry serve /registry/config.yml\n"
-        "for try in $(seq 50); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done\n"
+        "for try in $(seq 300); do ss -Htln | grep -q :5000 && exit 0; sleep 0.2; done\n"
         "journalctl -u registry | tail -n 5 >&2; exit 1\n"
     )
     nodes.run(CLUSTER, "pi1", ["sh", "-e"], stdin=script)

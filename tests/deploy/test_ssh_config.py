@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import pwd
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,15 +17,29 @@ from k8sdds.system.ssh import Connections, HostError, Target
 from tests.deploy.conftest import Farm
 from tests.deploy.test_hosts import gather_values, traces
 
+CLONE_FS, CLONE_NEWNS = 0x200, 0x20000
+
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Provide a home folder with an empty ~/.ssh, and no agent."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Provide a home folder with an empty ~/.ssh, and no agent.
+
+    OpenSSH takes the path of the home from the user database, so the folder is mounted there, for this thread and what
+    it starts.
+    """
     folder = tmp_path / "user"
     (folder / ".ssh").mkdir(mode=0o700, parents=True)
-    monkeypatch.setenv("HOME", str(folder))
+    real = pwd.getpwuid(os.geteuid()).pw_dir
+    monkeypatch.setenv("HOME", real)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
+    libc, cwd = ctypes.CDLL(None, use_errno=True), Path.cwd()
+    with open("/proc/thread-self/ns/mnt") as namespace:
+        assert libc.unshare(CLONE_NEWNS) == 0, os.strerror(ctypes.get_errno())
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "--bind", folder, real], check=True)
+        yield folder
+        assert libc.unshare(CLONE_FS) == 0 and libc.setns(namespace.fileno(), CLONE_NEWNS) == 0
+    os.chdir(cwd)
 
 
 @pytest.fixture
@@ -84,13 +100,12 @@ def test_mistakes_in_ssh_config_are_reported(farm: Farm, home: Path) -> None:
         "Match host\n",
         'Host "alpha\n',
         'UserKnownHostsFile "a\n',
+        "ProxyJump gate:none\n",
+        "ProxyJump @gate\n",
     ):
         (home / ".ssh" / "config").write_text(text)
         results, failures = gather_values([Target("alpha")])
         assert results == {} and failures["alpha"].startswith("alpha: cannot read ssh_config: "), text
-    (home / ".ssh" / "config").write_text("ProxyJump gate:ssh\n")
-    results, failures = gather_values([Target("alpha")])
-    assert results == {} and "ProxyJump gate:ssh: 'ssh' is not a port\n" in failures["alpha"]
     # As in OpenSSH, a key file of a user who does not exist is skipped.
     (home / ".ssh" / "config").write_text(block(farm, "alpha", "IdentityFile ~no-such-user/key"))
     results, failures = gather_values([Target("alpha")], accept=True)
@@ -126,7 +141,7 @@ def test_machines_share_the_connection_to_a_jump_host(farm: Farm, home: Path) ->
         assert set(addresses.values()) == {"127.0.0.1"}
         assert connections_to(farm, "first") == connections_to(farm, "second") == 1
     # The first jump host closes its connection to the second a moment later.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while connections_to(farm, "second") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert connections_to(farm, "first") == connections_to(farm, "second") == 0

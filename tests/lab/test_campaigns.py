@@ -277,7 +277,7 @@ def cleaned(k8sdds: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert ("removed" in done.stdout) == bool(left)
     # What was in a sandbox ends with its holder, which ends when it reads the end of the killed command's pipe.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while traces(tmp_path).processes and time.monotonic() < deadline:
         time.sleep(0.05)
 

@@ -14,18 +14,7 @@ import pytest
 
 from k8sdds.cli import main, terminal
 from tests.conftest import Command, environment
-
-SHARED_FIXTURES = ("reports", "imported", "measured")
-"""Fixtures that take seconds and serve many tests."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a shared fixture in one process (`--dist loadgroup`), so that it is made only once."""
-    for item in items:
-        shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(shared[0]))
+from tests.reports import reports  # noqa: F401 (a fixture)
 
 
 def pytest_collection_finish() -> None:

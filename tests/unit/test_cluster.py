@@ -23,6 +23,7 @@ from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
     CONTROL_PLANE,
     NodeInfo,
+    cores,
     one_kernel,
     usable,
 )
@@ -69,6 +70,16 @@ def test_workers_come_before_control_planes_and_unusable_nodes_are_excluded() ->
     away = {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "no report"}]}}
     assert [node.unusable for node in nodes(n2=away) if node.name == "n2"] == ["not ready: no report"]
     assert usable(nodes(), ["arm64"]) == []
+
+
+def test_cores_of_machines_with_usable_nodes_are_counted_once() -> None:
+    def of(cpu: str | None, boot_id: str) -> dict[str, Any]:
+        return {"status": {"capacity": {"cpu": cpu} if cpu else {}, "nodeInfo": {"bootID": boot_id}}}
+
+    shared = {"n1": of("4", "a"), "n2": of("4", "a"), "n3": of("8", "b")}
+    assert cores(nodes(**shared)) == 12
+    assert cores(nodes(**shared | {"n3": {**of("8", "b"), "spec": {"unschedulable": True}}})) == 4
+    assert cores(nodes(**shared | {"n3": of(None, "b")})) == cores([]) == 0
 
 
 class NoRights:

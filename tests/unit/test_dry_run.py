@@ -76,7 +76,7 @@ def test_a_dry_run_finds_the_same_mistakes(k8sdds: Command, tmp_path: Path) -> N
         ("security init credentials", "already exists"),
         ("deploy no-such-profile", "there is no profile"),
         ("reproduce flannel-vxlan-slower -o credentials", "credentials already exists"),
-        ("network switch one-machine host --interface e;x", "--interface e;x: String should match"),
+        ("network switch one-machine host --interface e;x", "--interface e;x: expected text that matches"),
     ):
         done = k8sdds(*args.split(), "--dry-run")
         assert done.returncode == 2

@@ -57,6 +57,9 @@ class ScriptedTestbed:
         self.whole = False
         self.ended_as = ""
 
+    def cores(self) -> int:
+        return 2
+
     def prepare(self, block: Block) -> ScriptedTestbed:
         self.preparations += 1
         if self.preparations <= self.failing_preparations:

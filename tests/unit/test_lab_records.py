@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from k8sdds import nodes
+from k8sdds.nodes import machine
 from k8sdds.nodes import records as node_records
 from k8sdds.system import cgroups
 from k8sdds.testbeds.lab import records
@@ -58,3 +61,34 @@ def test_damaged_records_of_local_nodes_are_found(tmp_path: Path, monkeypatch: p
     path = node_records.folder() / "damaged" / "record.json"
     path.write_bytes(b"\xff")
     assert node_records.damaged() == [path]
+
+
+@pytest.mark.parametrize(("group", "is_own"), [("k8sdds-old", True), ("user.slice", False)])
+def test_only_processes_in_cgroups_of_k8sdds_are_killed(tmp_path: Path, group: str, is_own: bool) -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            (tmp_path / group / "one").mkdir(parents=True)
+            (tmp_path / group / "one" / "cgroup.procs").write_text(str(process.pid))
+            record = node_records.ClusterRecord("old", "/data", cgroup_folders=[str(tmp_path / group)])
+            machine.kill_unrecorded(record, "one")
+            if is_own:
+                assert process.wait(10) == -9
+            else:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("owner", [b"/nowhere", b"", b"\xff", b"a\0b"])
+def test_nodes_without_a_record_are_removed_whatever_names_their_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: bytes
+) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("K8SDDS_CACHE_DIR", str(tmp_path / "cache"))
+    data = tmp_path / "cache" / "nodes" / "lost-1234"
+    data.mkdir(parents=True)
+    (data / "owner").write_bytes(owner)
+    assert nodes.clean(everything=False) == (["lost-1234"], [])
+    assert not data.exists()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -43,6 +44,9 @@ def modules_of(*folders: str) -> set[str]:
     return {path.stem for folder in folders for path in (ROOT / folder).rglob("*.py")}
 
 
+distributions_of_modules = cache(metadata.packages_distributions)
+
+
 def imported(folder: str, own: Iterable[str]) -> set[str]:
     """Return the distributions that the Python files of a folder import."""
     modules = set()
@@ -54,7 +58,7 @@ def imported(folder: str, own: Iterable[str]) -> set[str]:
                 modules |= {name.name.partition(".")[0] for name in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 modules.add((node.module or "").partition(".")[0])
-    distributions = metadata.packages_distributions()
+    distributions = distributions_of_modules()
     return {
         normalized(distributions.get(module, [module])[0])
         for module in modules - set(own) - set(sys.stdlib_module_names)
@@ -68,7 +72,7 @@ def test_dependencies_are_the_imported_packages() -> None:
 
 
 def test_the_modules_of_extras_are_known_to_the_message() -> None:
-    distributions = metadata.packages_distributions()
+    distributions = distributions_of_modules()
     for extra, (_, modules) in faults.EXTRAS.items():
         names = {normalized(distributions[module][0]) for module in modules}
         assert names == declared(EXTRAS[extra])

@@ -199,7 +199,7 @@ def test_probe_reads_only_files_that_changed_since_deploy(tmp_path: Path) -> Non
     files = " ".join(map(str, (*paths.values(), tmp_path / "missing", link)))
     script = f"FILES='{files}'\n" + probe.FILE_HASHES.replace(HASHES, str(known))
     output = subprocess.run(
-        ["sh"], input=script, capture_output=True, text=True, check=True, timeout=20
+        ["sh"], input=script, capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert facts.parse(output).pairs("file") == {
         str(path): name if name == "untouched" else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -208,7 +208,7 @@ def test_probe_reads_only_files_that_changed_since_deploy(tmp_path: Path) -> Non
     assert facts.parse(output).pairs("symlink") == {str(link): str(paths["untouched"])}
     # Before the first deploy, no hashes are known.
     known.unlink()
-    output = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=20).stdout
+    output = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=60).stdout
     assert len(facts.parse(output).pairs("file")) == 4
 
 
@@ -236,7 +236,7 @@ def test_probe_queries_the_api_server_again_after_a_timeout(tmp_path: Path, fail
         script = script.replace(path, str(program))
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh"], input=script, capture_output=True, text=True, timeout=20, env={"PATH": path}
+        ["sh"], input=script, capture_output=True, text=True, timeout=60, env={"PATH": path}
     )
     result = facts.parse(done.stdout)
     assert result.values["kube.api"] == api, done.stderr

@@ -302,9 +302,10 @@ def test_too_short_trials_are_found_before_they_are_measured(tmp_path: Path) -> 
 
     lines: list[str] = []
     display = SimpleNamespace(line=lines.append)
+    testbed: Any = SimpleNamespace(cores=lambda: 2)
     for agrees, seconds in ((True, 16), (False, 2)):
         request = campaign.Request(short, "x", tmp_path, 1, longer=lambda yes=agrees: yes)
-        assert campaign._decidable(expand(short), request, display).experiment.duration_s == seconds
+        assert campaign._decidable(expand(short), request, testbed, display).experiment.duration_s == seconds
     assert lines[0] == "Trials of 2 s cannot decide 2 of 4 requirements:"
     assert lines[3] == "Trials of 16 s can (--duration 16): 17 s instead of 3 s."
 
@@ -317,6 +318,7 @@ def test_a_long_search_needs_confirmation_and_has_a_hint(
         name="lab",
         supported_subset=lambda experiment, _: (experiment, []),
         blocks=lambda *_: [],
+        cores=lambda: 2,
         preparation_s=lambda _: 0,
         interference=list,
     )

@@ -122,12 +122,12 @@ def test_openssl_accepts_credentials(tmp_path: Path, kind: str) -> None:
     assert certificate.subject.rfc4514_string() == "CN=pub0,O=k8sdds"
     for document in (PERMISSIONS, GOVERNANCE):
         argv = ["openssl", "smime", "-verify", "-text", "-in", document, "-CAfile", PERMISSIONS_CA]
-        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=20)
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         root = ElementTree.fromstring(done.stdout.strip().encode())
     assert root.findtext(".//rtps_protection_kind") == "SIGN"
     chain = ["openssl", "verify", "-CAfile", "identity_ca.pem", CERTIFICATE]
-    assert subprocess.run(chain, cwd=tmp_path, capture_output=True, timeout=20).returncode == 0
+    assert subprocess.run(chain, cwd=tmp_path, capture_output=True, timeout=60).returncode == 0
 
 
 def test_permissions_allow_only_the_topics_of_the_role() -> None:

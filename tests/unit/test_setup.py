@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_programs_are_built_while_other_packages_are_installed(monkeypatch: pyte
     def install(names: list[str], _report: object) -> None:
         installed.append(names)
         # The build begins before the other packages are there.
-        assert names == ["g++"] or built.wait(20)
+        assert names == ["g++"] or built.wait(60)
 
     monkeypatch.setattr(root, "is_available", lambda: True)
     monkeypatch.setattr(packages, "update", lambda _report: None)
@@ -175,6 +176,21 @@ def test_programs_are_built_again_when_their_sources_change(
         source.write_text(text)
         keys.add(paths._native_key.__wrapped__())
     assert len(keys) == 2
+
+
+def test_make_builds_the_programs_before_packages_of_python_are_installed(tmp_path: Path) -> None:
+    """The compilers report why: they run, from a copy of the source tree whose sources do not compile."""
+    shutil.copytree(ROOT / "k8sdds", tmp_path / "k8sdds")
+    (tmp_path / "perftest-images").mkdir()
+    (tmp_path / "perftest-images" / "CMakeLists.txt").write_text('message(FATAL_ERROR "no sources")\n')
+    # -S: without the folder of installed packages.
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "k8sdds.system.native_build"], cwd=tmp_path, env={"PATH": os.environ["PATH"]},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    if shutil.which("cmake"):
+        assert "no sources" in (tmp_path / "build" / "native" / "build.log").read_text()
 
 
 def test_root_uses_what_the_owner_of_the_installation_built(

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
 import pytest
 
 from k8sdds.deploy import fixes
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, HostError, ScriptResult, Target
 
 
@@ -31,12 +38,59 @@ def test_wrong_jump_hosts(jump_hosts: str) -> None:
 
 
 def test_no_connection_is_opened_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "_connect", lambda host: pytest.fail("connected"))
+    monkeypatch.setattr("fabric.Connection.open", lambda connection: pytest.fail("connected"))
     with Connections([Target("alpha")]) as connections:
         host = connections.hosts["alpha"]
     with pytest.raises(HostError, match="interrupted") as ended:
         host.run("true")
     assert ended.value.remedy
+
+
+def test_a_missing_openssh_client_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(PrerequisiteError, match=r"^ssh is missing\n  → install openssh-client$"):
+        Host(Target("alpha")).run("true")
+
+
+def test_values_do_not_become_options(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    for target in (
+        Target(f"-oProxyCommand=touch {trace}"),
+        Target("alpha", user=f"root\nProxyCommand touch {trace}"),
+        Target("alpha", key=Path(f"key\nProxyCommand touch {trace}")),
+        Target("alpha", user=f"root -oProxyCommand=touch${{IFS}}{trace}"),
+    ):
+        with pytest.raises(HostError, match="cannot read ssh_config"):
+            Host(target).run("true")
+    assert not trace.exists()
+
+
+def test_ctrl_c_is_noticed_whichever_thread_receives_its_signal() -> None:
+    def work(host: Host) -> None:
+        # The kernel may choose any thread. The main thread, which waits, is not woken up.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        deadline = time.monotonic() + 10
+        while not host.ended and time.monotonic() < deadline:
+            time.sleep(0.01)
+        noticed.append(host.ended)
+
+    noticed: list[bool] = []
+    with pytest.raises(KeyboardInterrupt), Connections([Target("alpha")]) as connections:
+        connections.all(work, ["alpha"])
+    assert noticed == [True]
+
+
+def test_ctrl_c_does_not_wait_for_work_that_does_not_end() -> None:
+    def work(host: Host) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        stuck.wait(30)
+
+    stuck = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Connections([Target("alpha")]) as connections:
+        connections.all(work, ["alpha"])
+    assert time.monotonic() - began < 5
+    stuck.set()
 
 
 def test_ctrl_c_ends_the_wait_for_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:

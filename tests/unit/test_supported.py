@@ -134,6 +134,9 @@ def test_more_participants_than_can_find_each_other_are_refused(monkeypatch: pyt
     assert preflight.check(of(100), lab) == preflight.check(of(500, "capacity"), lab) == []
     assert preflight.check(of(500), Place("host")) == []
     assert preflight.trial_s(of(500)) > preflight.trial_s(of(50)) + 60 > preflight.trial_s(of(4)) + 60
+    start_s = 501 * preflight.START_CPU_S + 501**2 * preflight.MATCH_CPU_S
+    without = preflight.trial_s(of(500), 0)
+    assert preflight.trial_s(of(500), 8) == pytest.approx(without - preflight.OVERHEAD_S + start_s / 8)
 
 
 def test_everything_that_a_search_may_add_is_checked() -> None:

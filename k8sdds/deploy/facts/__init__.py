@@ -70,12 +70,12 @@ class Facts:
         return {name: rest for name, _, rest in (value.partition(" ") for value in self.all(key))}
 
     def default_interface(self, family: IpFamily) -> str:
-        """Return the interface of the default route; empty: there is no default route."""
+        """Return the interface of the default route; empty if there is no default route."""
         found = re.search(r"\bdev (\S+)", self.values.get(DEFAULT_ROUTES[family], ""))
         return found[1] if found else ""
 
     def address(self, family: IpFamily, interface: str | None) -> str:
-        """Return the address of an interface, by default that of the default route; empty: it has none."""
+        """Return the address of an interface, by default that of the default route; empty if it has none."""
         name = interface or self.default_interface(family)
         addresses = [
             line.split()[1].partition("/")[0] for line in self.all("address") if line.split()[0] == name

@@ -47,7 +47,7 @@ def nodes(client: KubernetesClient) -> list[ClusterNode]:
 
 
 def node_of(node: Object) -> ClusterNode:
-    """Return what a switch uses of a Node object."""
+    """Return the parts of a Node object that a switch uses."""
     status = node["status"]
     addresses = [entry["address"] for entry in status.get("addresses", ()) if entry["type"] == "InternalIP"]
     conditions = {item["type"]: item.get("status") for item in status.get("conditions", ())}

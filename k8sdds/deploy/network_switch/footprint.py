@@ -61,7 +61,7 @@ def leftovers(
     pod_cidrs: Sequence[Subnet],
     names: Sequence[str] | None = None,
 ) -> list[NetworkLeftover]:
-    """Return what networks created on a node.
+    """Return the objects that networks created on a node.
 
     Routes into the ranges of pods are always included, because every network creates them.
 

@@ -98,7 +98,7 @@ def switch(
 
 
 def preview(profile: Profile, network: PodNetwork, connections: Connections) -> SwitchResult:
-    """Return what `switch` would do. Makes no changes.
+    """Return the changes that `switch` would make. Makes none.
 
     Raises:
         InputError: The network does not fit the profile.
@@ -173,7 +173,7 @@ class _Switch:
         )
 
     def preview(self) -> SwitchResult:
-        """Return what `run` would change."""
+        """Return the changes that `run` would make."""
         start = time.monotonic()
         self.nodes = self._profile_nodes()
         installed = cluster_objects.installed(self.client)
@@ -363,7 +363,7 @@ class _Switch:
         return lines
 
     def _ask_agent(self, pod: str, expected: AgentConnections) -> str:
-        """Return what an agent prints about its connections, or why it prints nothing."""
+        """Return an agent's output about its connections, or why there is none."""
         try:
             done = exec_stream.run_command(
                 self.client, versions.NETWORK_NAMESPACE, pod, expected.command, container=expected.container

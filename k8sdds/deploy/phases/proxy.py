@@ -62,7 +62,7 @@ def environment(state: DesiredState) -> str:
 
 
 def no_proxy(state: DesiredState) -> list[str]:
-    """Return what the nodes reach directly: each other, pods, Services, and the hosts of the profile."""
+    """Return the addresses that nodes reach directly: each other, pods, Services, and the hosts of the profile."""
     kubernetes = state.profile.kubernetes
     # Nodes that --limit left out are also in the list: it must not depend on which machines are down.
     nodes = [*state.profile.nodes, *state.left_out]

@@ -37,7 +37,7 @@ def objects(namespace: str, filters: bool = False, image: str | None = None) -> 
         namespace: Where it runs. The name of its ClusterRole contains it, so that several meters can coexist.
         filters: Whether it can count packet filters. It then runs as root with NET_ADMIN on the nodes' own
             network, which needs a namespace with Pod Security `privileged`.
-        image: Its image; None: that of the manifest.
+        image: Its image; None means that of the manifest.
     """
     manifests = read_manifest(MANIFEST)
     for manifest in manifests:
@@ -74,11 +74,11 @@ Pod = tuple[str, str]
 
 @dataclass(frozen=True)
 class Usage:
-    """Accumulated CPU time and current memory of a node, pod or process; None: not reported."""
+    """Accumulated CPU time and current memory of a node, pod or process; None if not reported."""
 
     cpu_s: float | None = None
     cpu_at_s: float | None = None
-    """When the CPU time was read, in seconds since 1970; None: at the time of the request."""
+    """When the CPU time was read, in seconds since 1970; None means at the time of the request."""
     memory_bytes: float | None = None
 
 

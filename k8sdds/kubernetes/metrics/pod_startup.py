@@ -64,13 +64,13 @@ class PodStarts:
             observed.setdefault(step, at_s)
 
     def last_s(self) -> float | None:
-        """Return when the last pod got ready, by the monotonic clock; None: not all were seen to get ready."""
+        """Return when the last pod got ready, by the monotonic clock; None if not all were seen to get ready."""
         ready = [observed.get("ready_s") for observed in self._steps.values()]
         known = [at_s for at_s in ready if at_s is not None]
         return max(known, default=None) if len(known) == len(ready) else None
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """Return for each pod the seconds from creation to each step (None: not reached), and `coarse`."""
+        """Return for each pod the seconds from creation to each step (None if not reached), and `coarse`."""
         result = {}
         for name, observed in self._steps.items():
             coarse = self._coarse.get(name)

@@ -135,7 +135,7 @@ class Connext(Middleware):
 
 
 def read_output(folder: Path, payload_bytes: int, latency_test: bool, duration_s: float) -> Summary | None:
-    """Return the summary of a participant from its stdout and stderr; None: there is no trustworthy result.
+    """Return the summary of a participant from its stdout and stderr; None if there is no trustworthy result.
 
     PerfTest does not print the number of samples sent, nor when the first and the last sample arrived: these
     keys are missing.

@@ -102,7 +102,7 @@ def command_line(
         domain: DDS domain id.
         settings: The user's PerfTest.
         files: The participant's folder.
-        qos: A QoS file in RTI's format; None: the QoS that is built into PerfTest.
+        qos: A QoS file in RTI's format; None means the QoS that is built into PerfTest.
         discovery: `multicast`, `peers`, or `server`; with `server` the environment names the servers.
 
     Raises:

@@ -22,7 +22,7 @@ class Option:
 
     name: str
     value: str = ""
-    """Name of its value; empty: it takes no value."""
+    """Name of its value; empty if it takes no value."""
     role: Literal["both", "publisher", "subscriber"] = "both"
     since: Version = OLDEST
     until: Version = NEWEST
@@ -103,7 +103,7 @@ def refusal(args: Sequence[str], version: Version, role: str | None = None) -> s
     Args:
         args: The command line without the program.
         version: The release.
-        role: `publisher` or `subscriber`; None: both, so that options of one role are rejected.
+        role: `publisher` or `subscriber`; None means both, so that options of one role are rejected.
     """
     if version not in VERSIONS:
         known = ", ".join(map(version_text, VERSIONS))

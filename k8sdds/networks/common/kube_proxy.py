@@ -59,7 +59,7 @@ def name(number: int) -> str:
 
 
 def address(services: ServiceSet, node: LabNode, port: int) -> tuple[str, int] | None:
-    """Return the address and port by which clients on a node reach the measured Service; None: those of the pod."""
+    """Return the address and port by which clients on a node reach the measured Service; None for those of the pod."""
     if services.via == HEADLESS:
         return None
     if services.via == NODE_PORT:

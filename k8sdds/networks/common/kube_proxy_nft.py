@@ -99,7 +99,7 @@ def services(
         entries: NAMESPACE/NAME and cluster IP of each; the first one also has the node port.
         endpoint: Address of the endpoint of all.
         port: Port of the Services and of the endpoint.
-        node_port: The node port; None: there is none.
+        node_port: The node port; None if there is none.
     """
     own = family(ip_family)
     table = f"{own} {TABLE}"

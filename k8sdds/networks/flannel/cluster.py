@@ -77,8 +77,8 @@ def _cluster_install(
         node_features: Kernel features that every node needs.
         links: Patterns of the tunnel devices that the backend creates; they carry all packets.
         ipsec: Whether the agent starts strongSwan's charon.
-        ipv4_only: Why the backend is not installed with IPv6; empty: it is.
-        ipv6_mtu: MTU of pods with IPv6 addresses; None: that of the backend.
+        ipv4_only: Why the backend is not installed with IPv6; empty if it is.
+        ipv6_mtu: MTU of pods with IPv6 addresses; None means that of the backend.
     """
 
     def render(options: InstallOptions, manifests: list[Manifest]) -> list[Manifest]:

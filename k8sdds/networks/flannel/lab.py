@@ -103,7 +103,7 @@ def _host_routes(topology: Topology, node: LabNode, mtu: int) -> list[Batch]:
 
 
 def cni_config(mtu_bytes: int | None) -> dict[str, Any]:
-    """Return the CNI configuration. `mtu_bytes` is the MTU of pods; None: that of the backend."""
+    """Return the CNI configuration. `mtu_bytes` is the MTU of pods; None means that of the backend."""
     delegate: dict[str, Any] = {"hairpinMode": True, "isDefaultGateway": True}
     if mtu_bytes is not None:
         delegate["mtu"] = mtu_bytes

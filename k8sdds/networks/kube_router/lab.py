@@ -176,7 +176,7 @@ def _common_rules(family: IpFamily) -> Rules:
 
 
 def _pod_chain(chain: str, address: str, ingress: Rules) -> Rules:
-    """Return the rules of a pod. `ingress`: the jumps to the policies that select it; empty: there are none."""
+    """Return the rules of a pod. `ingress`: the jumps to the policies that select it; empty if there are none."""
     refused = f"-m mark ! --mark {_CHECKED}"
     return (
         f"{comment('common netpol rules')} -j KUBE-NWPLCY-COMMON",

@@ -118,7 +118,7 @@ def _timelines(content: Content, setting: Setting, test: str, point: Point) -> d
 
 
 def received(content: Content, row: Row) -> list[Step]:
-    """Return what a subscriber of a trial received over time; empty if it was not recorded."""
+    """Return the samples that a subscriber received over time. Empty if they were not recorded."""
     return timelines.received(content.run.raw(row["trial_id"], row["attempt"] or 1))
 
 

@@ -127,7 +127,7 @@ def _path(trials: Sequence[Row]) -> _Path:
 
 
 def _link_mtu(row: Row) -> int | None:
-    """Return the MTU of the nodes' links; None: a cluster's, which only trials with `link.mtu` record."""
+    """Return the MTU of the nodes' links; None means a cluster's, which only trials with `link.mtu` record."""
     recorded = [
         link.get("mtu_bytes") for link in _object(row["node_links"]).values() if isinstance(link, dict)
     ]

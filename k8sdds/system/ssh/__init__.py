@@ -1,13 +1,10 @@
-"""Run scripts on machines over SSH, through fabric and paramiko.
+"""Run scripts on machines over SSH, through fabric and paramiko, as ssh_config, agent and known_hosts define it.
 
-All commands of k8sdds read and change machines through this package. It follows ssh_config, uses the agent and
-verifies host keys as OpenSSH does. All scripts for a machine share one connection. Scripts are passed through
-stdin, never as arguments.
-
-The libraries are imported with the first connection, because their import takes longer than most commands.
+All scripts for a machine share one connection. Scripts are passed through stdin, never as arguments.
 """
 
-from k8sdds.system.ssh.host import Connections, Host, HostError, HostLost, Result, ScriptResult
-from k8sdds.system.ssh.target import Login, Target
+from k8sdds.system.ssh.connections import Connections, Result
+from k8sdds.system.ssh.host import Host, ScriptResult
+from k8sdds.system.ssh.target import HostError, HostLost, Login, Target
 
 __all__ = ["Connections", "Host", "HostError", "HostLost", "Login", "Result", "ScriptResult", "Target"]

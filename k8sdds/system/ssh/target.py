@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
 from dataclasses import dataclass
@@ -12,6 +11,10 @@ from k8sdds.system.errors import PrerequisiteError
 
 CONNECT_S = 10
 """Timeout of a connection attempt."""
+CHECK_S = 0.5
+"""Time in which a thread that waits notices Ctrl-C. The kernel may deliver its signal to any other thread."""
+END_S = 2
+"""Time in which the threads and processes of a closed connection end."""
 
 
 class HostError(PrerequisiteError):
@@ -38,31 +41,16 @@ class Login:
     def parse(cls, text: str) -> Login:
         """Return the login that a text describes. Before a port, an IPv6 address must be in brackets.
 
-        Raises:
-            ValueError: The text is not `[USER@]ADDRESS[:PORT]`; the message names the wrong part.
+        Raises ValueError, whose message names the wrong part.
         """
-        user, at, rest = text.rpartition("@")
-        in_brackets = re.fullmatch(r"\[([^]]*)\](?::(.*))?", rest)
-        address, colon, after = rest.partition(":")
-        port = after if colon else None
-        if in_brackets:
-            address, port = in_brackets.groups()
-        elif _is_ipv6(rest):
-            address, port = rest, None
-        if at and not user:
-            raise ValueError("the user is missing before @")
-        if not address:
-            raise ValueError("the address is missing")
+        pattern = r"(?s)(?:(.*)@)?(?:\[([^]]*)\]|([^:]*)|(.*:.*:.*))(?::([^:]*))?"
+        user, *addresses, port = re.fullmatch(pattern, text).groups()  # type: ignore[union-attr]  # matches any text
+        address = next(filter(None, addresses), "")
+        if user == "" or not address:
+            raise ValueError("the address is missing" if user != "" else "the user is missing before @")
         if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
             raise ValueError(f"{port!r} is not a port")
-        return cls(address, user or None, int(port) if port else None)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return ipaddress.ip_address(text).version == 6
-    except ValueError:
-        return False
+        return cls(address, user, int(port) if port else None)
 
 
 @dataclass(frozen=True)
@@ -84,8 +72,7 @@ class Target:
     def of_jump_hosts(cls, jump_hosts: str, ssh_config: Path | None) -> Target:
         """Return how SSH reaches the last of several jump hosts, written as for `ProxyJump`, through the others.
 
-        Raises:
-            ValueError: The last jump host is not `[USER@]HOST[:PORT]`.
+        Raises ValueError if the last jump host is not `[USER@]HOST[:PORT]`.
         """
         others, _, last = jump_hosts.replace(" ", "").rpartition(",")
         login = Login.parse(last.removeprefix("ssh://").removesuffix("/"))
@@ -96,22 +83,16 @@ class Target:
         """The name under which ssh_config is searched, as in `ssh ALIAS`."""
         return self.address or self.name
 
-    def settings(self) -> dict[str, str]:
-        """Return what is not left to ssh_config, in its words."""
+    def options(self) -> list[str]:
+        """Return the options with which the OpenSSH client reaches the machine."""
         settings = {
             "User": self.user,
             "Port": self.port,
-            "IdentityFile": self.key,
-            "IdentitiesOnly": "yes" if self.key is not None else None,
+            "IdentityFile": self.key and shlex.quote(str(self.key)),
+            "IdentitiesOnly": self.key and "yes",
             "UserKnownHostsFile": self.known_hosts and shlex.quote(str(self.known_hosts)),
-            "ProxyCommand": shlex.join(self.proxy_command) or None,
-            "ProxyJump": self.proxy_jump or None,
+            "ProxyCommand": shlex.join(self.proxy_command),
+            "ProxyJump": self.proxy_jump,
         }
-        return {option: str(value) for option, value in settings.items() if value is not None}
-
-    def options(self) -> list[str]:
-        """Return the options with which the user's ssh program reaches the machine."""
         file = ["-F", str(self.ssh_config)] if self.ssh_config is not None else []
-        return file + [
-            word for option, value in self.settings().items() for word in ("-o", f"{option}={value}")
-        ]
+        return file + [word for key, value in settings.items() if value for word in ("-o", f"{key}={value}")]

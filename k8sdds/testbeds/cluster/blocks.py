@@ -24,7 +24,7 @@ Group = TypeVar("Group", bound=Hashable)
 
 
 def pod_network(cell: Cell) -> NetworkMode | None:
-    """Return the pod network that a cell needs; None: it uses the nodes' own network, another interface, or none.
+    """Return the pod network that a cell needs; None if it uses the nodes' own network, another interface, or none.
 
     IP families are not an option of it: pods have addresses of all families of the cluster.
     """
@@ -46,13 +46,13 @@ def on_host(cell: Cell) -> bool:
 
 
 def _services(trial: Trial) -> tuple[int, Via] | None:
-    """Return the number of Services and the kind of the measured one that a trial needs; None: it needs none."""
+    """Return the number of Services and the kind of the measured one that a trial needs; None if it needs none."""
     wanted = workloads.find(trial.cell.test).services(trial.cell)
     return (wanted.count, wanted.via) if wanted else None
 
 
 def _node_settings(trial: Trial) -> NodeNeeds:
-    """Return what a trial needs on the nodes apart from its network."""
+    """Return the requirements of a trial on the nodes apart from its network."""
     return trial.cell.tuning, trial.cell.link
 
 
@@ -105,7 +105,7 @@ def make_blocks(trials: Sequence[Trial], seed: int, one_network: bool) -> list[B
 
 
 def count_switches(blocks: Sequence[Block], is_installed: Callable[[NetworkMode], bool]) -> int:
-    """Return how often a campaign replaces the pod network, including to restore the original one at the end.
+    """Return how often a campaign replaces the pod network, including the restoration of the original one at the end.
 
     `is_installed` returns whether a network is the original one.
     """

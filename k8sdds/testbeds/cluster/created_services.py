@@ -75,11 +75,11 @@ class Services:
         self._connection: Connection | None = None
         """How the client of the next trial reaches the server."""
         self.unobserved = ""
-        """Why the rules of the client's node cannot be read; empty: they can."""
+        """Why the rules of the client's node cannot be read; empty if they can."""
 
     @cached_property
     def mode(self) -> ProxyMode | None:
-        """Mode of the cluster's kube-proxy; None: unknown."""
+        """Mode of the cluster's kube-proxy; None if unknown."""
         return installed.proxy_mode(self._client)
 
     # -- creating them ----------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Services:
             time.sleep(POLL_S)
 
     def _missing_rules(self, between: _Pods, names: Sequence[str]) -> str:
-        """Return how many rules are missing on the client's node; empty: none, or they cannot be read."""
+        """Return how many rules are missing on the client's node; empty if none is, or if they cannot be read."""
         addresses = self._addresses(names)
         found = self._programmed(between, addresses)
         if found is None or len(found) == len(addresses):
@@ -180,14 +180,14 @@ class Services:
         return {address: name for address, name in addresses.items() if address != "None"}
 
     def _programmed(self, between: _Pods, addresses: Mapping[str, str]) -> list[str] | None:
-        """Return which addresses the client's node translates, in the order of its rules; None: unreadable."""
+        """Return which addresses the client's node translates, in the order of its rules; None if unreadable."""
         printed = self._on_node(
             between.client.node, translations.rules_command(":" in between.server.address)
         )
         return None if printed is None else translations.programmed(printed, addresses)
 
     def _on_node(self, node: str, argv: Sequence[str]) -> str | None:
-        """Return what a command on a node prints; None: it cannot run there, for the reason in `unobserved`."""
+        """Run a command on a node and return its output; None if it cannot run, with the reason in `unobserved`."""
         try:
             printed = self._probes.counting(node).run(argv).decode(errors="replace")
         except PrerequisiteError as error:
@@ -197,7 +197,7 @@ class Services:
         return printed
 
     def _unreachable(self, wanted: ServiceSet, between: _Pods, names: Sequence[str]) -> str:
-        """Return why the client does not reach the server by the measured and by the last Service; empty: it does."""
+        """Return why the client does not reach the server by the measured and by the last Service; empty if it does."""
         targets = {self._target(wanted, between, names[MEASURED])}
         if len(names) > 1:
             targets.add((self._created[names[-1]]["spec"]["clusterIP"], PORT))
@@ -209,7 +209,7 @@ class Services:
         return refusal
 
     def _refusal(self, between: _Pods, address: str, port: int) -> str:
-        """Return why the client cannot connect to an address; empty: it can."""
+        """Return why the client cannot connect to an address; empty if it can."""
         argv = [_TRANSACTIONS, "client", "--address", address, "--port", str(port), "--new-connections"]
         argv += ["--bytes", "1", "--warm-up", "0", "--time", CHECK_S]
         done = self._pods.run(between.client_slot, ["sh", "-c", _CLIENT, "check", *argv])
@@ -255,13 +255,13 @@ class Services:
         return (between.server.address if wanted.via == HEADLESS else str(spec["clusterIP"])), PORT
 
     def translations(self, cell: Cell, slots: Mapping[str, Slot]) -> list[Reading]:
-        """Return how what the client's node translates in the next trial is read; nothing without Services."""
+        """Return the readings of the translations on the client's node in the next trial. Empty without Services."""
         if workloads.find(cell.test).services(cell) is None or self._connection is None:
             return []
         return [_Translations(self, self._connection, self._between(slots).client.node)]
 
     def counters(self, connection: Connection, node: str) -> Counters | None:
-        """Return what a node has counted for a connection; None: unreadable, for the reason in `unobserved`."""
+        """Return a node's counters of a connection; None if they are unreadable, with the reason in `unobserved`."""
         printed = self._on_node(node, translations.counters_command(connection))
         return None if printed is None else translations.counters(printed)
 

@@ -27,7 +27,7 @@ class NodeLink:
     kind: str
     """As `ip` names it, such as vxlan; empty for a network card."""
     underlay: str
-    """The link that a tunnel is bound to; empty: none."""
+    """The link that a tunnel is bound to; empty if there is none."""
     sent_bytes: int
     received_bytes: int
 
@@ -114,7 +114,7 @@ def deviation(evidence: PathEvidence, a: PathEnd, b: PathEnd, sent_bytes: int, i
         a: One end.
         b: The other end.
         sent_bytes: Minimum number of bytes sent in each direction between the two readings.
-        interface: The node's link that the packets must use; empty: any.
+        interface: The node's link that the packets must use; empty means any.
     """
     ends = ((a, b), (b, a))
     found = (text for end in ends for text in _deviations(evidence, *end, sent_bytes, interface))
@@ -153,7 +153,7 @@ def _deviations(
 
 
 def _underlay(counters: LinkCounters, name: str) -> str:
-    """Return the link by which packets on a link leave the node; empty: unknown."""
+    """Return the link by which packets on a link leave the node; empty if unknown."""
     link = counters.links.get(name)
     return link.underlay if link is not None and link.kind in TUNNELS else name
 

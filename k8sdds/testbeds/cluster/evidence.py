@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,21 @@ class NetworkBytes(Reading):
 
 
 class SteeredPackets(Reading):
-    """Whether the participants' nodes steer received packets as the cell's layout requires, from now on."""
+    """Whether the participants' nodes steer received packets as the cell's layout requires.
+
+    They still do after the trial, until one with another layout or the end of the campaign.
+    """
 
     def __init__(self, steering: Steering, cell: Cell, layout: Layout, pods: Mapping[str, ReadyPod]) -> None:
-        self._obstacle = steering.apply(cell, layout, {name: pod.node for name, pod in pods.items()})
+        self._steering, self._cell, self._layout = steering, cell, layout
+        self._node_of = {name: pod.node for name, pod in pods.items()}
+        self._obstacle = ""
+
+    @override
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        self._obstacle = self._steering.apply(self._cell, self._layout, self._node_of)
+        yield
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
@@ -140,7 +152,7 @@ class NodesUsage(Reading):
         return {"outside": outside, "warnings": (text,) if unseen else ()}
 
     def _outside(self, after: Mapping[str, Usage]) -> dict[str, OutsideCpu]:
-        """Return what each machine spent, if all its nodes could be read."""
+        """Return the CPU time of each machine whose nodes could all be read."""
         machines: dict[str, dict[str, OutsideCpu | None]] = {}
         separate: dict[str, bool | None] = {}
         for pod in self._pods.values():

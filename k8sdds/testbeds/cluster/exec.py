@@ -45,7 +45,7 @@ class ExecResult:
     code: int
     message: str = ""
     lost: str = ""
-    """Why the files could not be fetched; empty: they are in the launch's folder."""
+    """Why the files could not be fetched; empty if they are in the launch's folder."""
 
 
 class ParticipantExec:
@@ -71,7 +71,7 @@ class ParticipantExec:
         self.uncertainty_ns = 0
         """Maximum error of `offset_ns`."""
         self.unreachable = ""
-        """Why the pod was lost or its supervisor killed before the start; empty: neither happened."""
+        """Why the pod was lost or its supervisor killed before the start; empty if neither happened."""
         self._client = client
         self._namespace = namespace
         self._container = launch.participant.name
@@ -90,7 +90,7 @@ class ParticipantExec:
         """Start the supervisor, send it the participant's files and compare clocks.
 
         Returns:
-            Why the participant is not ready; empty: it is ready.
+            Why the participant is not ready; empty if it is ready.
         """
         end = time.monotonic() + READY_TIMEOUT_S
         files = _input_files(self.launch)
@@ -199,7 +199,7 @@ class ParticipantExec:
         return ExecResult(code, lost=f"pod {self.pod}: {problem}")
 
     def _end_of_pod(self) -> tuple[int, str] | None:
-        """Return how the pod has ended, as exit code and explanation; None: it runs, or this is unknown."""
+        """Return how the pod has ended, as exit code and explanation. None if it runs, or if this is unknown."""
         try:
             pod = self._client.find(f"{CORE}/namespaces/{self._namespace}/pods/{self.pod}")
         except PrerequisiteError:

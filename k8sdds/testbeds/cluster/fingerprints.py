@@ -30,7 +30,7 @@ class Fingerprints:
         self._taken: dict[tuple[str, str, IpFamily], Fingerprint] = {}
 
     def of(self, cell: Cell) -> Fingerprint | None:
-        """Return the fingerprint of a cell's network; None: it was not taken."""
+        """Return the fingerprint of a cell's network; None if it was not taken."""
         return self._taken.get(_key(cell))
 
     def is_encrypted(self, cell: Cell) -> bool:
@@ -87,5 +87,5 @@ class Fingerprints:
 
 
 def _key(cell: Cell) -> tuple[str, str, IpFamily]:
-    """Return what one fingerprint describes: the packets of a family on a network with its options."""
+    """Return the key of a fingerprint: the packets of a family on a network with its options."""
     return cell.network, repr(prepared_options(cell)), cell.ip_family

@@ -54,7 +54,7 @@ def detect(client: KubernetesClient, nodes: Sequence[NodeInfo]) -> DetectedNetwo
 
 
 def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
-    """Return the mode of kube-proxy; None: unknown, because another program runs or this user may not read it."""
+    """Return the mode of kube-proxy; None if unknown, because another program runs or this user may not read it."""
     found = _config_maps(client, [PROXY_CONFIG]).get(PROXY_CONFIG, {})
     try:
         config = yaml_text.plain(yaml_text.load(found.get("config.conf", ""), PROXY_CONFIG))
@@ -66,7 +66,7 @@ def proxy_mode(client: KubernetesClient) -> ProxyMode | None:
 
 
 def daemonsets(client: KubernetesClient) -> list[Manifest] | None:
-    """Return the DaemonSets of the cluster, or only those of kube-system; None: this user may not list them."""
+    """Return the DaemonSets of the cluster, or only those of kube-system; None if this user may not list them."""
     for scope in ("", f"/namespaces/{versions.KUBE_SYSTEM_NAMESPACE}"):
         listed = permissions.readable(client, f"{APPS}{scope}/daemonsets")
         if listed is not None:
@@ -88,7 +88,7 @@ class InstalledSoftware:
     """What runs the network of a cluster."""
 
     agents: Mapping[str, str] | None = None
-    """NAMESPACE/NAME of each DaemonSet to its UID and generation, which change with it; None: not readable."""
+    """NAMESPACE/NAME of each DaemonSet to its UID and generation, which change with it; None if not readable."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Component, such as `k8sdds-network/flannel flanneld`, to its images with their digests."""
     networks: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class InstalledSoftware:
         return dict(self.images) if self.agents else {"agents": NO_AGENT, **self.images}
 
     def change(self, other: InstalledSoftware) -> str:
-        """Describe how the network of the other reading differs; empty: it does not, or is not readable."""
+        """Describe how the network of the other reading differs; empty if it does not, or is not readable."""
         if self.agents is None or other.agents is None or self.agents == other.agents:
             return ""
         before, after = (", ".join(each.networks or each.agents or ()) for each in (self, other))

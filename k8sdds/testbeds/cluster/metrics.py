@@ -39,7 +39,7 @@ class MetricsCollector:
         self._packet_filters = packet_filters
         self._image = image
         self._daemonset: dict[str, Any] | None = None
-        """The node meter; empty: it could not be created; None: not tried yet."""
+        """The node meter; empty if it could not be created; None if not tried yet."""
         self._lines: list[dict[str, Any]] = []
         self._pod_starts = PodStarts()
         self._block: dict[str, Any] = {}

@@ -146,7 +146,7 @@ class Leftover:
 
     namespace: CampaignNamespace
     in_use: str
-    """The process that still uses them; empty: none."""
+    """The process that still uses them; empty if there is none."""
 
 
 def leftovers(client: KubernetesClient, prepared: str | None) -> list[Leftover]:

@@ -36,9 +36,9 @@ class Policies:
         self._verified = True
         """Whether they are in effect, and no others."""
         self._other_rules: int | None = None
-        """Packet filter rules of the observed node without policies; None: unknown."""
+        """Packet filter rules of the observed node without policies; None if unknown."""
         self.proof = ""
-        """What was verified of the current policies; empty: there are none."""
+        """What was verified of the current policies; empty if there are none."""
 
     def provide(self, cell: Cell, slots: Mapping[str, Slot]) -> bool:
         """Create the policies of a cell, delete others, and wait until they are enforced. The pods must be ready.
@@ -77,12 +77,15 @@ class Policies:
         return True
 
     def _receiver(self, cell: Cell, slots: Mapping[str, Slot], node: str) -> str:
-        """Return a subscriber that is not on a node; empty: the placement has none, and the cell no policies."""
+        """Return a subscriber that is not on a node; empty if the placement has none, and the cell no policies."""
         for participant in cell.participants:
             if participant.subscribes and self._pods.pod(slots[participant.name]).node != node:
                 return participant.name
         if cell.policies:
-            raise PrerequisiteError(f"{cell.describe()}: no subscriber is on another node than {node}")
+            raise PrerequisiteError(
+                f"{cell.describe()}: no subscriber is on another node than {node}, so no policy can be tested",
+                "place a subscriber on another node, or leave out policies",
+            )
         return ""
 
     def _await(self, path: _Path, direction: str) -> None:
@@ -100,7 +103,7 @@ class Policies:
             time.sleep(POLL_S)
 
     def _missing(self, path: _Path) -> str:
-        """Return what does not correspond to the policies yet: rules, or who is answered; empty: nothing."""
+        """Return why the policies are not in effect yet; empty if they are."""
         rules, other = path.rules(), self._other_rules
         # A network without packet filter rules has as many as before.
         if rules is not None and other is not None and other < rules < other + self._count:
@@ -147,7 +150,7 @@ class _Path:
     """Of the receiver's node."""
 
     def rules(self) -> int | None:
-        """Return the number of packet filter rules on the node; None: unreadable."""
+        """Return the number of packet filter rules on the node; None if unreadable."""
         output = self.node.run([*packet_handling.COMMAND, self.peer])
         found = packet_handling.parse(output.decode(errors="replace")).rules
         return None if found is None else len(found)

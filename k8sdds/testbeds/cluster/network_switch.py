@@ -26,7 +26,7 @@ class NetworkSwitch:
         self._machines: Mapping[str, Facts] | None = None
         """Facts of the cluster's machines, once they are needed."""
         self._original: tuple[str, dict[str, object]] | None = (self.current, self._options)
-        """What `restore` installs; None: nothing."""
+        """What `restore` installs; None means nothing."""
 
     def installable(self) -> list[str]:
         """Return the installed network and all networks that can replace it."""
@@ -35,16 +35,16 @@ class NetworkSwitch:
 
     @property
     def interface(self) -> str:
-        """The nodes' link that networks must use, from the profile; empty: that of the default route."""
+        """The nodes' link that networks must use, from the profile; empty means that of the default route."""
         return self._profile.network.interface or ""
 
     def obstacle(self, network: str) -> str:
-        """Return why a network cannot be installed on this cluster; empty: it can."""
+        """Return why a network cannot be installed on this cluster; empty if it can."""
         mode = cluster_modes().get(network) or (find(network), None)
         return _obstacle(self._profile, *mode, self._facts())
 
     def images(self, node: str) -> Collection[str]:
-        """Return the images that the runtime of a node has; empty: the node cannot be reached."""
+        """Return the images that the runtime of a node has; empty if the node cannot be reached."""
         facts = self._facts().get(node)
         return facts.pairs("image").keys() if facts else ()
 

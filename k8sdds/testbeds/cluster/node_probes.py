@@ -91,7 +91,7 @@ class NodeProbes:
     def _read(
         self, kind: str, slots: Sequence[Slot], argv: Sequence[str], parse: Callable[[str, CommandResult], T]
     ) -> dict[str, T]:
-        """Return what a command prints on each node, by node; empty if one failed, with the reason in `_obstacles`."""
+        """Run a command on each node and return the outputs; empty if one failed, with the reason in `_obstacles`."""
         if self._obstacles[kind] and kind not in self._worked:
             return {}  # no need to try again
         try:
@@ -109,7 +109,7 @@ class NodeProbes:
         return found
 
     def tracked_connections(self, node: str) -> int | None:
-        """Return the number of entries in the connection tracking of a node; None: the node does not show it."""
+        """Return the number of entries in the connection tracking of a node; None if the node does not show it."""
         try:
             pool, probe = self._pool(), _slot(node)
             pool.ensure([probe])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from k8sdds.model.link import STANDARD_MTU
 from k8sdds.model.settings import NO_TUNING
 from k8sdds.model.trial import Cell
-from k8sdds.system.errors import K8sddsError, PrerequisiteError, Problem
+from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError, Problem
 from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel
 
@@ -29,7 +29,7 @@ class NodeSettings:
 
     tuning: str = NO_TUNING
     mtu: int | None = None
-    """MTU of the interface between the nodes; None: unchanged."""
+    """MTU of the interface between the nodes; None means unchanged."""
     offloads: tuple[tuple[str, bool], ...] = ()
     """Offloads of this interface; those that are missing are unchanged."""
 
@@ -59,7 +59,7 @@ class NodeTuning:
     """The settings that an experiment has changed on the nodes of a cluster.
 
     Args:
-        cluster: Name of the cluster; empty: k8sdds did not deploy it.
+        cluster: Name of the cluster; empty if k8sdds did not deploy it.
         cells: All cells of the campaign. If none has another MTU of links than the standard, MTUs stay as they are:
             the cluster's own one may be larger.
     """
@@ -72,7 +72,7 @@ class NodeTuning:
         self._current = NodeSettings()
         self._before: dict[str, tuple[str, ...]] = {}
         self.seen: dict[str, dict[str, str]] = {}
-        """Node → setting → value, as read after they were applied; empty: nothing is applied."""
+        """Node → setting → value, as read after they were applied; empty if nothing is applied."""
 
     def of(self, cell: Cell) -> NodeSettings:
         """Return the settings that a cell needs."""
@@ -139,7 +139,7 @@ def _setting(line: str) -> tuple[str, str]:
 def require_path_mtu(cell: Cell, requested: int | None, passed: int | None) -> None:
     """Check that packets of the `requested` size in bytes pass between the nodes, if a cell sets the MTU of links.
 
-    `passed`: size of the largest packet that passed; None: not observed. Raises PrerequisiteError.
+    `passed`: size of the largest packet that passed; None if not observed. Raises PrerequisiteError.
     """
     if cell.link.mtu != STANDARD_MTU and passed and requested and passed < requested:
         raise PrerequisiteError(
@@ -168,26 +168,40 @@ class Steering:
         if not self._share_kernel:
             return ""
         masks = core_layout.steering(cell.layout, layout, node_of)
-        reason = self._write(masks)
-        if not reason or not any(map(core_layout.steers, masks.values())):
+        failed = self._write(masks)
+        if not failed or not any(map(core_layout.steers, masks.values())):
             return ""
-        return f"packets: {SHARED_KERNEL}: {reason}"
+        reasons = dict.fromkeys(error.message for error in failed.values())
+        return f"packets: {SHARED_KERNEL}: {'; '.join(reasons)}"
 
     def close(self) -> None:
-        """Switch the steering off again."""
-        self._write(dict.fromkeys(self._masks, core_layout.NOT_STEERED))
+        """Switch the steering off again.
 
-    def _write(self, masks: Mapping[str, str]) -> str:
-        """Write the masks that differ from the current ones. Return why this failed; empty: it did not."""
+        Raises:
+            PrerequisiteError: A node could not be reset.
+        """
+        failed = self._write(dict.fromkeys(self._masks, core_layout.NOT_STEERED))
+        for node, error in failed.items():
+            # A node that was stopped or removed does not steer.
+            if not isinstance(error, InputError):
+                raise PrerequisiteError(
+                    f"cannot switch off the steering of received packets: {error.message}",
+                    f"run: k8sdds nodes exec {self._cluster}/{node} -- sh -c 'echo 0 > {MASK_FILE}'",
+                ) from error
+
+    def _write(self, masks: Mapping[str, str]) -> dict[str, K8sddsError]:
+        """Write the masks that differ from the current ones. Return the errors of the nodes where this failed."""
         if not self._cluster:
-            return "k8sdds did not create these nodes"
+            return dict.fromkeys(masks, InputError("k8sdds did not create these nodes"))
         from k8sdds import nodes
 
-        try:
-            for node, mask in masks.items():
-                if self._masks.get(node) != mask:
-                    nodes.run(self._cluster, node, ["sh", "-c", f"echo {mask} > {MASK_FILE}"])
-                    self._masks[node] = mask
-        except K8sddsError as error:
-            return error.message
-        return ""
+        failed: dict[str, K8sddsError] = {}
+        for node, mask in masks.items():
+            if self._masks.get(node) == mask:
+                continue
+            try:
+                nodes.run(self._cluster, node, ["sh", "-c", f"echo {mask} > {MASK_FILE}"])
+                self._masks[node] = mask
+            except K8sddsError as error:
+                failed[node] = error
+        return failed

@@ -33,17 +33,19 @@ class NodeInfo:
     reports_images: bool
     """Whether these are all images of the node, apart from the latest."""
     network_reason: str
-    """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty: unknown."""
+    """Why the node's network is available or not, as its plugin reports it, such as `CiliumIsUp`; empty if unknown."""
     own_taints: frozenset[str]
     """KEY:EFFECT of the taints that `deploy` set, which the pods of k8sdds tolerate."""
     address: str
-    """Its first internal address; empty: unknown."""
+    """Its first internal address; empty if unknown."""
     max_pods: int | None
-    """How many pods its kubelet runs; None: unknown."""
+    """How many pods its kubelet runs; None if it is unknown."""
+    cores: int | None
+    """Number of cores of its machine; None if it is unknown."""
     pod_ranges: tuple[str, ...]
     """Ranges of addresses of its pods that Kubernetes has assigned."""
     unusable: str
-    """Why participants cannot run on the node; empty: they can."""
+    """Why participants cannot run on the node; empty if they can."""
 
     @property
     def images(self) -> frozenset[str]:
@@ -70,12 +72,22 @@ class NodeInfo:
             network_reason=_network_reason(status),
             own_taints=own_taints,
             address=next(iter(_internal_addresses(status)), ""),
-            max_pods=int(pods)
-            if (pods := str(status.get("allocatable", {}).get("pods", ""))).isdigit()
-            else None,
+            max_pods=_number(status.get("allocatable", {}).get("pods")),
+            cores=_number(status.get("capacity", {}).get("cpu")),
             pod_ranges=_pod_ranges(spec),
             unusable=_unusable(spec, status, own_taints),
         )
+
+
+def _number(quantity: Any) -> int | None:
+    """Return a quantity that is a whole number, or None."""
+    return int(quantity) if str(quantity).isdecimal() else None
+
+
+def cores(nodes: Sequence[NodeInfo]) -> int:
+    """Return the number of cores of the machines of all usable nodes; 0 if that of one is unknown."""
+    of_machine = {node.boot_id or node.name: node.cores for node in nodes if not node.unusable}
+    return sum(filter(None, of_machine.values())) if all(of_machine.values()) else 0
 
 
 def _network_reason(status: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ CREATE_BINDING = ("create", RBAC, "rolebindings")
 
 
 def readable(client: KubernetesClient, path: str, **query: Any) -> dict[str, Any] | None:
-    """Return an object or a list; None: it does not exist, or this user may not read it."""
+    """Return an object or a list; None if it does not exist, or this user may not read it."""
     try:
         return client.get(path, **query)
     except ApiError as error:

@@ -21,7 +21,10 @@ def assign(cell: Cell, nodes: Sequence[NodeInfo]) -> dict[Participant, str]:
         InputError: these nodes do not satisfy the cell's placement or number of nodes.
     """
     if cell.nodes and cell.nodes > len(nodes):
-        raise InputError(f"{cell.describe()}: nodes: {cell.nodes} requested, {len(nodes)} available")
+        raise InputError(
+            f"{cell.describe()}: {cell.nodes} nodes are requested, but {len(nodes)} are available",
+            f"set nodes to at most {len(nodes)}, or add nodes to the cluster",
+        )
     if isinstance(cell.placement, dict):
         return _with_loads(
             cell, {participant: _placed(cell, participant, nodes) for participant in cell.participants}
@@ -56,7 +59,8 @@ def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> 
     if isinstance(place, int):
         if not 0 <= place < len(nodes):
             raise InputError(
-                f"placement puts {participant} on node {place}; valid numbers: 0 to {len(nodes) - 1}"
+                f"placement puts {participant} on node {place}, which does not exist",
+                f"use a number from 0 to {len(nodes) - 1}",
             )
         return nodes[place].name
     key, equals, value = place.partition("=")
@@ -71,7 +75,8 @@ def _placed(cell: Cell, participant: Participant, nodes: Sequence[NodeInfo]) -> 
     names = [node.name for node in nodes]
     if place not in names:
         raise InputError(
-            f"placement puts {participant} on {place!r}; nodes that can run pods: {', '.join(names)}"
+            f"placement puts {participant} on {place!r}, which is not a node that can run pods",
+            f"use one of: {', '.join(names)}",
         )
     return place
 

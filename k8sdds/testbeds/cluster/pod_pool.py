@@ -47,7 +47,7 @@ class ReadyPod:
     node: str
     facts: dict[str, Any]
     node_address: str = ""
-    """Address of the node; empty: unknown."""
+    """Address of the node; empty if unknown."""
 
     @property
     def machine(self) -> str:
@@ -106,7 +106,7 @@ class PodPool:
         self._discarded.update(slot for slot in slots if slot in self._names)
 
     def failed_part(self, within_s: float) -> str:
-        """Return which ready pod has failed or is being deleted; empty: none within this time."""
+        """Return which ready pod has failed or is being deleted; empty if there is none within this time."""
         failures = self.watch.wait_failures((pod.name for pod in self._ready.values()), within_s)
         return next((f"pod {name}: {failure}" for name, failure in failures.items()), "")
 
@@ -244,7 +244,7 @@ class PodPool:
         return reading.json_object(result.stdout, f"pod {name}: {SUPERVISOR} facts")
 
     def _failure(self, name: str) -> str:
-        """Return why a pod that was ready has failed; empty: none is reported. Raises PartFailed if it was killed."""
+        """Return why a pod that was ready has failed, if a reason is reported. Raises PartFailed if it was killed."""
         failure = self.watch.wait_failures([name]).get(name, "")
         pod = self.watch.pod(name)
         if failure and (pod is None or pods.was_killed(pod)):
@@ -319,7 +319,10 @@ class PodPlace(Place):
             raise self._late("start") from None
 
     def _late(self, what: str) -> PrerequisiteError:
-        return PrerequisiteError(f"{self._slot.participant}: a command did not {what} in time")
+        return PrerequisiteError(
+            f"{self._slot.participant}: a command did not {what} in time",
+            "check the load of its node and of the API server: kubectl top nodes; retry",
+        )
 
     def _output(self, result: CommandResult) -> bytes:
         if result.code:
@@ -329,7 +332,7 @@ class PodPlace(Place):
 
 
 def _select(family: IpFamily | None, addresses: Sequence[str]) -> str:
-    """Return the first address of a family, or of any; empty: there is none."""
+    """Return the first address of a family, or of any; empty if there is none."""
     return address_of(family, addresses) if family else next(iter(addresses), "")
 
 

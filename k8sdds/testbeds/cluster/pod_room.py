@@ -68,7 +68,7 @@ def _slots(cell: Cell, nodes: Iterable[NodeInfo]) -> list[Slot]:
 
 
 def _room(node: NodeInfo, cell: Cell, pods: int, addressed: int) -> tuple[int, str]:
-    """Return how many pods fit on a node next to its own, and what limits the number.
+    """Return how many pods fit on a node next to its own, and the limit that applies.
 
     `pods`: the pods of the node; `addressed`: those with an address of the node's range.
     """

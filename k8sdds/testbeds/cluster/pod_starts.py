@@ -218,7 +218,7 @@ def match(
 
 
 def _trial(cell: Cell, dds: str) -> Trial:
-    """Return what the programs measure: round trips of small samples on the network of a cell."""
+    """Return the trial that the programs measure: round trips of small samples on the network of a cell."""
     own = Cell(
         network=cell.network,
         network_options=cell.network_options,

@@ -37,20 +37,20 @@ class Slot:
     role: str
     """The role's short name, for a label: `pub` or `sub`; `all` if the participants share memory."""
     node: str
-    """Name of the node; empty: the scheduler selects one without participants of the opposite role."""
+    """Name of the node; empty if the scheduler selects one without participants of the opposite role."""
     host: bool
     """Whether the pod uses the node's own network."""
     cpu_quota: float | None
     capabilities: tuple[str, ...] = ()
     """Linux capabilities that the pod has; none unless a trial requests them."""
     sharing: tuple[str, ...] = ()
-    """Participants that share memory, which only containers of one pod can; empty: the pod has one container."""
+    """Participants that share memory, which only containers of one pod can; empty if the pod has one container."""
     interface: str = ""
-    """Interface of the pod that is measured; empty: the one with the pod's address."""
+    """Interface of the pod that is measured; empty means the one with the pod's address."""
     ip_family: IpFamily | None = None
-    """Family of the pod's address; None: its first one."""
+    """Family of the pod's address; None means its first one."""
     attachment: str = ""
-    """NetworkAttachmentDefinition of this interface, as NAMESPACE/NAME; empty: the pod need not request it."""
+    """NetworkAttachmentDefinition of this interface, as NAMESPACE/NAME; empty if the pod need not request it."""
     sysctls: tuple[tuple[str, str], ...] = ()
     """Safe sysctls of the pod's network: (name, value)."""
     sees_processes: bool = False

@@ -72,7 +72,7 @@ def reduce_networks(
     """Remove the networks that are not available from an experiment, and measure the installed one in their place.
 
     Networks that the user requested by name remain, so that the check reports them. If the baseline is not
-    available, nothing is removed. `installed`: the network of a cluster that others deployed; None: k8sdds can
+    available, nothing is removed. `installed`: the network of a cluster that others deployed; None if k8sdds can
     replace it.
 
     Returns:
@@ -289,7 +289,7 @@ def _image_problems(
 
 
 def profile_problems(cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
-    """Return what prevents the requested profiles of the nodes. Makes no changes."""
+    """Return why the requested profiles of the nodes cannot be recorded. Makes no changes."""
     if not any(cell.profile for cell in cells):
         return []
     own = BOOT_ID.read_text().strip()

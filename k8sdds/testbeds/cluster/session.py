@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from k8sdds import middleware, versions, workloads
 from k8sdds.analysis import components
-from k8sdds.kubernetes import objects
 from k8sdds.kubernetes.client import AUTHORIZATION_STATUSES, ApiError
 from k8sdds.kubernetes.exec_stream import StreamLost
 from k8sdds.middleware import Middleware
@@ -60,8 +59,8 @@ class ClusterSession(Session):
         selected: How the cluster was selected.
         trials: All trials of the campaign.
         image: Image of all pods.
-        nodes: Nodes that can run participants; None: this user may not list them.
-        switch: Replaces the pod network; None: it cannot be replaced.
+        nodes: Nodes that can run participants; None if this user may not list them.
+        switch: Replaces the pod network; None if it cannot be replaced.
         network: Name of the pod network that is installed at the start.
     """
 
@@ -80,11 +79,11 @@ class ClusterSession(Session):
         self._nodes = nodes
         self._switch = switch
         self._cluster = selected.name
-        """Name of the cluster; empty: k8sdds did not deploy it."""
+        """Name of the cluster; empty if k8sdds did not deploy it."""
         known, tolerated = nodes or (), tolerations(nodes or ())
         with_host = any(on_host(trial.cell) for trial in trials)
         memory = memory_bytes(trial.cell for trial in trials)
-        self._pods = PodPool(namespace, image, memory, self._provide_volumes(trials), tolerated)
+        self._pods = PodPool(namespace, image, memory, volumes(trials), tolerated)
         self._probes = NodeProbes(namespace, with_host, image, tolerated)
         self._discovery = DiscoveryServers(namespace, selected.image, tolerated)
         self._fingerprints = Fingerprints(self._pods, self._probes)
@@ -115,20 +114,6 @@ class ClusterSession(Session):
         """Pod and participant to the output folder of an attempt whose files were fetched."""
         self._calls = 0
         """Requests to the API server up to the end of the last trial or preparation."""
-
-    def _provide_volumes(self, trials: Sequence[Trial]) -> dict[str, list[Any]]:
-        """Return the volumes that the trials' middlewares need in a pod, and create the Secrets behind them.
-
-        In a prepared namespace, the administrator creates the Secrets.
-        """
-        volumes: dict[str, list[Any]] = {}
-        for member in middlewares(trials):
-            secret = member.secret(self._namespace.name)
-            if secret is not None and self._namespace.owned:
-                objects.create(self._client, [secret])
-            for key, items in member.pod_parts().items():
-                volumes.setdefault(key, []).extend(items)
-        return volumes
 
     # -- preparing a block ------------------------------------------------------------------------------
 
@@ -405,6 +390,15 @@ def middlewares(trials: Sequence[Trial]) -> list[Middleware]:
     """Return the middlewares of some trials, each once."""
     used = (middleware.of(trial.cell) for trial in trials)
     return list({member.name: member for member in used if member is not None}.values())
+
+
+def volumes(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """Return the volumes that the trials' middlewares need in a pod."""
+    needed: dict[str, list[Any]] = {}
+    for member in middlewares(trials):
+        for key, items in member.pod_parts().items():
+            needed.setdefault(key, []).extend(items)
+    return needed
 
 
 def _is_by_lost_host(error: BaseException) -> bool:

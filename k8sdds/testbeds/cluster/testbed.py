@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from k8sdds import versions
-from k8sdds.kubernetes import leases
+from k8sdds.kubernetes import leases, objects
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
@@ -25,7 +25,7 @@ from k8sdds.testbeds.cluster import installed, namespace, permissions, pod_room,
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
-from k8sdds.testbeds.cluster.nodes import NodeInfo, one_kernel, usable
+from k8sdds.testbeds.cluster.nodes import NodeInfo, cores, one_kernel, usable
 from k8sdds.testbeds.cluster.session import ClusterSession, middlewares
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 from k8sdds.testbeds.selection import CLUSTER, SelectedTestbed
@@ -68,7 +68,7 @@ class ClusterTestbed(Testbed):
 
     @property
     def nodes(self) -> list[NodeInfo]:
-        """The cluster's nodes; empty: this user may not list them."""
+        """The cluster's nodes; empty if this user may not list them."""
         if self._nodes is None:
             listed = permissions.readable(self.client, permissions.NODES)
             self._nodes = [NodeInfo.parse(node) for node in (listed["items"] if listed else ())]
@@ -76,7 +76,7 @@ class ClusterTestbed(Testbed):
 
     @property
     def switch(self) -> NetworkSwitch | None:
-        """Replaces the cluster's pod network; None: k8sdds did not deploy this cluster."""
+        """Replaces the cluster's pod network; None if k8sdds did not deploy this cluster."""
         if self._switch is None and self.selected.name:
             # Imported here because other clusters need nothing of `deploy`.
             from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
@@ -86,7 +86,7 @@ class ClusterTestbed(Testbed):
 
     @cached_property
     def proxy_mode(self) -> ProxyMode | None:
-        """The mode of kube-proxy; None: unknown."""
+        """The mode of kube-proxy; None if unknown."""
         return installed.proxy_mode(self.client)
 
     @property
@@ -187,6 +187,10 @@ class ClusterTestbed(Testbed):
         return make_blocks(trials, seed, one_network=self.selected.meter)
 
     @override
+    def cores(self) -> int:
+        return cores(self.nodes)
+
+    @override
     def preparation_s(self, blocks: Sequence[Block]) -> float:
         switch = self.switch
         if switch is None:
@@ -205,6 +209,9 @@ class ClusterTestbed(Testbed):
             )
             self._lease = CampaignLease(self._namespace)
             self._lease.acquire()
+            if self._namespace.owned:  # otherwise, the administrator creates the Secrets
+                secrets = (member.secret(self._namespace.name) for member in middlewares(trials))
+                objects.create(self.client, list(filter(None, secrets)))
             self._session = ClusterSession(
                 self._namespace,
                 self.selected,
@@ -253,7 +260,7 @@ class ClusterTestbed(Testbed):
         }
 
     def _node_facts(self) -> dict[str, dict[str, Any]]:
-        """Return what the API server and the supervisors in the pods report about each node."""
+        """Return the facts about each node from the API server and the supervisors in the pods."""
         facts: dict[str, dict[str, Any]] = {
             node.name: {
                 "boot_id": node.boot_id,
@@ -268,7 +275,7 @@ class ClusterTestbed(Testbed):
         return facts
 
     def _cluster_uid(self) -> str | None:
-        """Return the UID of kube-system, which identifies a cluster; None: this user may not read it."""
+        """Return the UID of kube-system, which identifies a cluster; None if this user may not read it."""
         path = f"{permissions.NAMESPACES}/{versions.KUBE_SYSTEM_NAMESPACE}"
         found = permissions.readable(self.client, path)
         return found["metadata"]["uid"] if found else None

@@ -52,7 +52,7 @@ def rules_command(ipv6: bool) -> list[str]:
 
 
 def programmed(printed: str, addresses: Collection[str]) -> list[str] | None:
-    """Return those of some addresses that are programmed, in the order of the rules; None: no rules were read.
+    """Return those of some addresses that are programmed, in the order of the rules; None if no rules were read.
 
     In ipvs mode, one rule refers to a set of all addresses.
     """
@@ -88,9 +88,9 @@ class Counters:
     """What a node has counted of the connections of a client at one moment."""
 
     by_rule: int | None
-    """Connections that the rule of the Service has translated; None: it has no such rule with a counter."""
+    """Connections that the rule of the Service has translated; None if it has no such rule with a counter."""
     tracked: int | None
-    """Tracked connections to the client's target; None: not readable."""
+    """Tracked connections to the client's target; None if not readable."""
     translated: int | None
     """Those whose replies come from the server's pod."""
 
@@ -113,7 +113,7 @@ def counters(printed: str) -> Counters:
 
 
 def evidence(connection: Connection, before: Counters, after: Counters) -> dict[str, Any]:
-    """Return what was translated between two readings, as fields of a measurement."""
+    """Return the translated connections between two readings, as fields of a measurement."""
     if not after.tracked and after.by_rule is None:
         reason = "not readable" if after.tracked is None else "the node tracks no connection to the Service"
         return {"service_unobserved": f"connection tracking: {reason}"}

@@ -49,7 +49,7 @@ def run_participants(
         execs: The participants.
         is_listening: Returns whether a server that was started listens on its socket.
         at_start: Called when all are ready, right before they start.
-        lead_s: From sending the start time to the start; None: until all pods have received it.
+        lead_s: From sending the start time to the start; by default, until all pods have received it.
     """
     servers = [execution for execution in execs if execution.launch.listens]
     others = [execution for execution in execs if not execution.launch.listens]

@@ -73,7 +73,7 @@ class PathVerifier:
     Args:
         pods: The participants' pods.
         probes: Read the counters of the nodes' links.
-        interface: The nodes' link that pod networks must use; empty: any.
+        interface: The nodes' link that pod networks must use; empty means any.
         is_encrypted: Returns whether captured packets of a cell's network could not be read.
         deployed: Whether k8sdds installed the networks, so that it knows how they are configured.
         nodes: The cluster's nodes.
@@ -115,7 +115,7 @@ class PathVerifier:
             self._last = {**self._last, **self._probes.read_counters(sorted(unread))}
 
     def proof(self, cell: Cell, slots: Mapping[str, Slot]) -> PathProof | None:
-        """Return the proof for a cell, whose pods must be ready; None: not verified yet."""
+        """Return the proof for a cell, whose pods must be ready; None if not verified yet."""
         proof, evidence = self._proofs.get(self._key(cell, slots)), _path_evidence(cell, self._deployed)
         if not cell.crosses_links or proof is None or evidence is None:
             return proof
@@ -142,14 +142,14 @@ class PathVerifier:
         self._proofs = {key: proof for key, proof in self._proofs.items() if all(map(is_kept, key[0]))}
 
     def counters(self, cell: Cell, slots: Mapping[str, Slot]) -> tuple[dict[str, Any], str]:
-        """Return what the links that carry the network moved since the last reading, as a field of a measurement.
+        """Return the bytes on the links of the network since the last reading, as a field of a measurement.
 
         `carried_bytes`: bytes received on the node of each subscriber. `uplink_bytes`: bytes that the node of all
         participants exchanged with others. The field is None if it is unknown, and on the nodes' own network, because
         the counters of the participants' interfaces are those of the links.
 
         Returns:
-            (field, why it is unknown or not verified; empty: it is).
+            (field, why it is unknown or not verified; empty if it is).
         """
         field = "carried_bytes" if cell.crosses_links else "uplink_bytes"
         proof = self.proof(cell, slots)
@@ -294,7 +294,7 @@ def _wait_until_ready(streams: Iterable[ExecStream], subscribers: Iterable[str])
 
 
 def _path_evidence(cell: Cell, deployed: bool) -> PathEvidence | None:
-    """Return what the cell's network must show; None: k8sdds does not know this network or its configuration."""
+    """Return the path that the cell's network must have; None if k8sdds does not know it in this configuration."""
     install = find(cell.network).install_for(cell.network_options.get("engine"))
     return install.path if install is not None and (deployed or not install.path.varies) else None
 

@@ -166,7 +166,7 @@ class PodWatch:
             )
 
     def wait_failures(self, names: Iterable[str], timeout_s: float = 5) -> dict[str, str]:
-        """Wait until one of these pods, which were ready, has failed. Return why, by pod; empty: none has failed."""
+        """Wait until one of these pods, which were ready, has failed. Return why, by pod; empty if none has failed."""
         failures: dict[str, str] = {}
 
         def evaluate(changed: list[str], _waited_s: float) -> str | None:
@@ -242,7 +242,7 @@ class NeededPods:
         self._instances = self._read()
 
     def restarted(self) -> str:
-        """Return which pod restarted since it was remembered; empty: none, or this user may not see them.
+        """Return which pod restarted since it was remembered; empty if there is none, or if this user may not see them.
 
         The pods are remembered again.
         """

@@ -61,7 +61,7 @@ def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = Non
     Args:
         sandbox: Where to write them.
         files: The files.
-        psk: The user's pre-shared key; None: one is generated.
+        psk: The user's pre-shared key; without one, a key is generated.
     """
     keys = Keys() if psk is None else Keys(psk=psk)
     for file in files:

@@ -247,7 +247,7 @@ def fragments_per_sample(path: Path, payload_bytes: int) -> list[int]:
 
 
 def _complete_bytes(parts: dict[int, tuple[int, bool]]) -> int:
-    """Return the size of a datagram from its fragments, offset to (length, more follow); 0: incomplete."""
+    """Return the size of a datagram from its fragments, offset to (length, more follow); 0 if incomplete."""
     end = 0
     while end in parts:
         length, more = parts[end]

@@ -75,7 +75,7 @@ def separate_interrupts() -> bool | None:
 
 
 def perftest_version() -> str | None:
-    """Return the output of `k8sdds-perftest -version`; None: it is not built."""
+    """Return the output of `k8sdds-perftest -version`; None if it is not built."""
     try:
         program = native_program("k8sdds-perftest")
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=10)
@@ -106,7 +106,7 @@ def throttling() -> list[str]:
 
 
 def cpu_mhz() -> float | None:
-    """Return the current mean frequency of the cores in MHz; None: the kernel does not report it."""
+    """Return the current mean frequency of the cores in MHz; None if the kernel does not report it."""
     texts = [
         _read(str(path)) for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_cur_freq")
     ]

@@ -45,7 +45,7 @@ class LabNetwork:
     Args:
         plan: What to build.
         sandbox: Where to build it. `close` closes it.
-        psk: The user's pre-shared key; None: a key is generated if the network needs one.
+        psk: The user's pre-shared key; without one, a key is generated if the network needs it.
     """
 
     def __init__(self, plan: Plan, sandbox: Sandbox, psk: str | None = None) -> None:
@@ -56,9 +56,9 @@ class LabNetwork:
         self.cgroups: dict[str, list[Path]] = {}
         """Pod to the cgroup folders that its processes join."""
         self.policy_proof = ""
-        """What was verified about its NetworkPolicies; empty: there are none."""
+        """What was verified about its NetworkPolicies; empty if there are none."""
         self.emulator: LinkEmulator | None = None
-        """What impairs the nodes' links in userspace; None: the kernel does, or nothing."""
+        """What impairs the nodes' links in userspace; None if the kernel does, or nothing."""
         self._psk = psk
         self._parts: dict[str, tuple[int, int | None]] = {
             "its sandbox": (sandbox.pid, processes.start_time(sandbox.pid))
@@ -68,7 +68,7 @@ class LabNetwork:
         self._steering: dict[str, str] = {}
         self._private_files: dict[Path, bytes] = {}
         self.node_settings: dict[str, dict[str, str]] = {}
-        """The sysctls of the tuning set in each namespace, as read after the build; empty: there is no set."""
+        """The sysctls of the tuning set in each namespace, as read after the build; empty if there is no set."""
         self.node_links: dict[str, dict[str, Any]] = {}
         """MTU, bond and offloads of each node's link, as read after the build; empty if none is set."""
 
@@ -128,7 +128,7 @@ class LabNetwork:
         self._parts |= {name: (pid, processes.start_time(pid)) for name, pid in pids.items()}
 
     def failed_part(self, within_s: float = 0) -> str:
-        """Return which part of it has ended; empty: all run.
+        """Return which part of it has ended; empty if all run.
 
         Args:
             within_s: How long to wait for a part to end. What a process provides fails before its end can be seen.
@@ -306,7 +306,7 @@ class LabNetwork:
                     raise PrerequisiteError(f"{self.name}: {key} of {name} is {seen[key]}, not {value}")
 
     def offloads(self) -> dict[str, bool] | None:
-        """Return the offloads of the first publisher's interface by ethtool's names; None: no ethtool."""
+        """Return the offloads of the first publisher's interface by ethtool's names; None without ethtool."""
         attachment = next(iter(self.plan.datapath.attachments.values()))
         return self._features(attachment.interface, attachment.namespace)
 
@@ -359,7 +359,7 @@ class LabNetwork:
         return int(shown.stdout) if shown.stdout.strip().isdigit() else 0
 
     def decrypted_bytes(self, node: str) -> int | None:
-        """Return the bytes decrypted by a node's tunnels so far; None: the network does not encrypt."""
+        """Return the bytes decrypted by a node's tunnels so far; None if the network does not encrypt."""
         proof = self.plan.datapath.encryption_proof
         return encryption.decrypted_bytes(self.sandbox, proof, node) if proof else None
 

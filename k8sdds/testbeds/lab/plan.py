@@ -81,7 +81,7 @@ def tuning_of(cell: Cell) -> dict[str, str]:
 
 
 def _ipv6_sysctls(namespaces: Sequence[str], families: Sequence[IpFamily]) -> Iterator[tuple[str, str, str]]:
-    """Return what keeps router solicitation and duplicate address detection from disturbing a trial."""
+    """Yield the sysctls that keep router solicitation and duplicate address detection from disturbing a trial."""
     for name in namespaces:
         if "ipv6" not in families or name == SWITCH:
             yield name, "net.ipv6.conf.all.disable_ipv6", "1"

@@ -54,7 +54,7 @@ def problems(cells: Sequence[Cell]) -> list[Problem]:
 
 
 def _contradiction(cell: Cell) -> Problem | None:
-    """Return why no lab can measure a cell, whatever the machine; None: it can."""
+    """Return why no lab can measure a cell, whatever the machine; None if one can."""
 
     def problem(what: str, remedy: str) -> Problem:
         return Problem(f"{cell.network_label}: {what}", remedy, input=True)

@@ -191,7 +191,7 @@ def _await_ready(supervisors: Sequence[Supervisor]) -> str:
 
 
 def _message(supervisor: Supervisor) -> str:
-    """Return what a supervisor that has ended wrote to stderr."""
+    """Return the stderr of a supervisor that has ended."""
     assert supervisor.process.stderr is not None
     return supervisor.process.stderr.read(4096).decode(errors="replace").strip()
 

@@ -15,7 +15,7 @@ from k8sdds.workloads.transactions import PORT
 
 
 def address(plan: Plan) -> tuple[str, int] | None:
-    """Return the address and port by which the client reaches the server; None: those of the server's pod."""
+    """Return the address and port by which the client reaches the server; None means those of the server's pod."""
     if plan.key.services is None:
         return None
     client = next(pod for pod in plan.topology.pods if pod.name == FIRST_PUBLISHER.name)
@@ -43,5 +43,5 @@ def _node(plan: Plan, name: str) -> LabNode:
 
 
 def _shown(sandbox: Sandbox, node: str, argv: Sequence[str]) -> str:
-    """Return what a command on a node prints."""
+    """Run a command on a node and return its output."""
     return subprocess.run([*sandbox.enter(node), *argv], capture_output=True, text=True).stdout

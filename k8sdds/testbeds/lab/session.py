@@ -111,7 +111,7 @@ class LabSession(Session):
 
     @override
     def failed_part(self, trial: Trial) -> str:
-        """Return which part of the trial's lab network has ended; empty: all run."""
+        """Return which part of the trial's lab network has ended; empty if all run."""
         return self._network(trial).failed_part()
 
     @override

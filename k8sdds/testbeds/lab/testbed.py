@@ -47,7 +47,7 @@ class Lab(Testbed):
     Args:
         campaign: Name of everything that the lab creates; unique among the labs of this machine.
         experiment: Name of the experiment, for the record.
-        psk: The user's pre-shared key for networks that encrypt with one; None: keys are generated.
+        psk: The user's pre-shared key for networks that encrypt with one; without one, keys are generated.
     """
 
     name = "lab"
@@ -106,6 +106,10 @@ class Lab(Testbed):
         return repetitions(trials, seed)
 
     # -- lab networks and attempts --------------------------------------------------------------------
+
+    @override
+    def cores(self) -> int:
+        return len(core_layout.available())
 
     @override
     def preparation_s(self, blocks: Sequence[Block]) -> float:

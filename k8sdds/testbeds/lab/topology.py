@@ -63,7 +63,7 @@ class LabNetworkKey:
 
 
 def services_of(cell: Cell) -> ServiceSet | None:
-    """Return the Services of a cell with the mode of kube-proxy in the lab; None: it has none."""
+    """Return the Services of a cell with the mode of kube-proxy in the lab; None if it has none."""
     services = workloads.find(cell.test).services(cell)
     return replace(services, proxy=services.proxy or IPTABLES) if services else None
 
@@ -114,7 +114,7 @@ def _explicit(cell: Cell, nodes: int) -> dict[Participant, int]:
 
 
 def same_node(topology: Topology) -> str | None:
-    """Return a message that names a publisher and a subscriber on one node; None: there is no such pair."""
+    """Return a message that names a publisher and a subscriber on one node; None if there is no such pair."""
     for pub in topology.pods:
         for sub in topology.pods:
             if pub.participant.publishes and sub.participant.subscribes and pub.node == sub.node:

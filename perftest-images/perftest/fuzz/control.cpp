@@ -23,7 +23,7 @@ public:
     void close() override {}
     Matches matches() override { return {2, 2}; }
     TransportFacts facts() override { return {}; }
-    std::map<std::string, Json> effective_qos() override { return {}; }
+    EffectiveQos effective_qos() override { return {}; }
     Written write(const Sample&) override { return Written::ok; }
     void flush() override {}
     std::string last_error() const override { return ""; }

@@ -4,14 +4,14 @@
 // announcement channel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
-
-#include "json.h"
 
 namespace k8sdds {
 
@@ -171,6 +171,9 @@ struct TransportFacts {
     int64_t max_message = 0, fragment = 0;    // bytes; 0: unknown
 };
 
+// The policies in effect, by name. The value of a policy that is not limited, or not known, is null.
+using EffectiveQos = std::map<std::string, std::variant<std::nullptr_t, int64_t, std::string>>;
+
 enum class Written { ok, blocked, failed };   // blocked: not written; try again
 
 class Backend {
@@ -195,7 +198,7 @@ public:
 
     virtual Matches matches() = 0;
     virtual TransportFacts facts() = 0;
-    virtual std::map<std::string, Json> effective_qos() = 0;
+    virtual EffectiveQos effective_qos() = 0;
 
     // Called by one thread at a time. Must not allocate.
     virtual Written write(const Sample&) = 0;

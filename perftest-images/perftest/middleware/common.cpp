@@ -48,7 +48,7 @@ void apply_test_qos(Settings& s) {
             std::clamp<int64_t>((64 << 20) / static_cast<int64_t>(s.data_length), 16, 10000), s.instances);
 }
 
-std::map<std::string, Json> effective_qos_of(const QosProfile& qos) {
+EffectiveQos effective_qos_of(const QosProfile& qos) {
     const EndpointQos &w = qos.writer, &r = qos.reader;
     const auto durability = [](const EndpointQos& e) {
         return e.durability == EndpointQos::Durability::transient_local ? "transient_local" : "volatile";
@@ -56,7 +56,7 @@ std::map<std::string, Json> effective_qos_of(const QosProfile& qos) {
     const auto history = [](const EndpointQos& e) {
         return e.keep_all ? std::string("keep_all") : "keep_last_" + std::to_string(e.depth);
     };
-    const auto value = [](int64_t n) { return n == infinite ? Json(nullptr) : Json(n); };
+    const auto value = [](int64_t n) { return n == infinite ? EffectiveQos::mapped_type(nullptr) : n; };
     return {{"reliability", w.reliable ? "reliable" : "best_effort"},
             {"writer_durability", durability(w)}, {"reader_durability", durability(r)},
             {"writer_history", history(w)}, {"reader_history", history(r)},

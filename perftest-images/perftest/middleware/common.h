@@ -67,6 +67,6 @@ std::string multicast_group(const Settings&);
 void apply_test_qos(Settings&);
 
 // Returns the policies in effect. A backend overwrites the values in which it differs.
-std::map<std::string, Json> effective_qos_of(const QosProfile&);
+EffectiveQos effective_qos_of(const QosProfile&);
 
 }  // namespace k8sdds

@@ -53,7 +53,7 @@ public:
     std::optional<uint64_t> retransmitted_bytes() override;
     Matches matches() override;
     TransportFacts facts() override;
-    std::map<std::string, Json> effective_qos() override;
+    EffectiveQos effective_qos() override;
     Written write(const Sample& sample) override;
     void flush() override {
         for (const dds_entity_t writer : writers_) dds_write_flush(writer);
@@ -289,10 +289,10 @@ TransportFacts CycloneDds::facts() {
     return facts;
 }
 
-std::map<std::string, Json> CycloneDds::effective_qos() {
+EffectiveQos CycloneDds::effective_qos() {
     auto qos = effective_qos_of(settings_.qos);
     if (settings_.send_queue) qos["send_queue"] = settings_.send_queue;
-    qos["batch_bytes"] = batch_limit_;
+    qos["batch_bytes"] = static_cast<int64_t>(batch_limit_);
     return qos;
 }
 

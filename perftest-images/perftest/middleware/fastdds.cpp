@@ -59,7 +59,7 @@ public:
     void close() override;
     Matches matches() override;
     TransportFacts facts() override;
-    std::map<std::string, Json> effective_qos() override;
+    EffectiveQos effective_qos() override;
     Written write(const Sample& sample) override;
     void flush() override {}
     std::string last_error() const override { return "Fast DDS return code " + std::to_string(error_); }
@@ -329,7 +329,7 @@ TransportFacts FastDds::facts() {
     return facts;
 }
 
-std::map<std::string, Json> FastDds::effective_qos() {
+EffectiveQos FastDds::effective_qos() {
     auto qos = effective_qos_of(settings_.qos);
     if (settings_.qos.writer.reliable && settings_.qos.writer.keep_all)
         qos["send_queue"] = fastdds_send_queue(settings_);
@@ -338,8 +338,8 @@ std::map<std::string, Json> FastDds::effective_qos() {
     qos["flow_bytes"] = qos["flow_period_ms"] = nullptr;
     for (const auto& controller : participant_->get_qos().flow_controllers()) {
         if (std::string(controller->name) != fastdds_flow_controller) continue;
-        qos["flow_bytes"] = controller->max_bytes_per_period;
-        qos["flow_period_ms"] = controller->period_ms;
+        qos["flow_bytes"] = int64_t{controller->max_bytes_per_period};
+        qos["flow_period_ms"] = static_cast<int64_t>(controller->period_ms);
     }
     return qos;
 }

@@ -47,7 +47,7 @@ public:
         return {known, known};
     }
     TransportFacts facts() override;
-    std::map<std::string, Json> effective_qos() override;
+    EffectiveQos effective_qos() override;
     Written write(const Sample&) override;
     void flush() override;
     std::string last_error() const override { return error_.empty() ? sender_.last_error() : error_; }
@@ -284,13 +284,13 @@ void Raw::reach_peers() try {
     error_ = error.what();
 }
 
-std::map<std::string, Json> Raw::effective_qos() {
+EffectiveQos Raw::effective_qos() {
     std::lock_guard<std::mutex> lock(mutex_);
     return {{"reliability", "best_effort"},
-            {"batch_bytes", 0},
-            {"samples_per_send", sender_.samples_per_send()},
-            {"datagrams_per_sample", sender_.datagrams_per_sample()},
-            {"busy_poll_us", polls_device_ ? busy_poll_us : 0}};
+            {"batch_bytes", int64_t{0}},
+            {"samples_per_send", static_cast<int64_t>(sender_.samples_per_send())},
+            {"datagrams_per_sample", static_cast<int64_t>(sender_.datagrams_per_sample())},
+            {"busy_poll_us", int64_t{polls_device_ ? busy_poll_us : 0}}};
 }
 
 Written Raw::write(const Sample& sample) {

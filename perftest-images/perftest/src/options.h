@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "json_fwd.h"
 
 namespace k8sdds {
 

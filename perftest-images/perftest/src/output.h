@@ -23,7 +23,7 @@ struct Report {
     const Histogram* gaps = nullptr;          // times between samples, if they were requested
     Results results;
     TransportFacts facts;
-    std::map<std::string, Json> effective_qos;
+    EffectiveQos effective_qos;
     std::string middleware_version;
     ExitStatus exit_status;
     std::set<int> dscp = {};                  // of all sockets, at the end of the measured interval

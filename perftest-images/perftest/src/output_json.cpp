@@ -181,7 +181,8 @@ private:
     static Json qos(const Report& report) {
         if (!report.settings) return nullptr;
         Json qos = {{"profile", report.settings->qos.name}, {"file", json_or_null(report.settings->qos.file)}};
-        for (const auto& [key, value] : report.effective_qos) qos[key] = value;
+        for (const auto& [key, value] : report.effective_qos)
+            std::visit([&, &name = key](const auto& v) { qos[name] = v; }, value);
         return qos;
     }
 

@@ -65,7 +65,7 @@ def main() -> None:
         ["docker-registry", "serve", settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(1, 9),
     )  # fmt: skip
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex((REGISTRY[0], 443)) == 0:

@@ -142,7 +142,7 @@ def test_programs_for_a_wrong_architecture_are_reported(tmp_path: Path) -> None:
     "change, message",
     [
         ({"format": 2}, "unknown format"),
-        ({"items": [{"kind": "image"}]}, r"items\.0\.name: Field required"),
+        ({"items": [{"kind": "image"}]}, r"items\.0\.name: this key is missing"),
         ({"items": [{"kind": "x", "name": "x", "version": "", "arch": "", "path": "../x", "sha256": "0" * 64,
                      "size_bytes": 0}]}, "leaves the bundle"),
     ],

@@ -142,7 +142,7 @@ def _patient(into: socket.socket) -> Iterator[bytes]:
 def _announced(into: socket.socket, domain: int) -> Iterator[bytes]:
     """What comes, after telling the servers where we are until it does."""
     into.settimeout(0.2)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         for server in _servers():
             into.sendto(f"here {domain}".encode(), server)

@@ -13,15 +13,16 @@ from k8sdds.model.link import Link
 from k8sdds.networks import NETWORKS, find
 from k8sdds.networks.datapath import Batch
 from k8sdds.results.run_folder import RunFolder
+from k8sdds.system import kernel_features
 from k8sdds.system.errors import PrerequisiteError
-from k8sdds.system.kernel_features import TC_BPF
+from k8sdds.system.kernel_features import NETEM, TC_BPF
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import fingerprint
 from k8sdds.testbeds.cluster import datapath
 from k8sdds.testbeds.lab import places
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.testbed import Lab
-from tests.conftest import Command
+from tests.conftest import IN_VIRTUAL_MACHINE, Command
 from tests.lab import multicast_matrix
 from tests.lab.conftest import cell, enter, json_of, missing_feature, output_of
 
@@ -168,6 +169,11 @@ def test_weave_devices(lab_networks: dict[str, LabNetwork]) -> None:
         6784,
         True,
     )
+    # What has no known receiver is sent to all other nodes.
+    entries = json_of(lab_network, "node1", "bridge", "-j", "fdb", "show", "dev", "vxlan-6784")
+    flooded = {entry["dst"] for entry in entries if entry["mac"] == "00:00:00:00:00:00"}
+    nodes = lab_network.plan.topology.nodes
+    assert flooded == {node.address for node in nodes if node.name != "node1"}
     # Netfilter processes packets on `weave`, but not on `datapath`, as with Open vSwitch.
     assert link(lab_network, "node1", "weave")["linkinfo"]["info_data"]["nf_call_iptables"] == 1
     assert link(lab_network, "node1", "datapath")["linkinfo"]["info_data"]["nf_call_iptables"] == 0
@@ -317,6 +323,17 @@ def test_a_shaped_link_has_its_rate_at_both_ends(lab: Lab) -> None:
         queues = json_of(lab_network, place, "tc", "-j", "qdisc", "show", "dev", device)
         (tbf,) = [queue for queue in queues if queue["kind"] == "tbf"]
         assert tbf["options"]["rate"] == 100_000_000 / 8
+
+
+def test_a_delayed_link_delays_what_nodes_send(lab: Lab) -> None:
+    if not kernel_features.available(NETEM):
+        pytest.skip(f"this machine has no {NETEM.name}, {IN_VIRTUAL_MACHINE}")
+    lab.up([cell("host", link=Link(delay_us=2000, rate_mbit=100))])
+    (lab_network,) = lab.networks.values()
+    for place, device, delays_s in (("node1", "eth0", [0.002]), ("switch", "to-node1", [])):
+        queues = json_of(lab_network, place, "tc", "-j", "qdisc", "show", "dev", device)
+        found = [queue["options"]["delay"]["delay"] for queue in queues if queue["kind"] == "netem"]
+        assert found == pytest.approx(delays_s)
 
 
 @pytest.mark.parametrize(

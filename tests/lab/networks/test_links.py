@@ -35,7 +35,7 @@ def stream(lab_network: LabNetwork, transfer_bytes: int = 20_000_000) -> float:
         before = sent(lab_network, "node0")
         client = f"import socket; s=socket.create_connection(('{address}',5000)); s.sendall(bytes({transfer_bytes}))"
         subprocess.run([*enter(lab_network, "pub0"), "python3", "-c", client], check=True, timeout=30)
-        server.wait(10)
+        server.wait(60)
     finally:
         server.kill()
         server.wait()

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDERS = (Path(os.environ.get("K8SDDS_LIBEXEC", "/nonexistent")), REPOSITORY / "build/native/perftest")
 SLOWNESS = float(os.environ.get("K8SDDS_TEST_SLOWNESS", "1"))
 """How many times slower the programs are than usual, such as with sanitizers."""
-TIMEOUT_S = 40 * SLOWNESS  # longer than any test takes
+TIMEOUT_S = 120 * SLOWNESS  # longer than any test takes
 
 
 def tool(name: str) -> Path:

@@ -29,7 +29,7 @@ def server(netns, number, port):
 def stop(servers):
     for process in servers:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("missing", ["none", "first", "a name", "both, in the measured interval"])

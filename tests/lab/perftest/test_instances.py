@@ -40,7 +40,7 @@ def test_each_instance_has_a_history_of_its_own(perftest, middleware: str) -> No
         # All samples arrive before the reader takes one.
         assert publisher.request("write", 67) == 67
         time.sleep(0.5)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while (taken := subscriber.request("take")) < 67 and time.monotonic() < end:
             time.sleep(0.1)
         assert taken == 67

@@ -87,7 +87,7 @@ class Chrony:
         """Stop a chronyd."""
         process = self.processes.pop(name)
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture

@@ -77,7 +77,8 @@ def test_csv_has_no_latencies_if_no_samples_were_timed(perftest):
 def test_percentiles_with_too_few_episodes_above_them_are_named(perftest):
     """The table of PerfTest has all percentiles; a message states which of them a few stalls decide."""
     message = "of {} values, fewer than 10 episodes are above the percentiles from ([0-9.]+)% on"
-    for count, percents in ((99, ("50", "90")), (10_000, ("50", "90", "99", "99.99"))):
+    # At most 9 of 90 values are above the 90th percentile; of 99 it would be 10, which can be as many episodes.
+    for count, percents in ((90, ("50", "90")), (10_000, ("50", "90", "99", "99.99"))):
         publisher, _ = perftest.pair(pub=("-latencyTest", "-numIter", count), output="csv", time=30)
         named = re.search(message.format(count), publisher.err)
         assert named and named[1] in percents

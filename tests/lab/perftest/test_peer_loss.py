@@ -59,7 +59,7 @@ def test_publisher_stops_answering(perftest, steps, code):
     with FakePeer(perftest.domain, PUBLISHER, steps) as peer:
         subscriber = perftest.sub(*timeouts(code), middleware="raw")
         if code == 4 and ABORT not in steps:
-            assert peer.started.wait(10)
+            assert peer.started.wait(60)
             peer.steps = set()  # stops announcing
         ended = subscriber.end()
     assert ended == code, subscriber.err

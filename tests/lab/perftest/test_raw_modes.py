@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import pytest
-from perftest_tools import sh, tool
+from perftest_tools import TIMEOUT_S, sh, tool
 
 A, B = "10.99.0.1", "10.99.0.2"
 MODES = ("datagram", "single", "connected", "mmsg", "gso")
@@ -130,7 +130,7 @@ def test_system_calls(perftest, tmp_path, mode, sends, receives):
         for role, trace in traces.items()
     ]
     processes = [subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL) for command in commands]
-    assert [process.wait(timeout=40) for process in processes] == [0, 0]
+    assert [process.wait(TIMEOUT_S) for process in processes] == [0, 0]
     sent, received = traces["-pub"].read_text(), traces["-sub"].read_text()
     calls = [line.split(maxsplit=1)[-1] for line in sent.splitlines()]
     data = [call for call in calls if call.startswith(f"{sends}(")]

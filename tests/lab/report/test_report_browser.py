@@ -136,7 +136,7 @@ def shown_rows(browser, table):
 def drawn(browser):
     """Wait for the interactive figure and return its points."""
     points = ".chart .mark-symbol.role-mark path[aria-roledescription=point]"
-    WebDriverWait(browser, 20).until(lambda _: find(browser, points))
+    WebDriverWait(browser, 60).until(lambda _: find(browser, points))
     return find(browser, points)
 
 
@@ -241,7 +241,7 @@ def test_the_contents_stay_in_view_and_lead_to_sections(browser, reports, width)
     facts = find(browser, "section[aria-labelledby=testbed] table")[0]
     assert not facts.is_displayed()
     browser.execute_script("arguments[0].click()", find(browser, "nav a[href='#testbed']")[0])
-    WebDriverWait(browser, 20).until(lambda _: facts.is_displayed())
+    WebDriverWait(browser, 60).until(lambda _: facts.is_displayed())
 
 
 def test_print_shows_all_columns(browser, reports):
@@ -258,16 +258,16 @@ def test_networks_quantities_and_axes_are_selected(browser, reports):
     before = len(drawn(browser))
     box = find(browser, "fieldset input")[0]
     click(browser, box)
-    WebDriverWait(browser, 20).until(lambda _: 0 < len(drawn(browser)) < before)
+    WebDriverWait(browser, 60).until(lambda _: 0 < len(drawn(browser)) < before)
     click(browser, box)
-    WebDriverWait(browser, 20).until(lambda _: len(drawn(browser)) == before)
+    WebDriverWait(browser, 60).until(lambda _: len(drawn(browser)) == before)
     choose(browser, "Quantity", "p99 latency (latency)")
-    WebDriverWait(browser, 20).until(
+    WebDriverWait(browser, 60).until(
         lambda _: "p99 latency" in find(browser, ".chart svg")[0].get_attribute("innerHTML")
     )
     linear = find(browser, ".chart svg")[0].get_attribute("innerHTML")
     click(browser, next(field for field in find(browser, ".controls label") if "Logarithmic" in field.text))
-    WebDriverWait(browser, 20).until(
+    WebDriverWait(browser, 60).until(
         lambda _: find(browser, ".chart svg")[0].get_attribute("innerHTML") != linear
     )
     assert "log scale" in find(browser, ".chart svg")[0].get_attribute("innerHTML")
@@ -285,7 +285,7 @@ def test_every_interactive_figure_shows_values_and_links_to_trials(browser, repo
     drawn(browser)
     choose(browser, "Figure", figure)
     described = f'.chart[aria-label^="{figure}"] [aria-roledescription="{marks}"]'
-    WebDriverWait(browser, 20).until(lambda _: find(browser, described))
+    WebDriverWait(browser, 60).until(lambda _: find(browser, described))
     shown = find(browser, described)
     listed = find(browser, ".explorer tbody tr")
     assert shown and listed
@@ -347,17 +347,17 @@ def test_a_live_report_shows_new_results(browser, tmp_path):
         drawn(browser)
         item = run.attempts()[0]
         run.append_attempt(item | {"trial_id": "new", "network_label": "new-network"})
-        WebDriverWait(browser, 30).until(lambda _: "new-network" in find(browser, "main")[0].text)
+        WebDriverWait(browser, 60).until(lambda _: "new-network" in find(browser, "main")[0].text)
         # A reader who uses the page is not interrupted.
         drawn(browser)
         click(browser, find(browser, "fieldset input")[0])
         run.append_attempt(item | {"trial_id": "newer", "network_label": "newer-network"})
-        WebDriverWait(browser, 30).until(lambda _: find(browser, ".live button"))
+        WebDriverWait(browser, 60).until(lambda _: find(browser, ".live button"))
         assert "newer-network" not in find(browser, "main")[0].text
         click(browser, find(browser, ".live button")[0])
-        WebDriverWait(browser, 30).until(lambda _: "newer-network" in find(browser, "main")[0].text)
+        WebDriverWait(browser, 60).until(lambda _: "newer-network" in find(browser, "main")[0].text)
         server.shutdown()
-    WebDriverWait(browser, 30).until(lambda _: "has ended" in find(browser, ".live")[0].text)
+    WebDriverWait(browser, 60).until(lambda _: "has ended" in find(browser, ".live")[0].text)
     browser.get_log("browser")
 
 

@@ -23,7 +23,9 @@ from k8sdds.security.credentials import Credentials
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 
-LIMIT_S = 60
+LIMIT_S = 120
+MATCH_S, REFUSED_S = 60, 3
+"""How long programs wait for a peer: one that matches, even on a busy machine, and one that never does."""
 PATTERN = "a5" * 32
 """Fill pattern of perftest's samples, in hexadecimal."""
 
@@ -40,10 +42,20 @@ class Program:
     out: str = ""
     err: str = ""
 
+    def wait_until_started(self) -> None:
+        """Wait until a publisher has matched all subscribers and sends."""
+        assert self.popen.stderr is not None
+        for line in self.popen.stderr:
+            self.err += line
+            if "started 1 subscriber" in line:
+                return
+        raise AssertionError(self.err)
+
     def end(self) -> int:
         """Wait until the program exits and return its exit code; a timeout fails the test."""
         if self.popen.returncode is None:
-            self.out, self.err = self.popen.communicate(timeout=LIMIT_S)
+            self.out, err = self.popen.communicate(timeout=LIMIT_S)
+            self.err += err
         return self.popen.returncode
 
     @property
@@ -78,7 +90,7 @@ class Field:
         protection: Protection | None,
         files: dict[str, bytes] | None,
         *options: object,
-        timeout_s: float = 3,
+        timeout_s: float = MATCH_S,
         clock: str = "",
     ) -> Program:
         """Start a publisher or a subscriber in a pod.
@@ -92,7 +104,7 @@ class Field:
             "-peer",
             self.address(peer),
         ]
-        argv += ["-outputFormat", "json", "-noPrintIntervals", "-peerTimeout", "3"]
+        argv += ["-outputFormat", "json", "-noPrintIntervals", "-peerTimeout", "10"]
         argv += ["-discoveryTimeout", str(timeout_s), "-dataLen", "512", *map(str, options)]
         if files is not None and protection is not None:
             folder = Path("/run/k8sdds") / f"{pod}-{domain}-{role[1:]}"
@@ -106,18 +118,12 @@ class Field:
         self.running.append(popen)
         return Program(popen)
 
-    def pair(
-        self, middleware: str, protection: Protection | None, *pub: object, timeout_s: float = 10
-    ) -> tuple[Program, Program]:
+    def pair(self, middleware: str, protection: Protection | None, *pub: object) -> tuple[Program, Program]:
         """Start a legitimate publisher in pub0 and a legitimate subscriber in sub0."""
         domain = new_domain()
         files = {name: self.files(name, protection) for name in ("pub0", "sub0")}
-        subscriber = self.start(
-            "-sub", "sub0", "pub0", domain, middleware, protection, files["sub0"], timeout_s=timeout_s
-        )
-        publisher = self.start(
-            "-pub", "pub0", "sub0", domain, middleware, protection, files["pub0"], *pub, timeout_s=timeout_s
-        )
+        subscriber = self.start("-sub", "sub0", "pub0", domain, middleware, protection, files["sub0"])
+        publisher = self.start("-pub", "pub0", "sub0", domain, middleware, protection, files["pub0"], *pub)
         return publisher, subscriber
 
     def files(self, name: str, protection: Protection | None) -> dict[str, bytes] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import subprocess
@@ -15,7 +16,9 @@ from k8sdds.security import levels
 from tests.lab.security.attacks import (
     ABORTING,
     KINDS,
+    MATCH_S,
     MIDDLEWARES,
+    REFUSED_S,
     WHEN_VALID,
     Field,
     Program,
@@ -30,7 +33,13 @@ NO_MATCH, MIDDLEWARE_FAILED = 3, 6
 
 
 def attack(
-    field: Field, middleware: str, protection: Protection | None, kind: str, by: str = "", clock: str = ""
+    field: Field,
+    middleware: str,
+    protection: Protection | None,
+    kind: str,
+    by: str = "",
+    clock: str = "",
+    timeout_s: float = MATCH_S,
 ) -> tuple[tuple[Program, Program], tuple[Program, Program]]:
     """Run two attacks in parallel, in separate domains.
 
@@ -46,14 +55,13 @@ def attack(
     one, two = new_domain(), new_domain()
     by = by or middleware
     clock = clock or (WHEN_VALID if kind == "expired" else "")
-    listening = field.start("-sub", "sub1", "pub0", one, by, protection, theirs["sub"], clock=clock)
-    publisher = field.start(
+    start = functools.partial(field.start, timeout_s=timeout_s)
+    listening = start("-sub", "sub1", "pub0", one, by, protection, theirs["sub"], clock=clock)
+    publisher = start(
         "-pub", "pub0", "sub1", one, middleware, protection, field.files("pub0", protection), *SHORT
     )
-    subscriber = field.start(
-        "-sub", "sub0", "sub1", two, middleware, protection, field.files("sub0", protection)
-    )
-    injecting = field.start("-pub", "sub1", "sub0", two, by, protection, theirs["pub"], *SHORT, clock=clock)
+    subscriber = start("-sub", "sub0", "sub1", two, middleware, protection, field.files("sub0", protection))
+    injecting = start("-pub", "sub1", "sub0", two, by, protection, theirs["pub"], *SHORT, clock=clock)
     for program in (listening, publisher, subscriber, injecting):
         program.end()
     return (publisher, listening), (injecting, subscriber)
@@ -83,7 +91,7 @@ def test_without_security_anyone_reads_and_injects(field: Field, middleware: str
     ("middleware", "level", "kind"), sampled(list(itertools.product(MIDDLEWARES, LEVELS, KINDS)), 5)
 )
 def test_an_intruder_cannot_read_or_inject(field: Field, middleware: str, level: str, kind: str) -> None:
-    fails(*attack(field, middleware, levels.load(level), kind))
+    fails(*attack(field, middleware, levels.load(level), kind, timeout_s=REFUSED_S))
 
 
 @pytest.mark.parametrize("middleware", MIDDLEWARES)
@@ -93,7 +101,7 @@ def test_peers_reject_an_expired_certificate(field: Field, middleware: str) -> N
     assert protection is not None
     accepted = attack(field, middleware, protection, "genuine", clock=WHEN_VALID)
     succeeds(accepted)
-    reading, injecting = attack(field, middleware, protection, "expired")
+    reading, injecting = attack(field, middleware, protection, "expired", timeout_s=REFUSED_S)
     fails(reading, injecting)
     assert (reading[1].end(), injecting[0].end()) == (NO_MATCH, NO_MATCH)
 
@@ -103,7 +111,7 @@ def test_peers_reject_an_expired_certificate(field: Field, middleware: str) -> N
 def test_an_intruder_with_another_middleware_cannot_read_or_inject(
     field: Field, middleware: str, by: str, level: str, kind: str
 ) -> None:
-    fails(*attack(field, middleware, levels.load(level), kind, by))
+    fails(*attack(field, middleware, levels.load(level), kind, by, timeout_s=REFUSED_S))
 
 
 @pytest.mark.parametrize("level", ["none", "SignRTPS"])
@@ -115,8 +123,7 @@ def test_malformed_messages_do_not_end_participants(field: Field, level: str) ->
     field.running.append(subprocess.Popen(attacker))
     subscriber, publisher = (
         field.start(
-            f"-{name[:3]}", name, other, domain, "fastdds", protection, field.files(name, protection), *words,
-            timeout_s=20,
+            f"-{name[:3]}", name, other, domain, "fastdds", protection, field.files(name, protection), *words
         )
         for name, other, words in (("sub0", "pub0", ()), ("pub0", "sub0", SHORT))
     )  # fmt: skip
@@ -130,21 +137,23 @@ def test_middlewares_interoperate_only_if_cyclonedds_starts_the_handshake(
 ) -> None:
     """Change docs/reference/security.md when this test fails because newer releases interoperate."""
     protection, domain = levels.load("SignRTPS"), new_domain()
-    programs = [
-        field.start(
-            f"-{name[:3]}", name, other, domain, middleware, protection, field.files(name, protection), *words
-        )
-        for name, other, middleware, words in (
-            ("sub0", "pub0", subscribes, ()),
-            ("pub0", "sub0", publishes, SHORT),
-        )
-    ]
     # The participant with the smaller digest of its subject starts the handshake: the digest is part of its GUID.
     digests = {
         middleware: hashlib.sha256(certificate_subject(field, name)).digest()
         for name, middleware in (("pub0", publishes), ("sub0", subscribes))
     }
-    expected = 0 if min(digests, key=digests.__getitem__) == "cyclonedds" else NO_MATCH
+    matches = min(digests, key=digests.__getitem__) == "cyclonedds"
+    programs = [
+        field.start(
+            f"-{name[:3]}", name, other, domain, middleware, protection, field.files(name, protection), *words,
+            timeout_s=MATCH_S if matches else REFUSED_S,
+        )
+        for name, other, middleware, words in (
+            ("sub0", "pub0", subscribes, ()),
+            ("pub0", "sub0", publishes, SHORT),
+        )
+    ]  # fmt: skip
+    expected = 0 if matches else NO_MATCH
     assert [program.end() for program in programs] == [expected] * 2, programs[1].err
 
 

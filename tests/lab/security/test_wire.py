@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 
 import pytest
 
@@ -66,7 +65,7 @@ FLIPPED_AT = 8 * 300
 def test_a_modified_packet_is_rejected_if_something_signs(field: Field, middleware: str, name: str) -> None:
     for protection in dict.fromkeys((None, PROTECTIONS[name])):  # None: the attack succeeds without security
         publisher, subscriber = field.pair(middleware, protection, "-executionTime", 5, "-warmUp", 0.1)
-        time.sleep(1)  # the handshake is complete, samples arrive
+        publisher.wait_until_started()
         field.lab_network.sandbox.run(
             ["nft", "-f", "-"],
             "table ip attack {\n chain flip {\n  type filter hook prerouting priority -300;\n"
@@ -99,7 +98,7 @@ def test_replayed_packets_are_not_accepted_twice(field: Field, middleware: str, 
     publisher, subscriber = field.pair(
         middleware, PROTECTIONS[name], "-executionTime", 5, "-warmUp", 0.1, "-pubRate", "500:sleep"
     )
-    time.sleep(1)  # the handshake is complete, samples arrive
+    publisher.wait_until_started()
     with (
         field.capture("sub0", "eth0", TWICE, source) as arrived,
         field.capture("node1", "eth0", REPLAY, source) as replayer,

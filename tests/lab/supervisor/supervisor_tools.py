@@ -1,9 +1,12 @@
 """Provide helpers for the tests of the supervisor."""
 
+import array
+import fcntl
 import json
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 PYTHON = sys.executable
 
 
-def wait_until(condition, what, seconds=10):
+def wait_until(condition, what, seconds=60):
     """Wait until a condition holds and return its value. The timeout is generous for a busy machine."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -23,12 +26,24 @@ def wait_until(condition, what, seconds=10):
     pytest.fail(f"waited {seconds} s for {what}")
 
 
+def state(pid):
+    """Return the state of a process as in `ps`, such as S if it sleeps; X if it does not exist."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
 def alive(pid):
     """Return whether the process exists and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state(pid) not in "ZX"
+
+
+def unread_bytes(pipe):
+    """Return how much of what was written to a pipe has not been read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 class Supervisor:
@@ -82,7 +97,7 @@ class Supervisor:
         for process in self.started:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(timeout=10)
+                process.wait(timeout=60)
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream:
                     stream.close()

@@ -62,8 +62,8 @@ def test_deadline_reaches_the_whole_process_group(supervisor, tmp_path):
 
 
 def test_deadline_with_exit_on_sigterm(supervisor):
-    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); time.sleep(1000)"
-    process = supervisor.python(code, deadline=1.5)
+    script = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+    process = supervisor.run(["sh", "-c", script], deadline=0.5)
     assert process.returncode == 124
     report = meters(process)
     assert (report["exit_code"], report["signal"], report["timed_out"]) == (0, None, True)
@@ -71,8 +71,9 @@ def test_deadline_with_exit_on_sigterm(supervisor):
 
 def test_deadline_with_ignored_sigterm(supervisor, tmp_path):
     pid_file = tmp_path / "grandchild"
-    code = DETACHED + "import signal; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"
-    process = supervisor.run([PYTHON, "-c", code, str(pid_file)], "--grace", "0.3", deadline=1.5)
+    # The orphan runs in a session of its own, and inherits that the signal is ignored.
+    script = f"trap '' TERM; (setsid sleep 1000 & echo $! >{pid_file}); exec sleep 1000"
+    process = supervisor.run(["sh", "-c", script], "--grace", "0.3", deadline=0.5)
     assert process.returncode == 124
     report = meters(process)
     assert (report["signal"], report["timed_out"], report["killed_descendants"]) == ("SIGKILL", True, 1)

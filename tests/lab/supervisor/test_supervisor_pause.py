@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from supervisor_tools import alive, wait_until
+from supervisor_tools import alive, state, wait_until
 
 POD = ["--pid", "--fork", "--kill-child", "--mount", "--uts", "--net"]
 
@@ -159,7 +159,7 @@ def test_does_not_wake_up(supervisor):
         text = Path(f"/proc/{process.pid}/status").read_text()
         return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
-    time.sleep(0.2)
+    wait_until(lambda: state(process.pid) == "S", "the process to sleep")
     before = switches()
     time.sleep(1)
     assert switches() == before  # it did not wake up

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from k8sdds.analysis import background_cost
-from k8sdds.report import tables
+from k8sdds.report import fact_tables
 from k8sdds.report.content import Content
 from k8sdds.results.run_folder import RunFolder
 
@@ -61,7 +61,7 @@ def test_networks_are_means_of_their_blocks(run: RunFolder) -> None:
     rows = {row["network"]: row for row in background_cost.by_network(run)}
     assert {name: row["blocks"] for name, row in rows.items()} == {"flannel-vxlan": 2, "host": 1}
     assert set(rows["host"]) == set(background_cost.COLUMNS)
-    (table,) = tables.background(content(run))
+    (table,) = fact_tables.background(content(run))
     heads = [head if isinstance(head, str) else head[0] for head in table.heads]
     assert "CPU of its pods" in heads and "nftables rules" not in heads
     row = [cell.text for cell in table.rows[0]]
@@ -77,12 +77,12 @@ def test_a_resumed_block_uses_its_first_and_last_readings(run: RunFolder) -> Non
 
 
 def test_without_readings_there_are_no_rows(run: RunFolder) -> None:
-    assert background_cost.by_block(run) == [] and tables.background(content(run)) == []
+    assert background_cost.by_block(run) == [] and fact_tables.background(content(run)) == []
     run.append_reading(
         {"kind": "node", "when": "before", "block": 0, "network": "host", "stat": "of another kind"}
     )
     (row,) = background_cost.by_block(run)
-    assert row["nodes"] == 0 and row["softirq_s"] is None and tables.background(content(run)) == []
+    assert row["nodes"] == 0 and row["softirq_s"] is None and fact_tables.background(content(run)) == []
 
 
 def test_kubectl_top_readings(run: RunFolder) -> None:
@@ -107,7 +107,7 @@ def test_kubectl_top_readings(run: RunFolder) -> None:
         ("node", "n1", "T3", "after"),
     ]  # fmt: skip
     assert all(tuple(row) == background_cost.TOP_COLUMNS for row in result)
-    (table,) = tables.background(content(run))
+    (table,) = fact_tables.background(content(run))
     shown = [[cell.text for cell in row] for row in table.rows]
     assert shown == [["host", "n1", "1.00", "1.00", "10.0 to 20.0", "2"]]
 

@@ -6,11 +6,12 @@ import pytest
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
+from tests.reports import KINDS
 
 
-@pytest.mark.parametrize("kind", folders.KINDS)
-def test_every_column_exists_in_every_folder(tmp_path, kind):
-    run = folders.KINDS[kind](tmp_path / kind)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_column_exists_in_every_folder(reports, kind):
+    run = reports(kind).run
     table = tidy.frame(run)
     assert list(table.columns[: len(tidy.COLUMNS)]) == list(tidy.COLUMNS)
     assert len(table) == len(run.attempts())

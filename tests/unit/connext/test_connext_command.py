@@ -109,10 +109,10 @@ def test_discovery() -> None:
     # With a list of peers it would not listen to multicast.
     assert "-peer" not in line(kind="multicast", transport="multicast")
     assert "-peer" not in line(kind="server")
-    given = Settings("/p", (4, 1), "/opt/lib", "/run/licence")
+    given = Settings("/p", (4, 1), "/opt/lib", "/run/license")
     assert command.environment(given, ("a-0.a.ns.svc:7400", "a-1.a.ns.svc:7400")) == {
         "LD_LIBRARY_PATH": "/opt/lib",
-        "RTI_LICENSE_FILE": "/run/licence",
+        "RTI_LICENSE_FILE": "/run/license",
         "NDDS_DISCOVERY_PEERS": "rtps@udpv4://a-0.a.ns.svc:7400,rtps@udpv4://a-1.a.ns.svc:7400",
     }
 

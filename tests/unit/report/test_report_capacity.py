@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from k8sdds import report
 from k8sdds.campaign.expansion import expand
 from k8sdds.cli.app import app
 from k8sdds.report import content
-from k8sdds.report.figures import capacity
+from k8sdds.report.figures import canvas, capacity
 from k8sdds.results.record import TrialRecord
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from tests.unit.test_capacity_search import CAPACITY, SUBSCRIBERS, experiment, measured, rounds_of
@@ -151,8 +152,14 @@ HOSTILE_SUBSCRIBERS: list[dict[str, Any]] = [
     ("sweep", "damages"), [({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS)], ids=["rate", "subscribers"]
 )
 def test_a_report_survives_damaged_records(
-    tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]], every: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sweep: dict[str, Any],
+    damages: list[dict[str, Any]],
+    every: int,
 ) -> None:
+    monkeypatch.setattr(canvas, "AS_PDF", ContextVar("without", default=False))
+    monkeypatch.setattr(canvas, "DPI", 50)
     attempts = recorded(**sweep)
     for number, damage in enumerate(damages):
         damaged = [a | damage if index % every == 0 else a for index, a in enumerate(attempts)]

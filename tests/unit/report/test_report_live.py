@@ -64,7 +64,7 @@ def test_damaged_requests_do_not_end_the_server(served):
         b"GET / HTTP/1.1\r\n\r\n",
         b"",
     ):
-        with socket.create_connection((live.ADDRESS, port), timeout=20) as client:
+        with socket.create_connection((live.ADDRESS, port), timeout=60) as client:
             client.sendall(request)
     assert ask(port, "/state")[0].status == 200
 

@@ -11,7 +11,7 @@ import pytest
 from k8sdds.analysis.comparison import Side, compare_all
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import comparison as shown
-from k8sdds.report import content, html, tables
+from k8sdds.report import content, fact_tables, html
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import CAMPAIGN, TRIALS, RunFolder
 from tests.run_folders import Plan, make
@@ -60,7 +60,7 @@ def test_the_report_lists_versions_and_the_installed_network_of_each_block(tmp_p
     ],
 )
 def test_an_unknown_encryption_is_not_none(tmp_path: Path, facts: dict[str, Any], expected: str) -> None:
-    table, *_ = tables.networks(content.read(run_with(tmp_path / "run", NEW, **facts)))
+    table, *_ = fact_tables.networks(content.read(run_with(tmp_path / "run", NEW, **facts)))
     column = table.heads.index("encryption")
     assert {row[0].text: row[column].text for row in table.rows}["flannel-vxlan"] == expected
 
