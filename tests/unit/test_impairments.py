@@ -167,7 +167,7 @@ def test_a_link_is_described_by_what_is_not_the_default(keys: dict[str, Any], te
         ({"loss": {"p_percent": 1, "r_percent": 1, "h_percent": 90, "k_percent": 80}}, "loss.h_percent", "below"),
         ({"loss": {"percent": 100}}, "loss.percent", "less than 100"),
         ({"loss": {"file": "l", "percent": 1}}, "loss.file", "leave out percent"),
-        ({"loss": {"file": "l", "sha256": "xyz"}}, "loss.sha256", "match pattern"),
+        ({"loss": {"file": "l", "sha256": "xyz"}}, "loss.sha256", "expected text that matches"),
         ({"rate": {}}, "rate", "set mbit or file"),
         ({"rate": {"file": "t", "mbit": 1}}, "rate.file", "leave out mbit"),
         ({"queue": {"ms": 50}}, "queue", "only in front of a rate"),
