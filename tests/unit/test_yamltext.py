@@ -166,7 +166,7 @@ def test_any_text_gives_data_or_an_input_error(text: str) -> None:
         (["networks={name: host, label: 'a[/b]'}"], {}, "--set networks={name: host, label: 'a[/b]'}: expected text that matches"),
         (["ip_families=[ipv4, ipv4]"], {}, "--set ip_families=[ipv4, ipv4]: a family is listed twice"),
         (["networks=[]"], {}, "--set networks=[]: expected a list with 1 or more values"),
-        (["link=[fast]"], {}, "--set link=[fast]: expected keys with values (known: rate_mbit, loss_percent, "),
+        (["link=[5]"], {}, "--set link=[5]: expected keys with values (known: name, rate_mbit, loss_percent, "),
         (["rate=-1"], {}, "--set rate=-1: expected at least 0"),
         (["ip_families=[]"], {}, "--set ip_families=[]: expected a list with 1 or more values"),
         ([], {"repetitions": 1001}, "--repeat 1001: expected at most 1000"),
