@@ -191,8 +191,8 @@ class Link(Strict):
 
     @property
     def loses_packets(self) -> bool:
-        """Whether packets are lost, apart from those that a queue drops and those of outages."""
-        return any(direction.loss for direction in self.directions.values())
+        """Whether packets are lost, apart from those that a full queue drops."""
+        return bool(self.outages) or any(direction.loss for direction in self.directions.values())
 
     @property
     def longest_delay_us(self) -> float:

@@ -80,7 +80,7 @@ def unanswered_percent(outputs: TrialOutputs) -> float:
     A link that the experiment makes lossy loses pings whatever their latency, so those count as answered.
     """
     sent, lost = _pings(outputs)
-    return lost / sent * 100 if sent and not outputs.trial.cell.link.loss_percent else 0.0
+    return lost / sent * 100 if sent and not outputs.trial.cell.link.loses_packets else 0.0
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:

@@ -159,7 +159,7 @@ def _missing_percent(outputs: TrialOutputs, method: str) -> float:
 
     A link that the experiment makes lossy loses samples whatever their delay.
     """
-    if method == HALF_ROUND_TRIP or outputs.trial.cell.link.loss_percent:
+    if method == HALF_ROUND_TRIP or outputs.trial.cell.link.loses_packets:
         return latencies.unanswered_percent(outputs)
     lost = sum(summary["lost"] or 0 for summary in outputs.subscribers)
     received = sum(summary["received"] or 0 for summary in outputs.subscribers)

@@ -237,7 +237,7 @@ class LabNetwork:
             for address in (attachment.address, attachment.other_address)
             if name not in sources and address is not None
         }
-        # Until the first answer: the link may lose packets by request (`loss_percent`), and one lost ping or reply
+        # Until the first answer: the link may lose packets by request (`link.loss`), and one lost ping or reply
         # does not show that the datapath is wrong.
         until_answered = ("-c", "1", "-i", str(PING_INTERVAL_S), "-w", str(PING_TIMEOUT_S))
         for source in sources:
