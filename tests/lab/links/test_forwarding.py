@@ -236,6 +236,20 @@ def test_tcp_with_partial_checksums(wire: Wire) -> None:
     assert counted["oversized"] == 0 and counted["bytes_in"] > 1 << 20
 
 
+def test_only_udp_is_lost(wire: Wire) -> None:
+    wire.start(config({"loss": {"pattern": "1", "udp_only": True}}))
+    wire.ask("start")
+    sender = wire.within("a", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    for number in range(10):
+        sender.sendto(
+            bytes(3000 if number < 2 else 10), ("10.9.0.2", 7)
+        )  # the first two have three fragments each
+    sent, arrived = transfer(wire, 1 << 16)
+    assert sent == arrived
+    counted = wire.stop()
+    assert counted["dropped"]["loss"] == counted["loss_decisions"] == 8 + 2 * 3
+
+
 def test_packets_larger_than_the_mtu_pass_and_are_counted(tmp_path: Path) -> None:
     wire = Wire(tmp_path, offloads=True)
     try:
