@@ -31,16 +31,13 @@ def read(statistics: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _summary(direction: Mapping[str, Any]) -> dict[str, Any]:
-    bursts, gaps, dropped = direction["loss_bursts"], direction["loss_gaps"], direction["dropped"]
-    lost = dropped["loss"]
-    count = sum(number for _, number in bursts)
-    # A run of packets that the end of the attempt has cut off is in neither.
-    decided = lost + round(sum(length * number for length, number in gaps))
+    dropped, lost = direction["dropped"], direction["dropped"]["loss"]
+    count = sum(number for _, number in direction["loss_bursts"])
     delay, error, rate = direction["delay_us"], direction["error_us"], direction["rate"]
     return {
         "packets": direction["packets_in"],
         "lost": lost,
-        "decided": decided,
+        "decided": direction["loss_decisions"],
         "bursts": count,
         "burst_mean_packets": round(lost / count, 3) if count else None,
         "queue_drops": dropped["queue"],

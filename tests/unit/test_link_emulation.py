@@ -131,7 +131,7 @@ def simulated(loss: Loss, packets: int, seed: int, error_us: float = 20) -> dict
         "dropped": dict.fromkeys(("queue", "outage", "missed", "overflow", "unsent"), 0)
         | {"loss": sum(runs[True])},
         "loss_bursts": [[length, 1] for length in runs[True]],
-        "loss_gaps": [[length, 1] for length in runs[False]],
+        "loss_decisions": packets,
         "duplicated": 0,
         "reordered": 0,
         "delay_us": delays,
