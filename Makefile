@@ -4,7 +4,7 @@
 # make unit:      unit tests only: no root, nothing beyond Python
 # make lab:       tests with real namespaces, packets and DDS on this machine
 # make cluster:   tests with local nodes and real Kubernetes clusters
-# make test-data: download the data that the authors of the study published, for tests that need it
+# make test-data: download the data that the authors of studies published, for tests that need it
 # make lint:      ruff, import layers, types
 # make docs:      the generated pages of docs/, then the site in build/site
 # make vega:      the libraries of the report's interactive figure, from their npm packages; needs Node.js

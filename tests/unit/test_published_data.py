@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,21 +36,24 @@ def test_a_clone_has_the_files_that_the_tests_use(
     origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = git(origin, "rev-parse", "HEAD")
+    data = replace(published_data.ARTIFACT, repository=origin.as_uri(), commit=commit)
     for _ in range(2):  # a second clone changes nothing
-        published_data.clone(tmp_path / "clone", origin.as_uri(), commit)
+        published_data.clone(data, tmp_path / "clone")
         files = (path.relative_to(tmp_path / "clone") for path in (tmp_path / "clone").rglob("*"))
         assert {str(path) for path in files if path.suffix in (".log", ".csv", ".md")} == set(USED)
     monkeypatch.setenv(published_data.VARIABLE, str(tmp_path / "clone"))
-    assert published_data.artifact_folder() == tmp_path / "clone" / "Data"
+    assert data.folder() == tmp_path / "clone" / "Data"
+    with pytest.raises(pytest.skip.Exception, match="TSC-RMW-Reports is missing"):
+        published_data.OSRF.folder()
 
 
 def test_missing_data_is_skipped_and_a_wrong_folder_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(published_data.VARIABLE, raising=False)
-    monkeypatch.setattr(published_data, "CLONE", tmp_path)
+    monkeypatch.setattr(published_data, "CLONES", tmp_path)
     with pytest.raises(pytest.skip.Exception, match="make test-data"):
-        published_data.artifact_folder()
+        published_data.ARTIFACT.folder()
     monkeypatch.setenv(published_data.VARIABLE, str(tmp_path))
     with pytest.raises(pytest.fail.Exception, match=published_data.VARIABLE):
-        published_data.artifact_folder()
+        published_data.ARTIFACT.folder()

@@ -1,4 +1,4 @@
-"""The published artifact of the paper, imported once."""
+"""The published data of studies, and the artifact of the paper imported once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from k8sdds.importing import Import, import_folder
-from tests.published_data import artifact_folder
+from tests.published_data import ARTIFACT, OSRF
 
 
 @pytest.fixture(scope="session")
 def artifact() -> Path:
-    return artifact_folder()
+    return ARTIFACT.folder()
+
+
+@pytest.fixture(scope="session")
+def mininet_results() -> Path:
+    return OSRF.folder() / "MininetResults.csv"
 
 
 @pytest.fixture(scope="session")

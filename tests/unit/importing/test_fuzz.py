@@ -13,9 +13,9 @@ import pytest
 
 from k8sdds.importing import import_folder, kubectl_top
 from k8sdds.perftest import log
+from tests.published_data import ARTIFACT
 from tests.unit.fuzzing import damage
 from tests.unit.importing import logs
-from tests.unit.importing.conftest import artifact_folder
 
 MANY, SAMPLE = 60_000, 2_000
 NUMBER = re.compile(rb"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -34,7 +34,7 @@ OWN = [
 @pytest.fixture(scope="module")
 def bodies() -> list[bytes]:
     """Return logs in every format and the published logs, if available, in equal shares."""
-    folder = artifact_folder()
+    folder = ARTIFACT.folder()
     theirs = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
     return OWN * max(1, len(theirs) // len(OWN)) + [path.read_bytes() for path in theirs]
 
