@@ -1,4 +1,4 @@
-"""`k8sdds import`: import published logs as a run folder."""
+"""`k8sdds import`: import published logs or tables as a run folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ app = Commands()
 MAX_SHOWN = 8
 """Largest number of files or copies that the text output lists; import.json lists all."""
 
-Folder = Annotated[Path, argument("FOLDER", "A folder with RTI PerfTest logs at any depth.")]
+Folder = Annotated[
+    Path, argument("FOLDER", "A folder with RTI PerfTest logs at any depth, or MininetResults.csv of OSRF.")
+]
 Maps = Annotated[
     list[str] | None,
     option(
@@ -37,6 +39,7 @@ Maps = Annotated[
 @app.add(
     "k8sdds import published-logs --output runs/paper",
     "k8sdds import logs -o runs/other --map 'vx*:network=flannel-vxlan'",
+    "k8sdds import TSC-RMW-Reports/galactic/MininetResults.csv -o runs/osrf",
 )
 def import_(
     path: Folder,
@@ -56,7 +59,7 @@ def import_(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Import published RTI PerfTest logs as a run folder and report how each file was used."""
+    """Import published RTI PerfTest logs, or OSRF's table, as a run folder and report how each file was used."""
     from k8sdds import importing
     from k8sdds.campaign.start import campaign_name
 
@@ -81,7 +84,7 @@ def _print_account(imported: Import) -> None:
     from k8sdds.report import formats
 
     account = imported.account
-    kinds = {"log": "log", "metrics": "kubectl top table", "note": "note"}
+    kinds = {"log": "log", "metrics": "kubectl top table", "note": "note", "table": "table of OSRF"}
     read = ", ".join(
         formats.count(account["by_kind"][kind], noun)
         for kind, noun in kinds.items()

@@ -1,4 +1,4 @@
-"""Import published logs of RTI PerfTest into a run folder, which analysis and reports read like any other.
+"""Import published logs of RTI PerfTest, and tables, into a run folder, which analysis and reports read like any other.
 
 files       find files, recognize them by content, and group them into trials
 layouts     derive settings from the names of folders and files
@@ -6,6 +6,7 @@ path_hints  read the settings that the user specifies with `--map`
 records     build the record of a trial from its logs, and decide whether it is valid
 duplicates  detect trials whose logs are copies of another trial
 kubectl_top read `metrics.csv` files with averages of `kubectl top node`
+osrf        read `MininetResults.csv`, the table of OSRF's report on the middleware of ROS 2
 run_folder  write the imported run folder, with an account of every file
 """
 
@@ -71,7 +72,7 @@ def import_folder(
     if layout not in layouts.LAYOUTS:
         raise InputError(f"unknown layout {layout!r}", f"layouts: {', '.join(layouts.LAYOUTS)}")
     if not source.exists():
-        raise InputError(f"{source} does not exist", "name a folder with logs of RTI PerfTest")
+        raise InputError(f"{source} does not exist", "name a folder with published logs, or a table")
     require_new(output)
     sources = files.sources(source, skip, leave_out=output)
     if layout == layouts.AUTO:
@@ -81,16 +82,23 @@ def import_folder(
         for bundle in files.bundles(sources, layout)
         for trial in records.records(bundle, _hints(bundle, sources, layout, rules), layout)
     ]
+    trials += [trial for file in sources if file.kind == files.TABLE for trial in records.of_table(file)]
     if not trials:
-        raise InputError(
-            f"{source} contains no log of RTI PerfTest ({len(sources)} files read)",
-            "name the folder that contains the logs",
-        )
+        raise _nothing_read(source, sources)
     _number_repetitions(trials, layout)
     copies = duplicates.mark(trials)
     _make_ids_unique(trials)
     run = run_folder.write(output, source, sources, trials, layout, baseline, copies, [*command])
     return Import(run, layout, sources, trials, copies)
+
+
+def _nothing_read(source: Path, sources: list[Source]) -> InputError:
+    remedy = "name the folder that contains the logs, or the table"
+    if len(sources) == 1:
+        return InputError(f"cannot import {source}: {sources[0].why}", remedy)
+    return InputError(
+        f"{source} contains no log of RTI PerfTest and no known table ({len(sources)} files read)", remedy
+    )
 
 
 def _hints(

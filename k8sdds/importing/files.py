@@ -12,14 +12,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from k8sdds.importing import kubectl_top, layouts
+from k8sdds.importing import kubectl_top, layouts, osrf
 from k8sdds.model.trial import PUBLISHER, Participant, Role
 from k8sdds.perftest import log
 from k8sdds.perftest.log import Log
 from k8sdds.system import faults
 from k8sdds.system.reading import escaped
 
-LOG, METRICS, NOTE, OTHER, SKIPPED, UNREADABLE = "log", "metrics", "note", "other", "skipped", "unreadable"
+LOG, METRICS, NOTE, TABLE = "log", "metrics", "note", "table"
+OTHER, SKIPPED, UNREADABLE = "other", "skipped", "unreadable"
 
 _MTU = re.compile(r"\s*MTU\s*[=:]\s*([0-9]{3,5})\s*")
 
@@ -36,6 +37,8 @@ class Source:
     """Why the file could not be interpreted."""
     log: Log | None = None
     nodes: kubectl_top.Nodes = field(default_factory=dict)
+    rows: dict[int, osrf.Row] = field(default_factory=dict)
+    """The rows of a table by line."""
     mtu: int | None = None
     """The MTU that a note states for its folder."""
     size: int = 0
@@ -60,6 +63,8 @@ class Bundle:
     stem: str
     logs: dict[str, Source] = field(default_factory=dict)
     """Logs by participant, such as `pub0` or `sub3`."""
+    table: Source | None = None
+    """The table that has a row for the trial instead of logs."""
     metrics: list[Source] = field(default_factory=list)
     clashes: list[str] = field(default_factory=list)
     """Messages about logs that name the same participant as another log."""
@@ -146,7 +151,7 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
         if faults.is_resource(error):
             raise
         return Source(relative, None, UNREADABLE, error.strerror or "unreadable")
-    why = "neither a log of PerfTest nor a table of kubectl top"
+    why = "neither a log of PerfTest nor a known table"
     source = Source(relative, data, OTHER, why, size=len(data))
     source.sha256 = hashlib.sha256(data).hexdigest()
     if not data.strip():
@@ -157,6 +162,11 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
         source.why = "; ".join(problems)
         source.kind = METRICS if source.nodes else OTHER
         return source
+    if osrf.is_table(data):
+        source.rows, problems = osrf.read(data)
+        source.why = _first(problems)
+        source.kind = TABLE if source.rows else OTHER
+        return source
     if len(data) < 100 and (note := _MTU.fullmatch(data.decode(errors="replace"))):
         source.kind, source.why, source.mtu = NOTE, "", int(note[1])
         return source
@@ -164,6 +174,11 @@ def _source(path: Path, relative: PurePosixPath) -> Source:
     if read.understood:
         source.kind, source.why, source.log = LOG, "", read
     return source
+
+
+def _first(problems: list[str]) -> str:
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return problems[0] + more if problems else ""
 
 
 def _of_folder(folder: PurePosixPath, files: list[Source], layout: str) -> list[Bundle]:

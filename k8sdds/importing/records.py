@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from k8sdds import workloads
-from k8sdds.importing.files import Bundle
+from k8sdds.importing.files import Bundle, Source
 from k8sdds.importing.layouts import K8SDDS, Hints
+from k8sdds.importing.osrf import Row
 from k8sdds.middleware.connext import Connext
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import PUBLISHER, SUBSCRIBER, Cell
@@ -56,6 +57,29 @@ def records(bundle: Bundle, hints: Hints, layout: str) -> list[Imported]:
     stated = sorted({payload for log in logs.values() for payload in log.settings.payloads})
     scanned: list[int] | list[None] = payloads or stated or [None]
     return [_record(bundle, logs, hints, layout, payload) for payload in scanned]
+
+
+def of_table(table: Source) -> list[Imported]:
+    """Return a trial for each row of a table. Ids may not be unique."""
+    return [_of_row(table, line, row) for line, row in table.rows.items()]
+
+
+def _of_row(table: Source, line: int, row: Row) -> Imported:
+    bundle = Bundle(table.path, f"line {line}", table=table)
+    cell_id, settings = row.cell.cell_id, row.settings
+    record = {
+        **UNKNOWN, "schema": SCHEMA, "attempt": 1, "testbed": TESTBED, "source": bundle.name, "valid": True,
+        "cell_id": cell_id, "trial_id": f"{cell_id}-{TESTBED}-r{settings['repetition']}",
+        **settings, **row.metrics,
+    }  # fmt: skip
+    trial = Imported(TrialRecord.read(record), bundle, {"row": row.numbers})
+    if table.why:
+        trial.warn(f"table: {table.path}: {table.why}")
+    if not row.received:
+        trial.warn(
+            "loss: no sample arrived; the publisher and the subscriber possibly did not find each other"
+        )
+    return trial
 
 
 def _record(bundle: Bundle, logs: dict[str, Log], hints: Hints, layout: str, payload: int | None) -> Imported:

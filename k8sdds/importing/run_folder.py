@@ -95,11 +95,13 @@ def _raw(run: RunFolder, sources: list[Source], trials: list[Imported]) -> None:
         folder = run.raw(trial_id, trial.record.attempt or 1)
         for participant, log in trial.bundle.logs.items():
             _copy(log, folder / participant / log.path.name, f"{trial_id} {participant}")
+        if trial.bundle.table:
+            trial.bundle.table.used.append(trial_id)
         for metrics in trial.bundle.metrics:
             _copy(metrics, folder / metrics.path.name, f"{trial_id} metrics")
     for other in sources:
-        # Files that no trial uses are kept, unless they were not read.
-        if not other.used and other.data is not None:
+        # Tables, and files that no trial uses, are kept, unless they were not read.
+        if other.data is not None and (other.kind == files.TABLE or not other.used):
             _copy(other, run.path / "raw" / "other" / other.path, "other")
 
 

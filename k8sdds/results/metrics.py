@@ -263,9 +263,9 @@ class Metrics(BaseModel):
     subscriber_rss_bytes: int | None = metric("subscriber memory", "bytes", "memory", "supervisor",
         "Peak resident memory of a subscriber's process since its start (VmHWM); mean over subscribers")
     publisher_host_cpu_percent: float | None = metric("publisher CPU", "% of all cores", "CPU", "publisher",
-        "CPU usage that RTI PerfTest printed for the publisher, in percent of all cores", only=IMPORTED)
+        "CPU usage that RTI PerfTest or performance_test printed for the publisher, in percent of all cores", only=IMPORTED)
     subscriber_host_cpu_percent: float | None = metric("subscriber CPU", "% of all cores", "CPU", "subscribers",
-        "CPU usage that RTI PerfTest printed for a subscriber, in percent of all cores; mean over subscribers",
+        "CPU usage that the same programs printed for a subscriber, in percent of all cores; mean over subscribers",
         only=IMPORTED)
     machine_cpu_percent: float | None = metric("machine CPU", "% of all cores", "CPU", "supervisor",
         "Busy time (user, nice, system, irq and softirq in /proc/stat) of the first publisher's whole machine in the"

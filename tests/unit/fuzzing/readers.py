@@ -22,6 +22,7 @@ from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.claims import study
 from k8sdds.deploy import profiles
 from k8sdds.importing import kubectl_top as published_top
+from k8sdds.importing import osrf
 from k8sdds.kubernetes import exec_stream, kubeconfig
 from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config_checksum, connext
@@ -35,6 +36,7 @@ from k8sdds.perftest import output as perftest_output
 from k8sdds.report import content as contents
 from k8sdds.report import summary, tables
 from k8sdds.results import histograms, tidy
+from k8sdds.results.record import impossible_value
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
 from k8sdds.system import perf, reading
@@ -230,6 +232,12 @@ def _connext(data: bytes, folder: Path) -> None:
     published_top.read(data)
 
 
+def _osrf(data: bytes, folder: Path) -> None:
+    rows, _ = osrf.read(data)
+    for row in rows.values():
+        assert row.cell.cell_id and impossible_value(row.settings | row.metrics) is None
+
+
 _CREDENTIALS = (
     "security.json", "identity_ca.pem", "pub0/certificate.pem", "pub0/permissions.p7s", "pub0/key.pem",
     "authority-keys/identity_ca.key", "governance/SignRTPS.p7s",
@@ -373,6 +381,7 @@ READERS = [
     Reader("ping", *_tool("ping"), damage.bytes_of),
     Reader("histograms", _logs, _participant, damage.bytes_of),
     Reader("logs", corpus("logs"), _connext, damage.bytes_of),
+    Reader("osrf", corpus("osrf"), _osrf, damage.bytes_of),
     Reader("credentials", _credential_seeds, _credential, _damaged_credential, prepare=_copy_credentials),
     Reader("kubeconfig", corpus("kubeconfigs"), _file(lambda path: kubeconfig.load(path, None), "k"), damage.bytes_of),
     Reader("kubernetes", corpus("kubernetes"), _answer, damage.json_of),
