@@ -121,7 +121,8 @@ class Experiment(Strict):
         ge=0,
         le=100,
         description="a best-effort trial in which a subscriber loses a larger share of the samples gets a warning; 100:"
-        " no limit. In a reliable trial, no sample may be lost",
+        " no limit. In a reliable trial, no sample may be lost; with 100, any loss is a result over links with `loss`,"
+        " `outages` or other impairments",
     )
     layout: Layout = Field(default="auto", description=AXES["layout"].description)
     ip_families: IpFamilies | None = Field(default=None, description=AXES["ip_families"].description)

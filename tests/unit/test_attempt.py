@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from k8sdds.campaign import record as attempt
+from k8sdds.model.impairments import Loss
+from k8sdds.model.link import Link
 from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
+from k8sdds.model.reason import Reason
 from k8sdds.model.trial import Trial
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import find
@@ -324,6 +327,46 @@ def test_a_loss_above_the_limit_is_a_result_with_a_warning(
     record = recording.record()
     assert record["valid"] and record["throughput_mbps"] > 0 and record["lost"] > before
     assert any(text.startswith("loss: sub1 lost 20 % of the") for text in record["warnings"]) == warned
+
+
+@pytest.mark.parametrize("recording", ["paced"], indirect=True)
+@pytest.mark.parametrize(
+    ("link", "limit", "reason"),
+    [
+        (Link(loss=Loss(percent=10)), 100, None),
+        (Link(loss=Loss(percent=10)), 99, "lost-samples"),
+        (Link(rate_mbit=54), 100, "lost-samples"),
+    ],
+)
+def test_a_reliable_trial_may_lose_samples_over_impaired_links_without_a_limit(
+    recording: Recording, link: Link, limit: float, reason: str | None
+) -> None:
+    assert recording.trial.cell.reliability == "reliable"
+    recording.set_cell(link=link)
+    recording.set_trial(max_loss_percent=limit)
+    recording.change("sub0", lost=7)
+    record = recording.record()
+    assert (Reason.read(record["reason"]).code if record["reason"] else None) == reason, record["reason"]
+    assert record["lost"] == 7 and record["lost_percent"] > 0
+
+
+@pytest.mark.parametrize("recording", ["paced"], indirect=True)
+@pytest.mark.parametrize(("limit", "reason"), [(100, None), (50, "no-samples")])
+def test_a_loss_of_all_samples_is_a_result_over_impaired_links_without_a_limit(
+    recording: Recording, limit: float, reason: str | None
+) -> None:
+    recording.set_cell(link=Link(loss=Loss(percent=10)))
+    recording.set_trial(max_loss_percent=limit)
+    for participant in recording.trial.cell.participants[1:]:
+        sent = recording.reported("pub0")["sent"]
+        nothing = {"clock": "shared", "deadline_ns": 2_500_000, "missed": 0, "jitter_ns": 0}
+        recording.change(
+            participant.name, received=0, warmup_received=0, lost=sent, one_way_ns=None, arrivals=nothing
+        )
+        (recording.folder / participant.name / "latency.hlog").unlink()
+    record = recording.record()
+    assert (Reason.read(record["reason"]).code if record["reason"] else None) == reason, record["reason"]
+    assert (record["received"], record["lost_percent"], record["delay_mean_us"]) == (0, 100, None)
 
 
 def test_intervals_and_the_batch_that_was_used_are_recorded(recording: Recording) -> None:
