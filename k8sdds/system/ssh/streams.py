@@ -57,12 +57,15 @@ def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
     The forwarding of fabric ends with the first connection that is refused.
     """
     streams: set[socket.socket | paramiko.Channel] = set()
+    threads: set[threading.Thread] = set()
     ended = threading.Event()
 
     class Handler(StreamRequestHandler):
         disable_nagle_algorithm = True
 
         def handle(self) -> None:
+            threads.difference_update([thread for thread in list(threads) if not thread.is_alive()])
+            threads.add(threading.current_thread())
             # A destination that refuses connections ends this connection only.
             refused = contextlib.suppress(K8sddsError, paramiko.SSHException, OSError, EOFError)
             with refused, contextlib.closing(connect()) as channel:
@@ -87,6 +90,8 @@ def forwarding(connect: Callable[[], paramiko.Channel]) -> Iterator[int]:
                     # Wakes up the threads that use it.
                     stream.shutdown(socket.SHUT_RDWR)
                 stream.close()
+            for thread in list(threads):
+                thread.join(END_S)
 
 
 def _copy(source: socket.socket | paramiko.Channel, sink: socket.socket | paramiko.Channel) -> None:

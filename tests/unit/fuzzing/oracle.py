@@ -57,9 +57,12 @@ def watched(folder: Path) -> Iterator[None]:
     global _allowed
     _violations.clear()
     _allowed = folder
+    # Python would write the bytecode of modules that a reader imports.
+    writes_bytecode, sys.dont_write_bytecode = not sys.dont_write_bytecode, True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = not writes_bytecode
         _allowed = None
     assert not _violations, _violations
 
