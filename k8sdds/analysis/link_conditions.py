@@ -9,10 +9,10 @@ from typing import Any
 from k8sdds.model.impairments import Direction, Loss
 from k8sdds.model.link import Link
 
-FILE = "links.json"
-"""The statistics of `k8sdds-link` (docs/reference/link-emulator.md), in the raw folder of an attempt."""
 MAX_ERROR_US, MAX_ERROR_SHARE = 100.0, 0.02
 """Largest 99th percentile of the error of the delay: absolute, or relative to the requested delay if that is more."""
+MAX_FORWARDING_US = 1000.0
+"""The same for links that nothing but the outages of a test impairs: what it measures has a resolution of 1 ms."""
 CHANCE = 1e-6
 """Largest probability that a link which does what was requested is found to differ, for each comparison."""
 NOT_REQUESTED = ("missed", "overflow", "unsent")
@@ -59,15 +59,16 @@ def differing(link: Link, conditions: Conditions) -> str:
     """
     for node, directions in conditions.items():
         for name, wanted in link.directions.items():
-            for why in _differences(wanted, directions[name]):
+            for why in _differences(wanted, directions[name], link.is_shaped):
                 return f"{name} of {node}: {why}"
     return ""
 
 
-def _differences(wanted: Direction, seen: Mapping[str, Any]) -> Iterator[str]:
+def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) -> Iterator[str]:
     if seen["not_forwarded"]:
         yield f"{seen['not_forwarded']} of {seen['packets']} packets were not forwarded, because the machine was busy"
-    allowed_us = max(MAX_ERROR_US, MAX_ERROR_SHARE * (wanted.delay.mean_us if wanted.delay else 0))
+    least_us = MAX_ERROR_US if is_shaped else MAX_FORWARDING_US
+    allowed_us = max(least_us, MAX_ERROR_SHARE * (wanted.delay.mean_us if wanted.delay else 0))
     error_us = seen["delay_error_p99_us"]
     if error_us is not None and error_us > allowed_us:
         yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"

@@ -81,6 +81,12 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 " measured interval",
                 f"set duration_s (or --duration) to at least {math.ceil(first_s)}",
             )
+        least_s = workloads.find(cell.test).least_s(cell)
+        if least_s > expansion.experiment.duration_s:
+            add(
+                f"{where}{cell.describe()}: the outage and what follows it need {least_s:g} s",
+                f"set duration_s (or --duration) to at least {math.ceil(least_s)}",
+            )
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")

@@ -73,7 +73,7 @@ def warnings(outputs: TrialOutputs) -> list[str]:
     return [
         *([str(failed)] if (failed := _failed(outputs)) and _is_result(failed, outputs) else []),
         *outputs.measurement.warnings,
-        *([] if workload.finds_capacity else _lossy(outputs)),
+        *([] if workload.loss_is_result else _lossy(outputs)),
         *_disturbances(outputs),
         *_fragmented(outputs),
         *_early_ends(outputs),
@@ -121,11 +121,11 @@ def _not_verified(outputs: TrialOutputs) -> Reason | None:
     if not _accepts_loss(outputs):
         if not arrived:
             return Reason("no-samples", "nothing was received")
-        if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.finds_capacity:
+        if cell.reliability == "reliable" and lost and middleware.of(cell) and not workload.loss_is_result:
             return Reason("lost-samples", f"{lost} samples of a reliable trial did not arrive")
     return (
         (workload.invalid(outputs) if arrived else None)
-        or (None if workload.finds_capacity else _missing_instances(outputs))
+        or (None if workload.loss_is_result else _missing_instances(outputs))
         or _other_links(outputs)
         or (_carried(outputs) if cell.uses_network else _not_in_memory(outputs))
         or _not_as_requested(outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from k8sdds.model.trial import DISCOVERY_SERVER, Cell, Participant, Trial, host_
 from k8sdds.perftest import command, output
 from k8sdds.perftest.command import Load
 from k8sdds.perftest.output import PERFTEST_REASONS, Summary
-from k8sdds.results import histograms
+from k8sdds.results import arrivals, histograms
 from k8sdds.system import reading, xml_text
 from k8sdds.system.errors import Problem
 from k8sdds.system.paths import native_program, private_folder
@@ -122,7 +123,10 @@ class K8sddsPerftest(Middleware):
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
-        argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S)]
+        argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S + math.ceil(load.outage_s))]
+        if load.outage_s:
+            argv += ["-awaitPeers"]
+            argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)] if participant.subscribes else []
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
 
     def _options(self) -> list[str]:

@@ -215,6 +215,25 @@ class Metrics(BaseModel):
         " without `deadline_ms`: jitter alone would exceed the default of one period", scale="linear")
     stale: int | None = metric("stale samples", "samples", "delay", "subscribers",
         "`out_of_order` of a paced test: samples that an application does not need, because it had a newer one", scale="linear")
+    outage_s: float | None = column("delay", "testbed", "Observed length of the outage", only=SOME_TESTS)
+    outage_blind_ms: float | None = metric("blind in the outage", "ms", "delay", "subscribers",
+        "Longest time without a fresh sample that began before the repair, counted from the failure on; until the end of the"
+        " measured interval if none follows. Of the publisher and the subscriber with the longest", only=SOME_TESTS)
+    recovery_first_ms: float | None = metric("first sample after the repair", "ms", "delay", "subscribers",
+        "Time from the repair to the first fresh sample, however old it is. Null if a subscriber got none", only=SOME_TESTS)
+    recovery_full_ms: float | None = metric("recovery", "ms", "delay", "subscribers",
+        "Time from the repair until samples arrive as before the failure: with 90 % of the rate, and at most one period later than"
+        " 99 % of the samples before, for 0.5 s or 10 periods. Null if a subscriber did not recover within the measured interval",
+        only=SOME_TESTS)
+    recovered_percent: float | None = metric("recovered", "%", "delay", "subscribers",
+        "Share of the pairs of publishers and subscribers that recovered within the measured interval", better="higher",
+        scale="linear", only=SOME_TESTS)
+    recovery_bytes: float | None = metric("traffic of the recovery", "bytes", "delay", "testbed",
+        "Bytes that the link of the node with the outage carried from the repair until the full rate had lasted, above the usual,"
+        " both ways: samples that were sent again, and discovery", scale="linear", only=SOME_TESTS)
+    outage_late: int | None = metric("late samples of the outage", "samples", "delay", "subscribers",
+        "Samples that arrived later than `deadline_ms` after they were due, from the failure on; all subscribers", scale="linear",
+        only=SOME_TESTS)
     scheduled: int | None = column("delay", "publishers", "Number of samples that were due in the measured interval")
     late: int | None = column("delay", "publishers",
         "Number of samples that a publisher wrote more than one period after they were due")

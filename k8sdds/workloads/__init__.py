@@ -12,6 +12,7 @@ from k8sdds.workloads.capacity import Capacity
 from k8sdds.workloads.http import HttpRequests
 from k8sdds.workloads.iperf3 import TcpStream, UdpStream
 from k8sdds.workloads.latency import Latency
+from k8sdds.workloads.outage import Outage
 from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced
 from k8sdds.workloads.ping import Ping
@@ -45,6 +46,7 @@ WORKLOADS: dict[str, Workload] = {
         Throughput(),
         Latency(),
         Paced(),
+        Outage(),
         TcpStream(),
         UdpStream(),
         TcpRr(),

@@ -98,6 +98,7 @@ class Capacity(Paced):
     name = "capacity"
     options = CapacityOptions
     finds_capacity = True
+    loss_is_result = True
     metrics = (*Paced.metrics, "samples_per_s", "undelivered_percent", "overdue_percent")
     mode = ""  # published logs with PerfTest's mode are of `throughput`
 

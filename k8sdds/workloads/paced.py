@@ -65,7 +65,8 @@ class Paced(Workload):
         "blind_ms", "gaps", "stale", "achieved_rate_percent",
     )  # fmt: skip
     measured_by = SUBSCRIBER
-    histograms = ("one_way", "one_way_realtime", "half_round_trip")  # the first only with a shared clock
+    histograms: tuple[str, ...] = ("one_way", "one_way_realtime", "half_round_trip")
+    """The first is there only with a shared clock."""
     mode = THROUGHPUT
 
     def unsupported(self, cell: Cell) -> str | None:
@@ -103,11 +104,7 @@ class Paced(Workload):
                 histograms.episodes(outputs.folder, TAGS[record.delay_method], values),
             )
         latencies.set_pings(record, outputs)
-        schedules = [summary["schedule"] or {} for summary in outputs.publishers]
-        record.scheduled = aggregate.count(schedule.get("samples") for schedule in schedules)
-        record.late = aggregate.count(schedule.get("late") for schedule in schedules)
-        record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
-        _set_arrivals(record, outputs)
+        set_arrivals(record, outputs)
 
     def from_logs(
         self, received: Sequence[dict[str, float]], timed: Sequence[dict[str, float]]
@@ -166,8 +163,13 @@ def _missing_percent(outputs: TrialOutputs, method: str) -> float:
     return 100 * lost / max(lost + received, 1)
 
 
-def _set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
-    """Set jitter, missed deadlines and ages, and the delays of each subscriber."""
+def set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
+    """Set what was sent on schedule, jitter, missed deadlines and ages, and the delays of each subscriber."""
+    record.delay_method, _ = _method(outputs)
+    schedules = [summary["schedule"] or {} for summary in outputs.publishers]
+    record.scheduled = aggregate.count(schedule.get("samples") for schedule in schedules)
+    record.late = aggregate.count(schedule.get("late") for schedule in schedules)
+    record.achieved_rate_percent = aggregate.ratio(record.sent, record.scheduled, 100)
     subscribers = {
         participant.name: summary
         for participant, summary in outputs.summaries_of(SUBSCRIBER).items()

@@ -38,11 +38,19 @@ class Workload(Protocol):
     tcp: bool = False
     """Whether its samples travel over TCP."""
     finds_capacity: bool = False
-    """Whether its trials are probes of a search, which a planner adds: what they lose is a result."""
+    """Whether its trials are probes of a search, which a planner adds."""
+    loss_is_result: bool = False
+    """Whether a trial is valid although samples of a reliable topic were lost."""
+    interrupts_links: bool = False
+    """Whether the testbed interrupts the link of a node in its trials."""
 
     def unsupported(self, cell: Cell) -> str | None:
         """Return why the workload cannot run this cell with any middleware or network, or None."""
         return None
+
+    def least_s(self, cell: Cell) -> float:
+        """Return how long a trial of this cell must be at least."""
+        return 0
 
     def largest_cell(self, cell: Cell) -> Cell:
         """Return the cell with the most participants that a search adds to this one; by default itself."""

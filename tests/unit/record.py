@@ -5,12 +5,14 @@ The run folder is the result of `k8sdds run` with an experiment that contains:
 sweeps: [{networks: host, test: latency},
          {networks: host, test: paced, rate: 400, subscribers: 2},
          {networks: host, test: {name: paced, deadline_ms: 4}, rate: 400, subscribers: 2},
+         {networks: host, test: outage, rate: 100},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, transport: multicast},
          {networks: weavenet, test: {name: throughput, loaded_latency: true}, subscribers: 2, reliability: best-effort}]
 """
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,12 +26,15 @@ for record in run.attempts():
     name = "deadline" if record.get("deadline_ms") else name
     target = Path(__file__).parent / "recorded" / name
     raw = run.raw(record["trial_id"], record["attempt"])
-    for participant in raw.iterdir():
+    target.mkdir(parents=True, exist_ok=True)
+    for path in filter(Path.is_file, raw.iterdir()):
+        shutil.copy(path, target)
+    for participant in filter(Path.is_dir, raw.iterdir()):
         (target / participant.name).mkdir(parents=True, exist_ok=True)
         files = ["stdout", "stderr", "meters.json"]
-        for file in files + (
-            ["latency.hlog"] if record["test"] == "paced" and participant.name != "pub0" else []
-        ):
+        files += ["latency.hlog"] if record["test"] == "paced" and participant.name != "pub0" else []
+        files += ["arrivals.csv"] if record["test"] == "outage" and participant.name != "pub0" else []
+        for file in files:
             text = (participant / file).read_text()
             text = text.replace(str(CHECKOUT), "/opt/k8sdds").replace(
                 str(run.path.resolve()), "/runs/recorded"

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from k8sdds.analysis import link_conditions
 from k8sdds.campaign import record as attempt
 from k8sdds.model.impairments import Loss
 from k8sdds.model.link import Link
 from k8sdds.model.measurement import Measurement, Outcome, OutsideCpu
 from k8sdds.model.reason import Reason
 from k8sdds.model.trial import Trial
+from k8sdds.results import link_statistics
 from k8sdds.results.metrics import METRICS
 from k8sdds.workloads import find
 
@@ -45,6 +47,7 @@ class Recording:
 
     def measurement(self, **codes: int) -> Measurement:
         links = self.expected["link_bytes"]
+        statistics = self.folder / link_statistics.FILE
         return Measurement(
             outcomes={
                 participant.name: Outcome(
@@ -56,6 +59,7 @@ class Recording:
             received_bytes=links["received"],
             includes_scheduling=self.expected["includes_scheduling"],
             conntrack_entries=self.expected.get("conntrack_entries"),
+            links=link_conditions.read(json.loads(statistics.read_text())) if statistics.exists() else None,
         )
 
     def reported(self, participant: str) -> dict[str, Any]:

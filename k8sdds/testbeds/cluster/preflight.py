@@ -51,6 +51,8 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
         )
     if cell.link.is_shaped or cell.link.needs_engine:
         yield "`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab"
+    if workloads.find(cell.test).interrupts_links:
+        yield f"{cell.test} interrupts links of the lab, not of a cluster", "remove it, or use --testbed lab"
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
         yield what, "remove `lag`, or use --testbed lab"

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ class LinkEmulator:
             start_new_session=True,
         )
         os.close(commands)
+        self.started_us = 0
+        """When the statistics began, by CLOCK_MONOTONIC."""
         self._messages: deque[bytes] = deque(maxlen=10)
         assert self._process.stderr is not None
         errors = self._process.stderr.fileno()
@@ -63,11 +66,16 @@ class LinkEmulator:
             PrerequisiteError: It has ended.
         """
         self._ask("start")
+        self.started_us = time.monotonic_ns() // 1000
 
     def stop(self) -> dict[str, Any]:
         """Return the statistics since `start` (docs/reference/link-emulator.md). Raises like `start`."""
         statistics: dict[str, Any] = json.loads(self._ask("stop"))
         return statistics
+
+    def interrupt(self, node: str, state: str) -> None:
+        """Drop all packets of a node's link (`on`), a share in percent (`30`), or none (`off`). Raises like `start`."""
+        self._command(f"outage {node} {state}")
 
     def close(self) -> None:
         """Release its pipes, when its sandbox is closed."""
@@ -80,14 +88,17 @@ class LinkEmulator:
     def _ask(self, line: str) -> bytes:
         answers = self._process.stdout
         assert answers is not None
-        try:
-            os.write(self._commands, f"{line}\n".encode())
-        except OSError as error:
-            raise self._failure("has ended") from error
+        self._command(line)
         answer = answers.readline() if processes.has_output(answers.fileno(), ANSWER_TIMEOUT_S) else b""
         if not answer.endswith(b"\n"):
             raise self._failure(f"did not answer `{line}`")
         return answer
+
+    def _command(self, line: str) -> None:
+        try:
+            os.write(self._commands, f"{line}\n".encode())
+        except OSError as error:
+            raise self._failure("has ended") from error
 
     def _read_message(self) -> bytes:
         assert self._process.stderr is not None

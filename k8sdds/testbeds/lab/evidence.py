@@ -18,6 +18,7 @@ from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
 from k8sdds.networks import packets
+from k8sdds.results import link_statistics
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
 from k8sdds.testbeds.evidence import ProfileReading, Reading
@@ -193,7 +194,7 @@ class LinkConditions(Reading):
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         statistics = self._emulator.stop()
-        write_atomically(self._folder / link_conditions.FILE, json.dumps(statistics))
+        write_atomically(self._folder / link_statistics.FILE, json.dumps(statistics))
         return {"links": link_conditions.read(statistics)}
 
 

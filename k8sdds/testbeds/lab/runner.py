@@ -10,12 +10,15 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch, Outcome
+from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.perftest.output import DEADLINE, NOT_STARTED, PEER_LOST
 from k8sdds.system import processes
 from k8sdds.system.cgroups import admits_realtime
@@ -23,15 +26,19 @@ from k8sdds.system.paths import native_program
 from k8sdds.testbeds import listening, read_meters
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.lab.outage import LinkOutage
 
 READY_TIMEOUT_S = 15
 GRACE_S = 2
 """Time between SIGTERM and SIGKILL for a participant that exceeds its deadline."""
 
 SERVICE_POLL_S = 0.01
+END_POLL_S = 0.1
 
 START = b"go\n"
 """Opens a supervisor's barrier."""
+MEASURED = b"measured\n"
+"""What the supervisor of the first publisher prints when its measured interval begins."""
 
 MAX_LOG_CHARACTERS = 300
 """How much of a service's log an error message contains."""
@@ -64,6 +71,7 @@ def run(
     cgroups: dict[str, list[Path]],
     deadline_s: float,
     at_start: Callable[[], None],
+    outage: LinkOutage | None = None,
 ) -> dict[str, Outcome]:
     """Start all launches at one barrier and wait until they end, or until one of the participants was killed.
 
@@ -76,6 +84,7 @@ def run(
         cgroups: Participant to the cgroup folders that it joins.
         deadline_s: Limit of the participants' run time.
         at_start: Called when all supervisors are ready, right before the barrier opens.
+        outage: What fails from when the first publisher's measured interval begins.
 
     Returns:
         The outcomes by participant. A service that runs until the participants end has exit code 0.
@@ -87,8 +96,9 @@ def run(
     try:
         for launch in launches:
             folders = cgroups.get(launch.participant.name, [])
-            supervisors.append(_start(lab_network, launch, layout, folders, deadline_s))
-        return _attend(lab_network, supervisors, deadline_s, at_start)
+            reports_start = outage is not None and launch.participant == FIRST_PUBLISHER
+            supervisors.append(_start(lab_network, launch, layout, folders, deadline_s, reports_start))
+        return _attend(lab_network, supervisors, deadline_s, at_start, outage)
     finally:
         _end(supervisors)
         for supervisor in supervisors:
@@ -105,6 +115,7 @@ def _attend(
     supervisors: Sequence[Supervisor],
     deadline_s: float,
     at_start: Callable[[], None],
+    outage: LinkOutage | None,
 ) -> dict[str, Outcome]:
     """Start services, then all participants at once; return the outcomes when they have ended. Raises like `run`."""
     services = [supervisor for supervisor in supervisors if supervisor.launch.listens]
@@ -115,9 +126,10 @@ def _attend(
     if not failure:
         at_start()
         # A service that has started measures from now on.
-        for supervisor in supervisors:
-            supervisor.open_barrier()
-        _await_end(participants, deadline_s + GRACE_S + 5)
+        with _running(outage, participants):
+            for supervisor in supervisors:
+                supervisor.open_barrier()
+            _await_end(participants, deadline_s + GRACE_S + 5)
     # The peers of a killed participant would wait for it until their timeouts.
     ended_as = PEER_LOST if any(map(_was_killed, participants)) else DEADLINE
     ended_here = [participant.name for participant in participants if participant.process.poll() is None]
@@ -138,7 +150,12 @@ def _attend(
 
 
 def _start(
-    lab_network: LabNetwork, launch: Launch, layout: Layout, cgroups: list[Path], deadline_s: float
+    lab_network: LabNetwork,
+    launch: Launch,
+    layout: Layout,
+    cgroups: list[Path],
+    deadline_s: float,
+    reports_start: bool,
 ) -> Supervisor:
     argv = [
         *lab_network.enter(launch.participant.name),
@@ -155,6 +172,7 @@ def _start(
         if not launch.realtime_priority or admits_realtime(folder):
             argv += ["--join-cgroup", str(folder)]
     argv += launch.supervisor_options
+    argv += ["--report-start"] if reports_start else []
     for key, value in launch.env.items():
         argv += ["--env", f"{key}={value}"]
     process = subprocess.Popen(
@@ -166,6 +184,37 @@ def _start(
         start_new_session=True,
     )
     return Supervisor(launch, process)
+
+
+@contextlib.contextmanager
+def _running(outage: LinkOutage | None, supervisors: Sequence[Supervisor]) -> Iterator[None]:
+    """Run an outage within a `with` block, in a thread that ends with the block.
+
+    Raises:
+        PrerequisiteError: The link could not be interrupted.
+        PartFailed: What interrupts it was killed.
+    """
+    if outage is None:
+        yield
+        return
+    first = next(each for each in supervisors if each.launch.participant == FIRST_PUBLISHER)
+    ended = threading.Event()
+
+    def run() -> None:
+        assert first.process.stdout is not None
+        while not ended.is_set():
+            if processes.has_output(first.process.stdout, END_POLL_S):
+                if os.read(first.process.stdout.fileno(), 64) == MEASURED:
+                    outage.run(ended.wait)
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            running = pool.submit(run)
+            yield
+        finally:
+            ended.set()
+        running.result()
 
 
 def _cpu_list(cpus: tuple[int, ...]) -> str:

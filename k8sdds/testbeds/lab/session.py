@@ -15,7 +15,7 @@ from k8sdds.system.errors import PartFailed
 from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
-from k8sdds.testbeds.lab import evidence, pod_starts, runner, services
+from k8sdds.testbeds.lab import evidence, outage, pod_starts, runner, services
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import LabNetworkKey
 
@@ -125,8 +125,12 @@ class LabSession(Session):
         lab_network.write_private_files(launches)
         not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
 
+        failing = outage.of_trial(lab_network, trial, launches[0].directory.parent)
+
         def run(at_start: Callable[[], None]) -> Measurement:
-            outcomes = runner.run(lab_network, launches, layout, lab_network.cgroups, deadline_s, at_start)
+            outcomes = runner.run(
+                lab_network, launches, layout, lab_network.cgroups, deadline_s, at_start, failing
+            )
             return Measurement(
                 outcomes=outcomes,
                 sent_bytes=None,

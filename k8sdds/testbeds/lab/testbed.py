@@ -29,7 +29,7 @@ from k8sdds.system.errors import PartFailed, PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Capabilities
 from k8sdds.system.sandbox import Sandbox
 from k8sdds.testbeds import Block, Testbed, core_layout, fingerprint, repetitions
-from k8sdds.testbeds.lab import facts, places, preflight, records
+from k8sdds.testbeds.lab import facts, outage, places, preflight, records
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.session import LabSession
@@ -85,6 +85,7 @@ class Lab(Testbed):
     ) -> tuple[Experiment, list[str]]:
         """Choose an engine for each network that this machine supports, and offloads; no network is removed."""
         experiment = networks.with_engines(experiment, kernel_features.available)
+        experiment = outage.with_forwarders(experiment)
         experiment = links.with_engines(experiment, kernel_features.available(kernel_features.NETEM))
         if kernel_features.available(kernel_features.OFFLOADS):
             experiment = with_card_offloads(experiment)

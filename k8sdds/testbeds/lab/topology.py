@@ -137,7 +137,7 @@ def _switch_ports(node: LabNode, link: Link) -> tuple[str, ...]:
 
 def impaired(topology: Topology, link: Link) -> list[LabNode]:
     """Return the nodes whose links lose, delay or shape packets."""
-    if not link.is_shaped:
+    if not link.is_shaped and link.engine != USERSPACE:
         return []
     publishes = link.nodes == "publishers"
     chosen = {

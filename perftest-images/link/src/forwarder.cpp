@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "clock.h"
 #include "failure.h"
@@ -24,6 +25,17 @@ constexpr int kRound = 64;                          // packets of a direction be
 constexpr int kLastRounds = 64;                     // more than the packets that a ring has room for
 constexpr std::size_t kLargePackets = 256, kLargestFrame = (1 << 16) + 256, kLongestLine = 4096;
 constexpr std::uint32_t kStandardInput = UINT32_MAX;
+
+// Returns the share of packets that an outage drops: on, off, or a number of percent.
+double outage_share(const std::string& state) {
+    if (state == "on") return 1;
+    if (state == "off") return 0;
+    char* end = nullptr;
+    const double percent = std::strtod(state.c_str(), &end);
+    if (state.empty() || *end != '\0' || !(percent > 0 && percent < 100))
+        throw Failure(kUsage, "standard input: outage: 'on', 'off' or a loss in percent is required");
+    return percent / 100;
+}
 
 std::int64_t since(std::int64_t origin, std::int64_t time) { return (time - origin) / 1000; }
 
@@ -230,8 +242,8 @@ void Forwarder::stop() {
             direction.line.stop();
         }
         result["commands"] = Json::array();
-        for (const auto& [time, on] : link.commands)
-            result["commands"].push_back({{"at_us", since(started_, time)}, {"outage", on}});
+        for (const auto& [time, share] : link.commands)
+            result["commands"].push_back({{"at_us", since(started_, time)}, {"outage", share > 0}});
     }
     const Json document = {{"seconds", json_seconds(now - started_)}, {"links", links}};
     std::printf("%s\n", json_text(document).c_str());
@@ -241,11 +253,11 @@ void Forwarder::stop() {
 void Forwarder::command_outage(const std::string& words) {
     const std::size_t space = words.find(' ');
     const std::string name = words.substr(0, space), state = space == std::string::npos ? "" : words.substr(space + 1);
-    if (state != "on" && state != "off") throw Failure(kUsage, "standard input: outage: 'on' or 'off' is required");
+    const double share = outage_share(state);
     for (std::size_t i = 0; i < links_.size(); ++i) {
         if (config_.links[i].name != name) continue;
-        links_[i]->outages.command(state == "on");
-        links_[i]->commands.emplace_back(clock_ns(), state == "on");
+        links_[i]->outages.command(share);
+        links_[i]->commands.emplace_back(clock_ns(), share);
         return;
     }
     throw Failure(kUsage, "standard input: outage: no link has the name " + json_text(name));

@@ -31,7 +31,7 @@ private:
         explicit Link(const LinkConfig& config) : outages(config.outages), near(config.near), far(config.far) {}
         Outages outages;
         Port near, far;
-        std::vector<std::pair<std::int64_t, bool>> commands;   // outages by command, since `start`
+        std::vector<std::pair<std::int64_t, double>> commands;   // outages by command, since `start`
     };
     struct Direction {
         Direction(const LinkConfig& config, bool up, std::uint64_t seed, Link& link, std::uint16_t index)

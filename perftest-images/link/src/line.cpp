@@ -8,6 +8,7 @@ Line::Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outages& o
     : losses_((up ? link.up : link.down).loss, seed, link.name, up),
       delays_((up ? link.up : link.down).delay, seed, link.name, up),
       duplicates_((up ? link.up : link.down).duplicate, seed, link.name, up),
+      outage_(seed, link.name, up, Purpose::kOutage),
       outages_(outages),
       bottleneck_(up ? link.up : link.down, outages),
       index_(index) {}
@@ -30,7 +31,7 @@ bool Line::passes(const Arrival& arrival) {
     delay_ = delays_.next();
     twice_ = duplicates_.next();
     statistics_.arrived(arrival.time, arrival.bytes, arrival.oversized);
-    if (outages_.down_at(arrival.time)) {
+    if (outages_.down_at(arrival.time) || outage_.at(number_) < outages_.lossy()) {
         statistics_.outage(arrival.time);
         return false;
     }

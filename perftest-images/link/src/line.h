@@ -47,6 +47,7 @@ private:
     Losses losses_;
     Delays delays_;
     Duplicates duplicates_;
+    Stream outage_;
     const Outages& outages_;
     Bottleneck bottleneck_;
     Statistics statistics_;

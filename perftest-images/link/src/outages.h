@@ -15,13 +15,16 @@ public:
 
     void start(std::int64_t now) { origin_ = now, active_ = true; }
     void stop() { active_ = false; }
-    void command(bool on) { commanded_ = on; }
+    void command(double share) { commanded_ = share; }    // of the packets that are lost; 0: none
 
     bool down_at(std::int64_t time) const {
-        if (commanded_) return true;
+        if (commanded_ >= 1) return true;
         const OutageConfig* outage = at(time);
         return outage && outage->rate_mbit == 0;
     }
+
+    // Returns the share of packets that are lost by command.
+    double lossy() const { return commanded_; }
 
     // Returns the rate during an outage that only slows the link; 0 without one.
     double mbit_at(std::int64_t time) const {
@@ -42,7 +45,8 @@ private:
 
     const std::vector<OutageConfig>& scheduled_;
     std::int64_t origin_ = 0;
-    bool active_ = false, commanded_ = false;
+    bool active_ = false;
+    double commanded_ = 0;
 };
 
 }  // namespace k8sdds

@@ -6,7 +6,7 @@
 
 namespace k8sdds {
 
-enum class Purpose : std::uint64_t { kLoss = 1, kLossState, kDelay, kReorder, kDuplicate };
+enum class Purpose : std::uint64_t { kLoss = 1, kLossState, kDelay, kReorder, kDuplicate, kOutage };
 
 // SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) by position: the n-th
 // number of a stream is computed without those before it.

@@ -94,9 +94,14 @@ void write_timeline(Housekeeping& housekeeping, OutputFile& timeline) {
     timeline.flush("-timelineFile");
 }
 
+void write_arrivals(const Participant& participant, OutputFile& arrivals) {
+    participant.write_arrivals(arrivals.get());
+    arrivals.flush("-arrivalsFile");
+}
+
 // The output files. In a scan, the results of all lengths follow each other.
 struct Files {
-    OutputFile histogram, timeline, inter_arrival;
+    OutputFile histogram, timeline, inter_arrival, arrivals;
 };
 
 struct Outcome {
@@ -173,6 +178,7 @@ Outcome measure(Options& options, Output& output, Files& files) {
     report.exit_status = state.exit_status();
     report.results = participant->results();
     write_files(report, housekeeping, files);
+    if (files.arrivals.get()) write_arrivals(*participant, files.arrivals);
     print_result(report, output);
 
     Outcome outcome{report.exit_status.code, options.pub ? options.next_length : report.results.next_length};
@@ -208,7 +214,9 @@ int measure_all(Options& options) {
     files.histogram.open("-histogramFile", options.histogram_file);
     files.timeline.open("-timelineFile", options.timeline_file);
     files.inter_arrival.open("-interArrivalFile", options.inter_arrival_file);
+    files.arrivals.open("-arrivalsFile", options.arrivals_file);
     if (files.timeline.get()) std::fprintf(files.timeline.get(), "elapsed_ms,samples,bytes\n");
+    if (files.arrivals.get()) std::fprintf(files.arrivals.get(), "publisher,at_us,samples,fresh,late,delay_us\n");
     Housekeeping::block_signals();
     const auto output = options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
     for (;; ++options.step) {

@@ -73,13 +73,14 @@ struct Options {
 
     int64_t subscribers = 1, publishers = 1, sid = 0, pid = 0;
     double discovery_timeout = 30, peer_timeout = 10;
+    bool await_peers = false;
 
     std::string secure_governance, secure_permissions, secure_authority, secure_permissions_authority;
     std::string secure_certificate, secure_key, secure_algorithm = "aes-256-gcm";
 
     bool cpu = false, no_intervals = false;
     std::string output_format = "csv";
-    std::string histogram_file, timeline_file, inter_arrival_file;
+    std::string histogram_file, timeline_file, inter_arrival_file, arrivals_file;
     int64_t verbosity = 1;
 
     std::set<std::string> given;              // names of the options on the command line, as in the table

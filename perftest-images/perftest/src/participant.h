@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -104,6 +105,7 @@ public:
     virtual ~Participant() = default;
     virtual void run() = 0;                   // from discovery to DONE, or until the state is stopped
     virtual Results results() const = 0;      // from any thread, as far as they are known
+    virtual void write_arrivals(std::FILE*) const {}    // -arrivalsFile, after run()
 
     // Called by the housekeeping thread.
     virtual void assert_liveliness() = 0;     // announces to the peers that this process is alive

@@ -169,7 +169,7 @@ void Publisher::check_peers(int64_t now) {
     for (const Peer& peer : peers_)
         if (now - peer.last_announcement_ns > to_ns(options_.peer_timeout))
             state_.stop(exit_peer_lost, "peer lost: nothing received from subscriber " + std::to_string(peer.report.id));
-    if (unmatched_.expired(all_matched, now))
+    if (unmatched_.expired(all_matched || options_.await_peers, now))
         state_.stop(exit_peer_lost, "peer lost: the endpoints of a subscriber disappeared");
 }
 

@@ -166,7 +166,7 @@ void Subscriber::check_peers(int64_t now) {
         if (now - source.last_announcement_ns > to_ns(options_.peer_timeout))
             state_.stop(exit_peer_lost, "peer lost: nothing received from publisher " + std::to_string(id));
     }
-    if (unmatched_.expired(matched >= expected * writers_, now))
+    if (unmatched_.expired(matched >= expected * writers_ || options_.await_peers, now))
         state_.stop(exit_peer_lost, "peer lost: the endpoints of a publisher disappeared");
 }
 
@@ -217,6 +217,7 @@ void Subscriber::answer_start(unsigned id) {
     Source& source = *sources_[id];
     const int64_t begin = now_ns() + to_ns(warm_up_s_);
     if (source.scheduled_ns) source.age.observe(begin, begin + source.scheduled_ns, deadline_ns_.load());
+    if (source.scheduled_ns && !options_.arrivals_file.empty()) source.arrivals.observe(begin, source.scheduled_ns);
     announcer_.send(Kind::ready, source.run.load(), static_cast<uint16_t>(id), {clock_id_});
 }
 
@@ -313,7 +314,11 @@ void Subscriber::time_sample(Source& source, const Sample& sample) {
     const int64_t now = now_ns();
     if (gaps_ && source.previous_arrival_ns) gaps_->record(now - source.previous_arrival_ns);
     source.previous_arrival_ns = now;
-    if (source.measures_delay.load(relaxed)) record_delay(source, delay_of(source, sample, now));
+    if (!source.measures_delay.load(relaxed)) return;
+    const int64_t delay_ns = delay_of(source, sample, now);
+    record_delay(source, delay_ns);
+    if (!options_.arrivals_file.empty())
+        source.arrivals.arrived(now, elapsed_ns(delay_ns, now), delay_ns, deadline_ns_.load(relaxed));
 }
 
 // Returns the time from when a sample was due, and observes the age of the newest one.
@@ -380,6 +385,10 @@ Arrivals Subscriber::arrivals() const {
     arrivals.freshness = freshness();
     if (changes) arrivals.jitter_ns = delay_change_sum_ns_.load() / static_cast<double>(changes);
     return arrivals;
+}
+
+void Subscriber::write_arrivals(std::FILE* file) const {
+    for (unsigned id = 0; id < sources_.size(); ++id) sources_[id]->arrivals.write(id, file);
 }
 
 // Each publisher's samples count by themselves: a fresh sample of one does not replace those of another.

@@ -6,6 +6,7 @@
 
 #include "age.h"
 #include "announcer.h"
+#include "arrival_log.h"
 #include "clock.h"
 #include "histogram.h"
 #include "options.h"
@@ -23,6 +24,7 @@ public:
 
     void run() override;
     Results results() const override;
+    void write_arrivals(std::FILE* file) const override;
     void assert_liveliness() override;
     void check_peers(int64_t now) override;
 
@@ -55,6 +57,7 @@ private:
         int64_t previous_delay_ns = no_delay;              // of the last sample
         int64_t previous_arrival_ns = 0;
         Age age;
+        ArrivalLog arrivals;
 
         // Guarded by the state's mutex.
         Identity identity;

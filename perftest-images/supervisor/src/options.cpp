@@ -130,6 +130,9 @@ const std::vector<Option>& table() {
         {"--no-phase", nullptr, kStart, nullptr,
          "do not set K8SDDS_PHASE_FD: the whole life of the process is the interval",
          [](Options& o, const std::string&) { o.phase_fd = false; }},
+        {"--report-start", nullptr, kStart, nullptr,
+         "print a line 'measured' when the participant's measured interval begins",
+         [](Options& o, const std::string&) { o.report_start = true; }},
         {"--window", "AFTER:S", kStart, nullptr,
          "read the meters from AFTER seconds after the start for S seconds, without marks of the participant",
          [](Options& o, const std::string& v) {

@@ -35,6 +35,7 @@ struct Options {
     std::map<std::string, std::string> environment;
     bool barrier = false;
     bool phase_fd = true;
+    bool report_start = false;  // of the measured interval
     std::int64_t window_after_ns = 0, window_ns = 0;  // of the meters; 0: the participant marks its interval
     bool service = false;
     std::int64_t memory_interval_ns = 0;  // 0: no memory samples

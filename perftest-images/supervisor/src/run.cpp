@@ -265,6 +265,10 @@ void Run::on_phases() {
 void Run::mark(char phase) {
     if (phase == 'M' && !marked_start_) {
         marked_start_ = true;
+        if (options_.report_start) {
+            std::fputs("measured\n", stdout);
+            std::fflush(stdout);
+        }
         outcome_.start = meters_.read();
         outcome_.end.reset();
         outcome_.interval_kind = "partial";

@@ -300,7 +300,7 @@ def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
         ("", 0, ""),
         ("start\n", 0, ""),
         ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME on|off'),
-        ("outage node0\n", 2, "standard input: outage: 'on' or 'off' is required"),
+        ("outage node0\n", 2, "standard input: outage: 'on', 'off' or a loss in percent is required"),
         ("outage node9 on\n", 2, 'standard input: outage: no link has the name "node9"'),
         ("x" * 10_000, 2, "standard input: a line is longer than 4096 bytes"),
     ],

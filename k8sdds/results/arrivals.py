@@ -1,0 +1,93 @@
+"""Read what arrived at subscribers in each millisecond of a trial, and when something failed in it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from k8sdds.system import reading
+from k8sdds.system.files import write_atomically
+from k8sdds.system.shapes import Integer, Shape, fits
+
+FILE = "arrivals.csv"
+"""Name of the file in the folder of a subscriber (docs/reference/perftest.md)."""
+INTERRUPTION = "outage.json"
+"""Name of the file in the folder of an attempt."""
+_COLUMNS = 6
+
+
+class Arrival(NamedTuple):
+    """What arrived from a publisher in a millisecond."""
+
+    at_us: int
+    """When the first sample arrived, by CLOCK_MONOTONIC."""
+    samples: int
+    fresh: int
+    """Samples that were due later than all before."""
+    late: int
+    """Samples that arrived after their deadline."""
+    delay_us: int
+    """Of the last sample, from when it was due."""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """When something failed and came back, by CLOCK_MONOTONIC."""
+
+    node: str
+    """The node whose link failed."""
+    failed_us: int
+    repaired_us: int
+    links_started_us: int
+    """Start of the statistics of the links (`links.json`)."""
+
+    @property
+    def length_s(self) -> float:
+        """How long it lasted."""
+        return (self.repaired_us - self.failed_us) / 1e6
+
+
+class _Interruption(Shape):
+    node: str
+    failed_us: Integer
+    repaired_us: Integer
+    links_started_us: Integer
+
+
+def of_subscriber(folder: Path) -> dict[int, list[Arrival]]:
+    """Return what arrived at a subscriber, by publisher. Empty if the file is missing or damaged."""
+    found: dict[int, list[Arrival]] = defaultdict(list)
+    try:
+        lines = reading.text(folder / FILE).splitlines()[1:]
+        for line in lines:
+            values = [int(field) for field in line.split(",")]
+            if len(values) != _COLUMNS:
+                return {}
+            found[values[0]].append(Arrival(*values[1:]))
+    except (FileNotFoundError, reading.UnreadableError, ValueError):
+        return {}
+    return dict(found)
+
+
+def of_attempt(folder: Path) -> dict[str, dict[int, list[Arrival]]]:
+    """Return what arrived at each subscriber of an attempt, by publisher."""
+    return {path.parent.name: of_subscriber(path.parent) for path in sorted(folder.glob(f"sub*/{FILE}"))}
+
+
+def write_interruption(folder: Path, interruption: Interruption) -> None:
+    """Write when something failed to the folder of an attempt."""
+    write_atomically(folder / INTERRUPTION, json.dumps(asdict(interruption)))
+
+
+def interruption(folder: Path) -> Interruption | None:
+    """Return when something failed in an attempt; None if nothing did, or the file is damaged."""
+    try:
+        document = reading.json_file(folder / INTERRUPTION)
+    except (FileNotFoundError, reading.UnreadableError):
+        return None
+    if not fits(_Interruption, document):
+        return None
+    return Interruption(**{name: document[name] for name in Interruption.__dataclass_fields__})

@@ -1,0 +1,197 @@
+"""Outages: what a recorded subscriber got around one, and which tests of them are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from k8sdds.campaign import experiments, preflight
+from k8sdds.campaign.expansion import expand
+from k8sdds.model.experiment import Experiment
+from k8sdds.model.link import USERSPACE
+from k8sdds.results import arrivals, link_statistics
+from k8sdds.results.arrivals import Arrival, Interruption
+from k8sdds.system import yaml_text
+from k8sdds.testbeds.lab import outage as lab_outage
+from k8sdds.workloads import find, recovery
+from k8sdds.workloads.outage import OutageOptions
+from tests.unit.test_attempt import Recording
+
+RECORDED = Path(__file__).parent / "recorded/outage"
+RATE = 100
+
+
+@pytest.fixture
+def outage() -> Interruption:
+    found = arrivals.interruption(RECORDED)
+    assert found is not None and found.length_s >= 1
+    return found
+
+
+@pytest.fixture
+def arrived() -> list[Arrival]:
+    return arrivals.of_attempt(RECORDED)["sub0"][0]
+
+
+def test_the_record_has_the_recovery(tmp_path: Path) -> None:
+    recording = Recording("outage", tmp_path)
+    record = recording.record()
+    assert record["valid"]
+    for name in (*find("outage").metrics, *find("outage").columns):
+        assert record.get(name) == recording.expected.get(name), name
+    assert record["outage_blind_ms"] >= 1000 * record["outage_s"] >= 1000
+    assert record["recovered_percent"] == 100 and record["lost"] == 0
+
+
+def test_a_trial_without_its_outage_is_not_valid(tmp_path: Path) -> None:
+    recording = Recording("outage", tmp_path)
+    (tmp_path / arrivals.INTERRUPTION).unlink()
+    assert recording.record()["reason"] == "no-outage: the trial ended before the outage did"
+
+
+def recovered(arrived: list[Arrival], outage: Interruption) -> recovery.Recovery:
+    return recovery.of(arrived, outage, end_us=arrived[-1].at_us, rate=RATE)
+
+
+def test_the_log_has_every_sample(arrived: list[Arrival]) -> None:
+    subscriber = json.loads((RECORDED / "sub0/stdout").read_text())["k8sdds"]
+    assert sum(arrival.samples for arrival in arrived) == subscriber["received"] == 600
+    assert sum(arrival.late for arrival in arrived) == subscriber["arrivals"]["missed"]
+    first_us = subscriber["first_sample_monotonic_ns"] // 1000
+    assert abs(arrived[0].at_us - first_us) < 1000, "by the same clock as the summary"
+
+
+def test_nothing_arrives_in_the_outage(arrived: list[Arrival], outage: Interruption) -> None:
+    assert not [one for one in arrived if outage.failed_us + 1000 < one.at_us < outage.repaired_us]
+    found = recovered(arrived, outage)
+    assert found.first_ms is not None and found.full_ms is not None
+    assert found.blind_ms == pytest.approx(1000 * outage.length_s + found.first_ms)
+    assert 0 < found.first_ms <= found.full_ms
+    # Cyclone DDS sends again what was due in the outage, so that it arrives late.
+    assert found.late >= RATE
+
+
+def without(arrived: list[Arrival], outage: Interruption) -> list[Arrival]:
+    return [one for one in arrived if one.at_us < outage.repaired_us]
+
+
+def every_second(arrived: list[Arrival], outage: Interruption) -> list[Arrival]:
+    return without(arrived, outage) + [one for one in arrived if one.at_us >= outage.repaired_us][::2]
+
+
+def delayed(arrived: list[Arrival], outage: Interruption) -> list[Arrival]:
+    return [
+        one._replace(delay_us=one.delay_us + 100_000) if one.at_us >= outage.repaired_us else one
+        for one in arrived
+    ]
+
+
+@pytest.mark.parametrize("change", [without, every_second, delayed])
+def test_what_stays_worse_than_before_is_no_recovery(
+    change: Callable[[list[Arrival], Interruption], list[Arrival]],
+    arrived: list[Arrival],
+    outage: Interruption,
+) -> None:
+    found = recovery.of(change(arrived, outage), outage, end_us=arrived[-1].at_us, rate=RATE)
+    assert found.full_ms is None
+    if change is without:
+        assert found.first_ms is None
+        assert found.blind_ms == pytest.approx((arrived[-1].at_us - outage.failed_us) / 1000)
+
+
+def test_a_later_stall_is_not_that_of_the_outage(arrived: list[Arrival], outage: Interruption) -> None:
+    late_us = outage.repaired_us + 1_000_000
+    stalled = [one for one in arrived if not late_us < one.at_us < late_us + 2_000_000]
+    assert recovered(stalled, outage).blind_ms == recovered(arrived, outage).blind_ms
+
+
+def test_the_traffic_of_the_recovery_is_what_was_sent_again(outage: Interruption) -> None:
+    links = link_statistics.read(RECORDED)
+    assert links is not None
+    extra = recovery.extra_bytes(links, outage, outage.repaired_us + 600_000)
+    sent_again = json.loads((RECORDED / "pub0/stdout").read_text())["k8sdds"]["retransmitted_bytes"]
+    assert extra is not None and sent_again > 0
+    assert sent_again <= extra <= 1.5 * sent_again, (
+        "with the headers of packets, heartbeats and acknowledgments"
+    )
+    other = Interruption("node9", outage.failed_us, outage.repaired_us, outage.links_started_us)
+    assert recovery.extra_bytes(links, other, outage.repaired_us) is None
+
+
+@pytest.mark.parametrize("name", ["sub0/arrivals.csv", "outage.json", "links.json"])
+def test_damaged_files_are_not_read(name: str, tmp_path: Path) -> None:
+    for part in ("sub0/arrivals.csv", "outage.json", "links.json"):
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        content = (RECORDED / part).read_bytes()
+        (tmp_path / part).write_bytes(content[:-5] + b'"x,' if part == name else content)
+    read: dict[str, Any] = {
+        "sub0/arrivals.csv": arrivals.of_subscriber(tmp_path / "sub0"),
+        "outage.json": arrivals.interruption(tmp_path),
+        "links.json": link_statistics.read(tmp_path),
+    }
+    assert [part for part, found in read.items() if not found] == [name]
+
+
+def loaded(text: str) -> Experiment:
+    return yaml_text.parse(text, Experiment, "outages.yaml", experiments.KNOWN)
+
+
+def expansion(test: str, more: str = "", link: str = "") -> Any:
+    text = (
+        f"name: outages\nduration_s: 6\nbaseline: host\n{link}"
+        f"sweeps: [{{networks: host, test: {test}, rate: 100{more}}}]\n"
+    )
+    return expand(lab_outage.with_forwarders(loaded(text)))
+
+
+def test_links_of_the_test_are_forwarded() -> None:
+    (cell,) = expansion("outage").cells
+    assert cell.link.engine == USERSPACE
+    (cell,) = expansion("paced").cells
+    assert cell.link.engine == "auto"
+
+
+@pytest.mark.parametrize(
+    ("test", "more", "link", "message"),
+    [
+        ("{name: outage, for_s: 5}", "", "", "need 9 s"),
+        ("{name: outage, after_s: 0.5}", ", publishers: 2", "", ""),
+        ("outage", ", rate_profile: 'burst:5'", "", "constant rate"),
+        ("outage", ", placement: same-node", "", "no link between nodes"),
+        ("outage", "", "link: {engine: kernel, delay: {mean_us: 5}}\n", "engine: userspace"),
+        ("outage", "", "link: {nodes: publishers, delay: {mean_us: 5}}\n", "nodes: all"),
+        ("outage", "", "link: {outages: [{at_s: 1, for_s: 1}]}\n", "leave out `outages`"),
+    ],
+)
+def test_refusals(test: str, more: str, link: str, message: str) -> None:
+    problems = [
+        problem.what + problem.remedy for problem in preflight.contradictions(expansion(test, more, link))
+    ]
+    assert any(message in problem for problem in problems) if message else problems == []
+
+
+def test_a_slow_rate_needs_more_time_before_the_outage() -> None:
+    text = "name: x\nduration_s: 60\nbaseline: host\nsweeps: [{networks: host, test: outage, rate: 5}]\n"
+    (problem,) = preflight.contradictions(expand(loaded(text)))
+    assert "set after_s of the test to at least 4" in problem.what
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"what": "lossy"},
+        {"drop_percent": 30},
+        {"for_s": 31},
+        {"for_s": 0},
+        {"what": "pod"},
+        {"where": "switch"},
+    ],
+)
+def test_impossible_options(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        OutageOptions(**options)
