@@ -1,0 +1,71 @@
+"""Test outages of links in the lab with real DDS. The verdicts rest on counts and on the order of events of one clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8sdds.results import arrivals
+from k8sdds.results.run_folder import RunFolder
+from tests.conftest import Command
+from tests.measuring import valid_attempts
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+EXPERIMENT = """\
+name: outages
+baseline: host
+repetitions: 1
+duration_s: 4
+warmup_s: 0.2
+sweeps:
+  - networks: [host]
+    test:
+      - {name: outage, after_s: 1, for_s: 0.3}
+      - {name: outage, after_s: 1, for_s: 0.3, where: publisher}
+      - {name: outage, after_s: 1, for_s: 0.3, what: lossy, drop_percent: 60}
+    middleware: [cyclonedds, fastdds]
+    payload_bytes: 256
+    rate: 100
+  - networks: [flannel-vxlan]
+    test: {name: outage, after_s: 1, for_s: 0.3}
+    reliability: best-effort
+    payload_bytes: 256
+    rate: 100
+"""
+RATE, LENGTH_S = 100, 0.3
+
+
+def dropped(record: dict[str, Any]) -> dict[str, int]:
+    return {
+        node: sum(directions[way]["outage_drops"] for way in ("up", "down"))
+        for node, directions in record["link_conditions"].items()
+    }
+
+
+def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "outages.yaml").write_text(EXPERIMENT)
+    done = k8sdds("run", "outages.yaml", "-o", "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = RunFolder.open(tmp_path / "out")
+    records = valid_attempts(tmp_path / "out")
+    assert len(records) == 7
+    for record in records:
+        outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
+        assert outage is not None and outage.length_s >= LENGTH_S
+        assert record["outage_s"] == pytest.approx(outage.length_s)
+        failed, other = ("node0", "node1") if record["where"] == "publisher" else ("node1", "node0")
+        assert outage.node == failed
+        assert dropped(record)[failed] > 0 and dropped(record)[other] == 0
+        assert record["recovered_percent"] == 100, "a machine that is busy delays it, but not by seconds"
+        if record["what"] == "link":
+            assert record["outage_blind_ms"] >= 1000 * outage.length_s
+            assert record["outage_blind_ms"] >= 1000 * outage.length_s + record["recovery_first_ms"] - 0.001
+        assert record["recovery_full_ms"] >= record["recovery_first_ms"] > 0
+        if record["reliability"] == "reliable":
+            assert record["received"] == record["sent"] == record["scheduled"] == 4 * RATE
+        else:
+            # What was due in the outage did not pass, except for what was on its way.
+            assert record["lost"] >= RATE * LENGTH_S - 2
