@@ -217,8 +217,8 @@ class Metrics(BaseModel):
         "`out_of_order` of a paced test: samples that an application does not need, because it had a newer one", scale="linear")
     outage_s: float | None = column("delay", "testbed", "Observed length of the outage", only=SOME_TESTS)
     outage_blind_ms: float | None = metric("blind in the outage", "ms", "delay", "subscribers",
-        "Longest time without a fresh sample that began before the repair, counted from the failure on; until the end of the"
-        " measured interval if none follows. Of the publisher and the subscriber with the longest", only=SOME_TESTS)
+        "Longest time from the failure on without a fresh sample that was due after it; it began before the repair, and ends with the"
+        " measured interval if no such sample follows. Of the publisher and the subscriber with the longest", only=SOME_TESTS)
     recovery_first_ms: float | None = metric("first sample after the repair", "ms", "delay", "subscribers",
         "Time from the repair to the first fresh sample, however old it is. Null if a subscriber got none", only=SOME_TESTS)
     recovery_full_ms: float | None = metric("recovery", "ms", "delay", "subscribers",

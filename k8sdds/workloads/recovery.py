@@ -24,9 +24,9 @@ class Recovery:
     """What a subscriber got from a publisher around an outage."""
 
     blind_ms: float
-    """Longest time without a fresh sample that began before the repair, counted from the failure on."""
+    """Longest time without a fresh sample that was due after the failure; it began before the repair."""
     first_ms: float | None
-    """From the repair to the first fresh sample; None: there is none."""
+    """From the repair to the first such sample; None: there is none."""
     full_ms: float | None
     """From the repair until samples arrive with the usual rate and delay; None: they do not."""
     late: int
@@ -48,7 +48,8 @@ def of(arrivals: Sequence[Arrival], outage: Interruption, end_us: int, rate: flo
         rate: Samples that the publisher sends per second.
     """
     after = [arrival for arrival in arrivals if arrival.at_us >= outage.failed_us]
-    fresh = [arrival.at_us for arrival in after if arrival.fresh]
+    # What was sent before the failure can be late, and says nothing about what passes since.
+    fresh = [each.at_us for each in after if each.fresh and each.at_us - each.delay_us >= outage.failed_us]
     moments = [outage.failed_us, *fresh, max([end_us, outage.repaired_us, *fresh])]
     first_us = next((at for at in fresh if at >= outage.repaired_us), None)
     full_us = _full_us(arrivals, outage, rate)
