@@ -55,13 +55,8 @@ def record(
     """
     cell, measurement = trial.cell, measurement or Measurement({}, None, {})
     outputs = _outputs(trial, measurement, folder)
-    identity: dict[str, Any] = {
-        "trial_id": trial.trial_id,
-        "cell_id": cell.cell_id,
-        "attempt": number,
-        "testbed": trial.testbed,
-    }
-    record, invalid_facts = _validated(identity | description(trial) | facts)
+    identity = {"trial_id": trial.trial_id, "cell_id": cell.cell_id, "attempt": number}
+    record, invalid_facts = _validated({**identity, "testbed": trial.testbed, **description(trial), **facts})
     _set_surroundings(record, measurement)
     record.valid = True
     profile = validity.profile_of(outputs) if cell.profile else None
