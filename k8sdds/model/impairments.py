@@ -70,8 +70,7 @@ class Delay(FromFile):
         default=0,
         ge=0,
         le=MAX_DELAY_US,
-        description="jitter, as in netem: the standard deviation of `normal`, half of the width of `uniform`, the scale"
-        " of `pareto`. At most the mean, but for `pareto`",
+        description="jitter: the standard deviation of the delays. At most the mean, but for `pareto`",
     )
     distribution: Distribution = Field(
         default="normal", description="distribution of the delay; `pareto` has a long tail"

@@ -45,6 +45,8 @@ MAX_MEMBERS = 8
 
 JITTERS = 4
 """Standard deviations above the mean delay that few packets exceed."""
+MAX_NETEM_JITTER_US = 1_200_000
+"""netem limits its parameter to 2.1 s, which is up to 1.73 times the standard deviation."""
 KERNEL, USERSPACE = "kernel", "userspace"
 """Engines that impair links: netem and other queues of the kernel, or the forwarder of k8sdds."""
 SHORT = {"rate_mbit": "rate", "loss_percent": "loss", "delay_us": "delay"}
@@ -58,6 +60,26 @@ def _impairment(name: str) -> Axis:
 
 def _of_direction(name: str) -> Axis:
     return Axis(NETWORK, lambda value: f"{name} {value.describe()}", since=5, several=False)
+
+
+def _netem_obstacle(direction: Direction) -> str:
+    """Return what of a direction netem cannot do, or would do differently; empty if it does all of it."""
+    for part in ("delay", "loss", "rate"):
+        value = getattr(direction, part)
+        if value is not None and value.is_from_file:
+            return f"{part} comes from a file, and netem repeats no recordings"
+    delay, loss = direction.delay, direction.loss
+    if loss and loss.udp_only:
+        return "loss is of UDP only, and netem loses all packets alike"
+    if loss and loss.mean_percent and direction.duplicate_percent:
+        return "loss is changed by duplicate_percent, because netem may lose a packet that it has duplicated"
+    if delay and delay.correlation_percent:
+        return "delay is correlated, but delays of netem are not, whatever correlation it has"
+    if delay and delay.reorder_percent and direction.rate:
+        return "delay reorders packets, and those that overtake others in netem do not wait for the rate"
+    if delay and delay.jitter_us > MAX_NETEM_JITTER_US:
+        return f"delay has a jitter above {MAX_NETEM_JITTER_US / 1e6:g} s, the largest that netem keeps"
+    return ""
 
 
 class Link(Strict):
@@ -213,12 +235,8 @@ class Link(Strict):
     def kernel_obstacle(self) -> str:
         """Why the kernel's netem and its queues cannot do all that is set; empty: they can."""
         for name, direction in self.directions.items():
-            for part in ("delay", "loss", "rate"):
-                value = getattr(direction, part)
-                if value is not None and value.is_from_file:
-                    return f"{name}.{part} comes from a file, and netem repeats no recordings"
-            if direction.loss and direction.loss.udp_only:
-                return f"{name}.loss is of UDP only, and netem loses all packets alike"
+            if what := _netem_obstacle(direction):
+                return f"{name}.{what}"
         return "netem has no outages" if self.outages else ""
 
     @model_validator(mode="after")

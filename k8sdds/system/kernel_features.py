@@ -137,6 +137,9 @@ BONDING = Feature(
     "bonding", ("bonding",), "links with several members", "ip link add b0 type bond mode balance-xor"
 )
 NETEM = Feature("netem", ("sch_netem",), "links with a delay", "tc qdisc add dev lo root netem delay 1ms")
+CODEL = Feature("codel", ("sch_codel",), "queues with CoDel", "tc qdisc add dev lo root codel")
+NETEM_QUEUES = (NETEM, TBF, CODEL)
+"""What the engine `kernel` of links needs."""
 NFT_INGRESS = Feature(
     "nft_ingress", ("nf_tables", "nft_numgen"), "links with loss",
     "nft add table netdev t"

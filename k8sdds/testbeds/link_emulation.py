@@ -17,6 +17,8 @@ PARETO_DEVIATION, PARETO_MEAN = 0.8197, -0.0335
 """Standard deviation and mean of netem's pareto table (iproute2 6.1.0), which `k8sdds-link` follows: it ends at four
 times the jitter."""
 MAX_SEED = 1 << 53
+USUAL_QUEUE = Queue(ms=50)
+"""Queue of a constant rate for which the link names none."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,14 @@ def _outages(link: Link, schedule: Schedule) -> list[dict[str, float]]:
 
 
 def _direction(direction: Direction) -> dict[str, Any]:
+    queue = direction.queue
+    if direction.rate and not direction.rate.is_from_file:
+        queue = queue or USUAL_QUEUE
     parts: Mapping[str, Any] = {
         "delay": direction.delay and _delay(direction.delay),
         "loss": direction.loss and _loss(direction.loss),
         "rate": direction.rate and _rate(direction.rate),
-        "queue": direction.queue and _queue(direction.queue),
+        "queue": queue and _queue(queue),
         "duplicate_percent": direction.duplicate_percent,
     }
     return {name: value for name, value in parts.items() if value}

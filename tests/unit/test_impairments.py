@@ -183,6 +183,12 @@ def test_a_link_is_described_by_what_is_not_the_default(keys: dict[str, Any], te
         ({"outages": [{"at_s": 5, "for_s": 2}, {"at_s": 4, "for_s": 1.5}]}, "outages[0].at_s", "ends at 5.5 s"),
         ({"outages": [{"at_s": 5, "for_s": 2}, {"every_s": 4, "for_s": 1.5}]}, "outages[1].every_s", "only outage"),
         ({"engine": "kernel", "loss": {"file": "l.txt"}}, "engine", "use userspace or auto"),
+        ({"engine": "kernel", "delay": {"mean_us": 5, "jitter_us": 1, "correlation_percent": 5}}, "engine",
+         "up.delay is correlated, but delays of netem are not, whatever correlation it has: use userspace or auto"),
+        ({"engine": "kernel", "delay": {"mean_us": 5e6, "jitter_us": 2e6}}, "engine", "above 1.2 s"),
+        ({"engine": "kernel", "rate_mbit": 5, "up": {"delay": {"mean_us": 5, "reorder_percent": 5}}}, "engine",
+         "do not wait for the rate"),
+        ({"engine": "kernel", "down": {"loss": {"percent": 5}, "duplicate_percent": 5}}, "engine", "down.loss is changed"),
         ({"engine": "kernel", "outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "engine", "netem has no outages"),
     ],
 )  # fmt: skip

@@ -37,8 +37,9 @@ def test_the_standard_deviation_of_each_distribution_is_the_requested_one() -> N
 
 def test_short_keys_apply_once_to_the_way_between_two_nodes() -> None:
     link = emulation(delay_us=2000, loss_percent=1, rate_mbit=10, engine=USERSPACE)
-    assert link["up"] == {"delay": {**link["up"]["delay"], "mean_us": 2000}, "rate": {"mbit": 10}}
-    assert link["down"] == {"loss": {"percent": 1, "udp_only": True}, "rate": {"mbit": 10}}
+    usual = {"rate": {"mbit": 10}, "queue": {"ms": 50, "discipline": "drop-tail"}}
+    assert link["up"] == {"delay": {**link["up"]["delay"], "mean_us": 2000}, **usual}
+    assert link["down"] == {"loss": {"percent": 1, "udp_only": True}, **usual}
 
 
 def test_times_of_outages_count_from_the_measured_interval() -> None:
@@ -71,21 +72,43 @@ def test_only_chosen_nodes_have_a_forwarder_between_their_link_and_the_switch() 
 
 def test_netem_gets_both_directions_and_a_queue_behind_the_delay() -> None:
     direction = Direction(
-        delay=Delay(mean_us=2000, jitter_us=500, correlation_percent=25, reorder_percent=1),
+        delay=Delay(mean_us=2000, jitter_us=500),
         loss=Loss(p_percent=1, r_percent=25, h_percent=10),
         rate=Rate(mbit=54),
         queue=Queue(packets=200, discipline="codel"),
-        duplicate_percent=0.1,
     )
-    assert netem.queues("eth0", direction) == (
-        "qdisc replace dev eth0 root handle 1: netem limit 1000000 delay 2000us 500us 25% distribution normal"
-        " reorder 1% loss gemodel 1% 25% 90% 0% duplicate 0.1%",
-        "qdisc add dev eth0 parent 1:1 handle 2: tbf rate 54000kbit burst 16kb limit 300000",
+    assert netem.queues("eth0", direction, 1500) == (
+        "qdisc replace dev eth0 root handle 1: netem limit 1000000 delay 2000us 500us distribution normal"
+        " loss gemodel 1% 25% 90% 0% rate 400gbit",
+        "qdisc add dev eth0 parent 1:1 handle 2: tbf rate 54000kbit burst 3036 limit 1518",
         "qdisc add dev eth0 parent 2:1 codel limit 200",
     )
     built = plan(delay={"mean_us": 1000, "jitter_us": 10}, engine=KERNEL)
-    tc = {(batch.namespace, batch.lines[0].split()[3]) for batch in built.batches if batch.tool == "tc"}
-    assert tc == {("node0", "eth0"), ("node1", "eth0"), (SWITCH, "to-node0"), (SWITCH, "to-node1")}
+    for tool in ("tc", "ethtool"):
+        devices = {
+            (
+                batch.namespace,
+                next(word for word in batch.lines[0].split() if "eth0" in word or "to-" in word),
+            )
+            for batch in built.batches
+            if batch.tool == tool
+        }
+        assert devices == {("node0", "eth0"), ("node1", "eth0"), (SWITCH, "to-node0"), (SWITCH, "to-node1")}
+
+
+@pytest.mark.parametrize(
+    ("mbit", "mtu", "queue", "shape"),
+    [
+        # A jumbo frame passes through every bucket and queue.
+        (1, 9000, Queue(ms=1), "burst 18036 limit 9018"),
+        (1000, 1500, Queue(ms=20), "burst 31250 limit 2500000"),
+        (54, 1500, Queue(bytes=100_000), "burst 3036 limit 100000"),
+        (54, 1500, None, "burst 3036 limit 337500"),
+    ],
+)
+def test_the_bucket_of_a_rate_is_small(mbit: float, mtu: int, queue: Queue | None, shape: str) -> None:
+    netem_line, tbf = netem.queues("eth0", Direction(rate=Rate(mbit=mbit), queue=queue), mtu)
+    assert netem_line.endswith("netem limit 1000000") and tbf.endswith(shape)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +119,7 @@ def test_netem_gets_both_directions_and_a_queue_behind_the_delay() -> None:
         ({"delay_us": 100}, False, USERSPACE),
         ({"delay": {"mean_us": 100, "jitter_us": 10}}, True, KERNEL),
         ({"delay": {"mean_us": 100, "jitter_us": 10}}, False, USERSPACE),
+        ({"delay": {"mean_us": 100, "jitter_us": 10, "correlation_percent": 25}}, True, USERSPACE),
         ({"outages": {"at_s": 1, "for_s": 1}}, True, USERSPACE),
         ({"mtu": 9000}, False, "auto"),
     ],

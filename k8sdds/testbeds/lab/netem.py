@@ -1,36 +1,40 @@
-"""Write the queues of the kernel that impair a direction of a link, for `tc -batch`: netem, with a rate behind it."""
+"""Impair a direction of a link with the kernel's queues: netem, with a rate behind it."""
 
 from __future__ import annotations
 
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
-from k8sdds.testbeds.link_emulation import netem_delay
+from k8sdds.testbeds.link_emulation import USUAL_QUEUE, netem_delay
 
 LIMIT = 1_000_000
 """Packets that netem holds while they are delayed; the queue of the rate is a queue of its own."""
-BURST = "16kb"
-"""Token bucket of a rate: about ten full frames."""
-USUAL_LATENCY = "50ms"
-"""Length of the queue of a rate if the link names none."""
-PACKET_BYTES = 1500
+HEADER_BYTES = 18
+"""Ethernet header with a VLAN tag, which counts in the queues."""
+BURST_S = 0.000_25
+"""Token bucket of a rate: what it sends at once after a pause, so that a late timer does not lower the rate."""
+MIN_BURST_FRAMES = 2
+IN_ORDER = "rate 400gbit"
+"""netem keeps the order of packets only if it has a rate. This one delays a frame by 30 ns."""
 
 
-def queues(device: str, direction: Direction) -> tuple[str, ...]:
-    """Return the commands that impair what a device sends.
+def queues(device: str, direction: Direction, mtu: int) -> tuple[str, ...]:
+    """Return the commands for `tc -batch` that impair what a device sends.
 
     A packet is lost or duplicated, then delayed, then it waits for the rate: netem passes packets on to its child when
     their delay is over (tc-netem(8)).
     """
+    delay, rate = direction.delay, direction.rate
     words = [
-        _delay(direction.delay) if direction.delay else "",
+        _delay(delay) if delay else "",
         _loss(direction.loss) if direction.loss else "",
         f"duplicate {direction.duplicate_percent:g}%" if direction.duplicate_percent else "",
+        IN_ORDER if rate and delay and delay.jitter_us else "",
     ]
-    if not any(words) and not direction.rate:
+    if not any(words) and not rate:
         return ()
     netem = " ".join(word for word in words if word)
     lines = [f"qdisc replace dev {device} root handle 1: netem limit {LIMIT} {netem}".rstrip()]
-    if direction.rate:
-        lines += _rate(device, direction.rate, direction.queue)
+    if rate:
+        lines += _rate(device, rate, direction.queue or USUAL_QUEUE, mtu + HEADER_BYTES)
     return tuple(lines)
 
 
@@ -38,7 +42,7 @@ def _delay(delay: Delay) -> str:
     mean_us, jitter_us = netem_delay(delay)
     words = [f"delay {mean_us:.0f}us"]
     if jitter_us:
-        words.append(f"{jitter_us:.0f}us {delay.correlation_percent:g}%")
+        words.append(f"{jitter_us:.0f}us")
         # Without a table, netem's delays are evenly distributed.
         if delay.distribution != "uniform":
             words.append(f"distribution {delay.distribution}")
@@ -54,20 +58,17 @@ def _loss(loss: Loss) -> str:
     return f"loss gemodel {p:g}% {r:g}% {100 - h:g}% {100 - k:g}%"
 
 
-def _rate(device: str, rate: Rate, queue: Queue | None) -> list[str]:
+def _rate(device: str, rate: Rate, queue: Queue, frame_bytes: int) -> list[str]:
     assert rate.mbit is not None
-    size = f"latency {USUAL_LATENCY}"
-    if queue and queue.ms:
-        size = f"latency {queue.ms:g}ms"
-    elif queue:
-        size = f"limit {queue.bytes or (queue.packets or 1) * PACKET_BYTES}"
-    lines = [
-        f"qdisc add dev {device} parent 1:1 handle 2: tbf rate {rate.mbit * 1000:.0f}kbit burst {BURST} {size}"
-    ]
-    if queue and queue.discipline == "codel":
-        bytes_ = queue.bytes or rate.mbit * 125 * (queue.ms or 0)
-        packets = queue.packets or max(1, round(bytes_ / PACKET_BYTES))
+    bytes_per_s = rate.mbit * 125_000
+    burst = max(MIN_BURST_FRAMES * frame_bytes, round(bytes_per_s * BURST_S))
+    # The queue contains the packet that is sent next, so that it has room for one.
+    size = max(frame_bytes, round(queue.bytes or bytes_per_s * (queue.ms or 0) / 1000))
+    shape = f"tbf rate {rate.mbit * 1000:.0f}kbit burst {burst} limit {size}"
+    lines = [f"qdisc add dev {device} parent 1:1 handle 2: {shape}"]
+    if queue.discipline == "codel":
+        packets = queue.packets or max(1, round(size / frame_bytes))
         lines.append(f"qdisc add dev {device} parent 2:1 codel limit {packets}")
-    elif queue and queue.packets:
+    elif queue.packets:
         lines.append(f"qdisc add dev {device} parent 2:1 pfifo limit {queue.packets}")
     return lines

@@ -178,12 +178,14 @@ def needed_features(cell: Cell) -> list[Feature]:
 
 def _link_features(link: Link) -> list[Feature]:
     rate = any(direction.rate for direction in link.directions.values())
-    netem = link.engine == KERNEL or (link.engine != USERSPACE and link.delay_us)
+    kernel = link.engine == KERNEL
+    netem = kernel or (link.engine != USERSPACE and link.delay_us)
     needed = {
-        kernel_features.TBF: rate and link.engine != USERSPACE,
+        kernel_features.TBF: kernel or (rate and link.engine != USERSPACE),
         kernel_features.NETEM: netem,
+        kernel_features.CODEL: kernel,
         kernel_features.NFT_INGRESS: link.loss_percent and link.engine != USERSPACE,
         kernel_features.BONDING: link.bond,
-        kernel_features.OFFLOADS: link.offloads.requested() or link.engine == USERSPACE,
+        kernel_features.OFFLOADS: link.offloads.requested() or link.engine != "auto",
     }
     return [feature for feature, is_needed in needed.items() if is_needed]

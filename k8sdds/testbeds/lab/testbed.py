@@ -86,7 +86,8 @@ class Lab(Testbed):
         """Choose an engine for each network that this machine supports, and offloads; no network is removed."""
         experiment = networks.with_engines(experiment, kernel_features.available)
         experiment = outage.with_forwarders(experiment)
-        experiment = links.with_engines(experiment, kernel_features.available(kernel_features.NETEM))
+        has_netem = all(kernel_features.available(feature) for feature in kernel_features.NETEM_QUEUES)
+        experiment = links.with_engines(experiment, has_netem)
         if kernel_features.available(kernel_features.OFFLOADS):
             experiment = with_card_offloads(experiment)
         return experiment, []

@@ -148,6 +148,16 @@ def impaired(topology: Topology, link: Link) -> list[LabNode]:
     return [node for node in topology.nodes if link.nodes == "all" or node.index in chosen]
 
 
+def queued(topology: Topology, link: Link) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return where the kernel impairs links: node and direction to namespace and device."""
+    if link.engine != KERNEL:
+        return {}
+    nodes = [node.name for node in impaired(topology, link)]
+    return {(node, "up"): (node, "eth0") for node in nodes} | {
+        (node, "down"): (SWITCH, f"to-{node}") for node in nodes
+    }
+
+
 def emulated(topology: Topology, link: Link) -> list[Port]:
     """Return between which interfaces of the switch `k8sdds-link` forwards; empty if the kernel impairs the links."""
     if link.engine != USERSPACE:
@@ -216,10 +226,8 @@ def _address(node: LabNode, family: IpFamily) -> str:
 
 
 def _impairments(topology: Topology, link: Link) -> list[Batch]:
-    if link.engine == USERSPACE:
-        return _whole_packets(topology, link)
-    if link.engine == KERNEL:
-        return _netem(topology, link)
+    if link.engine in (KERNEL, USERSPACE):
+        return [*_whole_packets(topology, link), *_netem(topology, link)]
     batches: list[Batch] = []
     if link.rate_mbit or link.delay_us:
         batches += [Batch(node.name, "tc", _queues(ports(link), link)) for node in topology.nodes]
@@ -234,23 +242,21 @@ def _impairments(topology: Topology, link: Link) -> list[Batch]:
 
 
 def _whole_packets(topology: Topology, link: Link) -> list[Batch]:
-    """Return the commands that split large packets before `k8sdds-link`, which handles packets of the link's MTU."""
+    """Return the commands that split large packets before an engine, so that each is lost or delayed on its own."""
     features = " ".join(f"{name} off" for name in SEGMENTATION.features())
     batches = []
-    for port in emulated(topology, link):
-        batches.append(Batch(port.node, "ethtool", (f"-K eth0 {features}",)))
-        batches.append(Batch(SWITCH, "ethtool", (f"-K to-{port.node} {features}",)))
+    for node in impaired(topology, link):
+        batches.append(Batch(node.name, "ethtool", (f"-K eth0 {features}",)))
+        batches.append(Batch(SWITCH, "ethtool", (f"-K to-{node.name} {features}",)))
     return batches
 
 
 def _netem(topology: Topology, link: Link) -> list[Batch]:
-    """Return the queues of the kernel: `up` at the node, `down` at the port of the switch."""
-    batches = []
-    up, down = (link.directions[name] for name in ("up", "down"))
-    for node in impaired(topology, link):
-        batches.append(Batch(node.name, "tc", netem.queues("eth0", up)))
-        batches.append(Batch(SWITCH, "tc", netem.queues(f"to-{node.name}", down)))
-    return batches
+    """Return the queues of the kernel, if it impairs the links."""
+    return [
+        Batch(namespace, "tc", netem.queues(device, link.directions[direction], link.mtu))
+        for (_, direction), (namespace, device) in queued(topology, link).items()
+    ]
 
 
 def _offloads(topology: Topology, link: Link) -> list[Batch]:
