@@ -18,6 +18,12 @@ CHANCE = 1e-6
 NOT_REQUESTED = ("missed", "overflow", "unsent")
 """Packets that the emulator dropped because it was too slow."""
 
+UNKNOWN: dict[str, Any] = dict.fromkeys(
+    ("packets", "lost", "decided", "bursts", "burst_mean_packets", "queue_drops", "outage_drops", "not_forwarded",
+     "duplicated", "reordered", "delay_p50_us", "delay_p99_us", "delay_error_p99_us", "rate_mbit")
+)  # fmt: skip
+"""The keys of a summary of which nothing is known. The kernel's queues count only some of it."""
+
 Conditions = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Node, then `up` or `down`, to the summary of a direction."""
 
@@ -72,22 +78,25 @@ def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) ->
     error_us = seen["delay_error_p99_us"]
     if error_us is not None and error_us > allowed_us:
         yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"
-    if wanted.loss and wanted.loss.mean_percent is not None:
-        yield from _loss_differences(wanted.loss, wanted.loss.mean_percent / 100, seen)
+    loss = wanted.loss or Loss(percent=0)
+    if loss.mean_percent is not None:
+        yield from _loss_differences(loss, loss.mean_percent / 100, seen)
 
 
 def _loss_differences(loss: Loss, expected: float, seen: Mapping[str, Any]) -> Iterator[str]:
-    decided, lost = seen["decided"], seen["lost"]
+    decided, lost, bursts = seen["decided"], seen["lost"], seen["bursts"]
+    if not decided:
+        return
     p, r, h, k = (percent / 100 for percent in loss.states)
     # Successive states of the chain are correlated by 1 - p - r, so that they count as fewer independent packets.
     independent = decided * min(1.0, (p + r) / max(2 - p - r, 1e-9))
-    if decided and not _is_likely(lost / decided, expected, independent):
+    if not _is_likely(lost / decided, expected, independent):
         yield f"{lost} of {decided} packets were lost, not {100 * expected:.3g} %"
-    bursts = seen["bursts"]
+    if loss.p_percent is None or (h, k) != (0, 1) or not bursts:
+        return
     # Each packet of a burst is its last one with probability r. The last burst may have been cut off.
     complete = (bursts, bursts - 1)
-    bursty = loss.p_percent is not None and (h, k) == (0, 1) and bursts
-    if bursty and not any(_is_likely(count / lost, r, lost) for count in complete):
+    if not any(_is_likely(count / lost, r, lost) for count in complete):
         yield f"bursts of loss had {lost / bursts:.3g} packets on average, not {1 / r:.3g}"
 
 

@@ -12,7 +12,6 @@ from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background
 from k8sdds.model.ip_families import ETHERNET_HEADER_BYTES, IP_AND_UDP_HEADERS_BYTES
-from k8sdds.model.link import USERSPACE
 from k8sdds.model.measurement import OutsideCpu
 from k8sdds.model.reason import DISTURBED, NO_MATCH, PART_FAILED, PEER_LOST, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, SUBSCRIBER, Participant
@@ -226,7 +225,7 @@ def _other_links(outputs: TrialOutputs) -> Reason | None:
     """Check that the emulated links did what was requested."""
     link, seen = outputs.trial.cell.link, outputs.measurement.links
     if seen is None:
-        needed = link.engine == USERSPACE and outputs.trial.cell.crosses_links
+        needed = link.engine != "auto" and outputs.trial.cell.crosses_links
         return Reason("no-proof", "the statistics of the links were not read") if needed else None
     why = link_conditions.differing(link, seen)
     return Reason("link", why) if why else None

@@ -313,10 +313,11 @@ class Metrics(BaseModel):
         " the middleware's headers, per byte of payload delivered to all subscribers in it. Null if the middleware does not count"
         " them: only Cyclone DDS does", scale="linear")
     link_conditions: dict[str, Any] | None = column("evidence", "testbed",
-        "What `k8sdds-link` did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"
+        "What `k8sdds-link` or netem did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"
         " among so many `decided` ones, in `bursts` of `burst_mean_packets`; `queue_drops`, `outage_drops` and what was"
         " `not_forwarded` because the machine was busy; `duplicated` and `reordered` packets; the delays of the packets themselves,"
-        " and the 99th percentile of their error; and the rate that was achieved while packets waited. Null without such links")
+        " and the 99th percentile of their error; and the rate that was achieved while packets waited. netem counts packets (copies, too), lost ones and those that the"
+        " queue dropped; the others are null. Null without such links")
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",
         "Evidence that the samples crossed the network: bytes that the publishers' nodes `sent` and that each"
         " subscriber's node `received` on their links, and the number of `delivered_samples`. Tests of other programs"

@@ -111,6 +111,40 @@ def test_the_bucket_of_a_rate_is_small(mbit: float, mtu: int, queue: Queue | Non
     assert netem_line.endswith("netem limit 1000000") and tbf.endswith(shape)
 
 
+# Linux 6.1.0-56 of Debian: CoDel dropped 10 packets, which all queues above it count.
+DROPPED = """[
+{"kind": "netem", "handle": "1:", "root": true, "refcnt": 3, "options": {"limit": 1000000, "ecn": false, "gap": 0},
+ "bytes": 104774, "packets": 107, "drops": 10, "overlimits": 0, "requeues": 0, "backlog": 0, "qlen": 0},
+{"kind": "tbf", "handle": "2:", "parent": "1:1", "options": {"rate": 87500, "burst": 3035, "lat": 465303},
+ "bytes": 104774, "packets": 107, "drops": 10, "overlimits": 283, "requeues": 0, "backlog": 0, "qlen": 0},
+{"kind": "codel", "handle": "8002:", "parent": "2:1", "options": {"limit": 29, "target": 4999, "interval": 99999},
+ "bytes": 104774, "packets": 107, "drops": 10, "overlimits": 0, "requeues": 0, "backlog": 0, "qlen": 0, "count": 7,
+ "lastcount": 1, "ldelay": 4, "drop_next": 0, "maxpacket": 1042, "ecn_mark": 0, "drop_overlimit": 0}]"""
+
+
+def test_what_the_queue_of_a_rate_drops_is_no_loss() -> None:
+    found = netem.counters(DROPPED)
+    assert found == netem.Counters(sent=107, lost=0, queue_drops=10, waiting=0)
+    summary = found.summary(netem.Counters(sent=6, lost=0, queue_drops=0, waiting=1))
+    assert summary == {"packets": 110, "lost": 0, "decided": 110, "queue_drops": 10, "outage_drops": 0}
+    assert netem.counters('[{"kind": "noqueue", "handle": "0:", "root": true, "refcnt": 2}]') is None
+
+
+def test_what_the_kernel_counts_proves_its_loss() -> None:
+    def seen(lost: int) -> link_conditions.Conditions:
+        counted = netem.Counters(4000, lost, 0, 0).summary(netem.Counters(0, 0, 0, 0))
+        return {"node0": {"up": link_conditions.UNKNOWN | counted, "down": link_conditions.UNKNOWN}}
+
+    assert not link_conditions.differing(Link(up={"loss": {"percent": 20}}, engine=KERNEL), seen(1000))
+    wrong = link_conditions.differing(Link(up={"loss": {"percent": 25}}, engine=KERNEL), seen(1000))
+    assert wrong == "up of node0: 1000 of 5000 packets were lost, not 25 %"
+    # netem drops packets when it has no room for them.
+    overflow = link_conditions.differing(Link(rate_mbit=1, engine=KERNEL), seen(1))
+    assert overflow == "up of node0: 1 of 4001 packets were lost, not 0 %"
+    summary = link_conditions.read(simulated(Loss(percent=0), 1, 1))["node0"]["up"]
+    assert list(summary) == list(link_conditions.UNKNOWN)
+
+
 @pytest.mark.parametrize(
     ("link", "has_netem", "engine"),
     [

@@ -22,11 +22,11 @@ from k8sdds.results import link_statistics
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
 from k8sdds.testbeds.evidence import ProfileReading, Reading
-from k8sdds.testbeds.lab import facts, services
+from k8sdds.testbeds.lab import facts, netem, services
 from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.places import LabPlace
-from k8sdds.testbeds.lab.topology import ports
+from k8sdds.testbeds.lab.topology import ports, queued
 from k8sdds.testbeds.machine_cpu import Usage, between
 
 CAPTURE = "capture.pcap"
@@ -65,7 +65,11 @@ def readings(
         found.append(ProfileReading(trial, folder, lab_network.owner_of, deadline_s))
     found.append(MachineUsage(lab_network))
     # Last, so that its statistics begin right before the participants start.
-    return [*found, LinkConditions(lab_network.emulator, folder)] if lab_network.emulator else found
+    if lab_network.emulator:
+        found.append(LinkConditions(lab_network.emulator, folder))
+    elif where := queued(lab_network.plan.topology, cell.link):
+        found.append(QueueConditions(lab_network, where))
+    return found
 
 
 class Gained(Reading):
@@ -196,6 +200,35 @@ class LinkConditions(Reading):
         statistics = self._emulator.stop()
         write_atomically(self._folder / link_statistics.FILE, json.dumps(statistics))
         return {"links": link_conditions.read(statistics)}
+
+
+class QueueConditions(Reading):
+    """What the kernel's queues did to the packets of links."""
+
+    def __init__(self, lab_network: LabNetwork, where: Mapping[tuple[str, str], tuple[str, str]]) -> None:
+        self._sandbox, self._where = lab_network.sandbox, where
+        self._before: Mapping[tuple[str, str], netem.Counters | None] = {}
+
+    @override
+    def before(self) -> None:
+        self._before = self._read()
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        found: dict[str, dict[str, Any]] = defaultdict(dict)
+        for (node, direction), now in self._read().items():
+            before = self._before.get((node, direction), now)
+            counted = now.summary(before) if now and before else {}
+            found[node][direction] = link_conditions.UNKNOWN | counted
+        return {"links": dict(found)}
+
+    def _read(self) -> dict[tuple[str, str], netem.Counters | None]:
+        return {
+            key: netem.counters(
+                self._sandbox.run(["tc", "-s", "-j", "qdisc", "show", "dev", device], netns=place)
+            )
+            for key, (place, device) in self._where.items()
+        }
 
 
 class MachineUsage(Reading):

@@ -1,6 +1,10 @@
-"""Impair a direction of a link with the kernel's queues: netem, with a rate behind it."""
+"""Impair a direction of a link with the kernel's queues: netem, with a rate behind it; and read their counters."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
 
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.testbeds.link_emulation import USUAL_QUEUE, netem_delay
@@ -72,3 +76,42 @@ def _rate(device: str, rate: Rate, queue: Queue, frame_bytes: int) -> list[str]:
     elif queue.packets:
         lines.append(f"qdisc add dev {device} parent 2:1 pfifo limit {queue.packets}")
     return lines
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the queues of a device counted since they were created."""
+
+    sent: int
+    lost: int
+    queue_drops: int
+    waiting: int
+    """Packets that are delayed or wait for the rate now."""
+
+    def summary(self, before: Counters) -> dict[str, Any]:
+        """Return what happened since `before`, as far as netem counts it (`analysis.link_conditions`).
+
+        A duplicate is a packet of its own.
+        """
+        sent, lost, dropped, waiting = (
+            getattr(self, name) - getattr(before, name) for name in Counters.__dataclass_fields__
+        )
+        packets = sent + lost + dropped + waiting
+        return {
+            "packets": packets,
+            "lost": lost,
+            "decided": packets,
+            "queue_drops": dropped,
+            "outage_drops": 0,
+        }
+
+
+def counters(shown: str) -> Counters | None:
+    """Return the counters in the output of `tc -s -j qdisc show dev DEVICE`; None if nothing impairs the device."""
+    found = {qdisc["handle"]: qdisc for qdisc in json.loads(shown) if "handle" in qdisc}
+    root = found.get("1:")
+    if root is None or root["kind"] != "netem":
+        return None
+    # netem counts what its child drops as dropped, too.
+    dropped = found["2:"]["drops"] if "2:" in found else 0
+    return Counters(root["packets"], root["drops"] - dropped, dropped, root["qlen"])
