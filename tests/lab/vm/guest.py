@@ -6,29 +6,22 @@ import dataclasses
 import json
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from ipaddress import IPv4Network
-from pathlib import Path
 
-from k8sdds.campaign import experiments
-from k8sdds.campaign import run as campaign
-from k8sdds.cli.run import Display
-from k8sdds.cli.testbed import open_testbed
 from k8sdds.deploy.network_switch import footprint, node_state
 from k8sdds.model.link import Link
 from k8sdds.model.trial import Cell
 from k8sdds.networks import find
 from k8sdds.networks.flannel.lab import POD_CIDR
-from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.topology import SWITCH
-from k8sdds.testbeds.selection import SelectedTestbed
 from tests.lab.building import build
 from tests.lab.multicast import RECEIVER, SENDER
+from tests.lab.vm import campaigns
 
 
 def planned(network: str, **changes: object) -> Plan:
@@ -166,17 +159,7 @@ def bonded(network: str) -> dict[str, object]:
 
 def bonded_campaign() -> dict[str, object]:
     """Measure one TCP connection and sixteen over a bonded link, and return the attempts."""
-    with tempfile.TemporaryDirectory() as name:
-        file, folder = Path(name) / "bond.yaml", Path(name) / "run"
-        file.write_text(json.dumps(BONDED))
-        experiment = experiments.load(str(file))
-        request = campaign.Request(experiment, "bond", folder, 1, (), dry_run=False)
-        # Without the command's report, which takes minutes here.
-        with open_testbed(SelectedTestbed(), "bond", experiment.name, None) as testbed:
-            failed = campaign.run(request, testbed, Display())
-        keys = ("flows", "valid", "reason", "link", "link_bytes", "node_links")
-        attempts = [{key: attempt.get(key) for key in keys} for attempt in RunFolder(folder).attempts()]
-        return {"invalid": str(failed or ""), "attempts": attempts}
+    return campaigns.measured(BONDED, ("flows", "valid", "reason", "link", "link_bytes", "node_links"))
 
 
 BONDED = {

@@ -27,7 +27,7 @@ MODULES = (
     "virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables",
     *IPTABLES.modules, *RPFILTER.modules, *IPIP.modules,
     "nft_chain_nat", "nft_masq", "nft_ct", "nft_numgen", "esp4", "xfrm_user", "wireguard", "tun", "sch_tbf",
-    "sch_netem", "openvswitch", "vport_vxlan", "dummy", "ip_set", "ip_set_hash_ip", "ip_set_hash_net",
+    "sch_netem", "sch_codel", "openvswitch", "vport_vxlan", "dummy", "ip_set", "ip_set_hash_ip", "ip_set_hash_net",
     "ip_set_list_set", "xt_set", "xt_esp", "xt_policy", "bonding",
 )  # fmt: skip
 TAP, NIC = "guest", "eth0"
@@ -41,7 +41,7 @@ KERNEL_OPTIONS = (
     " mitigations=off nokaslr audit=0 apparmor=0 nowatchdog no_timer_check random.trust_cpu=on"
     " rcupdate.rcu_expedited=1"
 )
-RELEASE = 7
+RELEASE = 8
 """Increased when the cached files change."""
 
 INIT = """#!/bin/busybox sh
