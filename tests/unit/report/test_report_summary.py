@@ -268,7 +268,7 @@ def test_the_values_of_named_links_are_stated(tmp_path):
     run = rewrite(run, [item | {"link": roaming} for item in run.attempts()])
     (note,) = (text for text in summary.caveats(content.read(run)) if text.startswith("Links"))
     assert note == (
-        "Links wifi-roaming: both ways 4.25 ms ± 7.3 ms delay (pareto), bursts of loss (p 0.5 %, r 20 %), 100 Mbit/s,"
+        "Links wifi-roaming: both ways 4 ms ± 6 ms delay (pareto), bursts of loss (p 0.5 %, r 20 %), 100 Mbit/s,"
         " queue of 1000 packets (codel); Wi-Fi outage of 0.5 s every 30 s."
     )
 
