@@ -2,9 +2,9 @@
 
 `levels` draws overheads and levels along the payload or the number of subscribers, `distributions` percentiles,
 `capacity` delays by offered rate, `trade_off` throughput against latency, `topology` paths, `details` subscribers,
-rates over time and CPU time, `flame_graph` profiles, `changes` comparisons and histories, and `recommendation`
-answers. `estimates` draws what they have in common: axes, means, intervals and trials. `canvas` has the style, grids
-of panels and legends. seaborn and matplotlib are imported when the first figure is drawn.
+rates over time and CPU time, `outages` outages, `flame_graph` profiles, `changes` comparisons and histories, and
+`recommendation` answers. `estimates` draws what they have in common: axes, means, intervals and trials. `canvas` has
+the style, grids of panels and legends. seaborn and matplotlib are imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from functools import partial
 from pathlib import Path
 
 from k8sdds.report.content import Content
-from k8sdds.report.figures import capacity, details, distributions, flame_graph, levels, topology, trade_off
+from k8sdds.report.figures import (
+    capacity,
+    details,
+    distributions,
+    flame_graph,
+    levels,
+    outages,
+    topology,
+    trade_off,
+)
 from k8sdds.report.figures.canvas import Figure
 from k8sdds.report.formats import capital
 from k8sdds.system.faults import not_installed
@@ -41,7 +50,11 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
     flames = partial(flame_graph.draw, content, folder)
     if missing_note():
         return [flames]
-    alone: list[Callable[[], list[Figure]]] = [partial(capacity.draw, content, folder), flames]
+    alone: list[Callable[[], list[Figure]]] = [
+        partial(capacity.draw, content, folder),
+        partial(outages.recoveries, content, folder),
+        flames,
+    ]
     if not content.settings:
         return alone
     import seaborn  # noqa: F401  (so that the processes that draw do not each import it)
@@ -60,6 +73,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             partial(trade_off.draw, content, setting, folder),
             partial(details.fairness, content, setting, folder),
             partial(details.timeline, content, setting, folder),
+            partial(outages.timeline, content, setting, folder),
             partial(details.cpu, content, setting, folder, outside),
         ]
     whole = [

@@ -1,0 +1,234 @@
+"""Draw outages: one trial over time, with the samples that arrived and what the link did; and recoveries by length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from k8sdds.analysis.conditions import CONDITION, UNIT, describe
+from k8sdds.report import formats
+from k8sdds.report.content import Content
+from k8sdds.report.figures.canvas import SINGLE_WIDTH, WIDTH, Figure, grid, save, text_width
+from k8sdds.report.figures.estimates import (
+    Estimate,
+    Limits,
+    Series,
+    Styles,
+    along,
+    end_labels,
+    level_axis,
+    scale,
+    spans_a_decade,
+)
+from k8sdds.report.settings import Row, Setting
+from k8sdds.report.theme import GRID, INK, MUTED, network_colors, variant_colors
+from k8sdds.results import arrivals, link_statistics
+from k8sdds.results.arrivals import Arrival, Interruption
+from k8sdds.results.link_statistics import LinkStatistics
+from k8sdds.results.metrics import METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OUTAGE = "outage"
+_MOST = 3
+"""Most networks of a figure over time, and most panels of a figure by length."""
+_MARGIN_S = 0.3
+"""Least time before and after an outage that is drawn."""
+_DROPS = (("outage", INK, "-"), ("lost", MUTED, "--"), ("queue", MUTED, ":"))
+"""What a link dropped, by its key in the statistics, with color and line style."""
+_QUANTITIES = ("outage_blind_ms", "recovery_full_ms")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The files of a trial with an outage."""
+
+    row: Row
+    outage: Interruption
+    arrivals: Sequence[Arrival]
+    """What arrived at the first subscriber from the first publisher."""
+    links: LinkStatistics | None
+
+    @property
+    def limits(self) -> Limits:
+        """What is drawn, in seconds from the failure."""
+        margin = max(_MARGIN_S, 0.4 * self.outage.length_s)
+        recovered = (self.row["recovery_full_ms"] or 0) / 1000
+        return Limits(-margin, self.outage.length_s + recovered + margin)
+
+
+def timeline(content: Content, setting: Setting, folder: Path) -> Figure | None:
+    """Draw one trial of each network over time: delays of the samples that arrived, and the link below."""
+    found: dict[str, _Trial] = {}
+    for row in setting.trials:
+        if row["test"] == OUTAGE and row[UNIT] not in found and (trial := _read(content, row)):
+            found[row[UNIT]] = trial
+    trials = [found[label] for label in content.networks if label in found][:_MOST]
+    if not trials:
+        return None
+    columns, left, right = len(trials), 0.7, 0.1
+    width = (WIDTH if columns > 1 else SINGLE_WIDTH) / columns - left - right
+    kinds = 3 if all(trial.links for trial in trials) else 1
+    heights = [height for height in (1.3, 0.7, 0.7)[:kinds] for _ in trials]
+    drawing, panels = grid(heights, columns, width, left=left, right=right, head=0.22, foot=0.2, below=0.22)
+    styles = network_colors(content.networks)
+    for index, trial in enumerate(trials):
+        own = panels[index::columns]
+        own[0].set_title(trial.row[UNIT], color=styles[trial.row[UNIT]].light)
+        _samples(own[0], trial, styles[trial.row[UNIT]].light)
+        if trial.links and kinds > 1:
+            _link(own[1], own[2], trial, trial.links)
+        for ax in own:
+            ax.axvspan(0, trial.outage.length_s, color=GRID, lw=0, zorder=0)
+            scale(ax, "x", trial.limits, most=5)
+        own[-1].set_xlabel("seconds from the failure")
+    title = f"An outage over time: {setting.title}"
+    alt = f"{title}. " + "; ".join(
+        f"{trial.row[UNIT]}: outage of {formats.number(1000 * trial.outage.length_s)} ms, blind for"
+        f" {formats.number(trial.row['outage_blind_ms'])} ms, full rate"
+        f" {formats.number(trial.row['recovery_full_ms'])} ms after the repair"
+        for trial in trials
+    )
+    below = (
+        " Below: packets that the node's link dropped in each 100 ms, both ways (solid: outage, dashed: loss, dotted:"
+        " queue), and its mean delay."
+        if kinds > 1
+        else ""
+    )
+    caption = (
+        "One trial. The outage is gray. Dots: when samples arrived, and how long they had been due then, at the"
+        f" first subscriber; one dot for each millisecond.{below} {content.caption(setting, OUTAGE, interval=False)}."
+    )
+    return save(drawing, folder, setting.file_name("outage-timeline"), OUTAGE, title, f"{alt}.", caption)
+
+
+def _read(content: Content, row: Row) -> _Trial | None:
+    folder = content.run.raw(row["trial_id"], row["attempt"] or 1)
+    outage = arrivals.interruption(folder)
+    arrived = arrivals.of_subscriber(folder / "sub0").get(0)
+    return _Trial(row, outage, arrived, link_statistics.read(folder)) if outage and arrived else None
+
+
+def _samples(ax: Axes, trial: _Trial, color: str) -> None:
+    shown = [
+        ((one.at_us - trial.outage.failed_us) / 1e6, max(one.delay_us, 0) / 1000) for one in trial.arrivals
+    ]
+    low, high, _ = trial.limits
+    shown = [(at, delay) for at, delay in shown if low <= at <= high]
+    ax.plot([at for at, _ in shown], [delay for _, delay in shown], ".", color=color, ms=4, mew=0)
+    top = max((delay for _, delay in shown), default=1) or 1
+    scale(ax, "y", Limits(-0.04 * top, 1.08 * top), most=5)
+    ax.grid(axis="y")
+    ax.set_ylabel("delay, ms")
+
+
+def _link(drops: Axes, delays: Axes, trial: _Trial, links: LinkStatistics) -> None:
+    """Draw what the link of the failed node dropped, and its delay."""
+    link = links.links.get(trial.outage.node)
+    if link is None:
+        return
+    both = (link.up.series, link.down.series)
+    offset_s = (trial.outage.links_started_us - trial.outage.failed_us) / 1e6
+    step_s = both[0].bin_ms / 1000
+    count = min(len(series.packets_in) for series in both)
+    times = [offset_s + (index + 0.5) * step_s for index in range(count)]
+    most = 1
+    for name, color, line in _DROPS:
+        dropped = [sum(getattr(series, name)[index] for series in both) for index in range(count)]
+        if any(dropped):
+            drops.plot(times, dropped, color=color, ls=line, lw=0.9, label=name, drawstyle="steps-mid")
+            most = max(most, *dropped)
+    scale(drops, "y", Limits(0, 1.08 * most), most=4)
+    drops.set_ylabel("dropped")
+    means = [_mean([series.mean_delay_us[index] for series in both]) for index in range(count)]
+    # Without packets, the line is interrupted.
+    known = [math.nan if mean is None else mean / 1000 for mean in means]
+    delays.plot(times, known, ".-", color=MUTED, lw=0.7, ms=3, mew=0)
+    scale(delays, "y", Limits(0, 1.08 * max((mean / 1000 for mean in means if mean), default=1)), most=4)
+    delays.set_ylabel("link, ms")
+    for ax in (drops, delays):
+        ax.grid(axis="y")
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+# -- by length ---------------------------------------------------------------------------------------
+
+
+def recoveries(content: Content, folder: Path) -> list[Figure]:
+    """Draw how long subscribers are blind and recover by the length of the outage, for each kind of outage."""
+    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    for row in content.best:
+        if row["test"] == OUTAGE:
+            kind = tuple((key, str(row.get(key))) for key in CONDITION if key not in ("for_s", "middleware"))
+            groups.setdefault(kind, []).append(row)
+    several = [rows for rows in groups.values() if len({row["for_s"] for row in rows}) > 1]
+    return [_by_length(content, rows, folder, index) for index, rows in enumerate(several)]
+
+
+def _by_length(content: Content, rows: Sequence[Row], folder: Path, index: int) -> Figure:
+    several = len({row["middleware"] for row in rows}) > 1
+    order = sorted(rows, key=lambda row: (content.networks.index(row[UNIT]), str(row["middleware"])))
+    labels = dict.fromkeys(_label(row, several) for row in order)
+    styles = variant_colors(list(labels)) if several else network_colors(content.networks)
+    left, right = 0.62, text_width(list(labels)) + 0.2
+    drawing, panels = grid(
+        [1.7] * len(_QUANTITIES), 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.45
+    )  # fmt: skip
+    texts = []
+    for ax, name in zip(panels, _QUANTITIES, strict=True):
+        series = {label: _series(order, label, name, several) for label in labels}
+        known = {label: estimates for label, estimates in series.items() if estimates}
+        _panel(ax, known, styles, formats.capital(METRICS[name].title))
+        texts += [
+            f"{METRICS[name].title}, {label}: "
+            + ", ".join(f"{formats.number(one.mean)} ms after {at:g} s" for at, one in estimates.items())
+            for label, estimates in known.items()
+        ]
+    title = f"Recovery by length of the outage: {_described(rows)}"
+    missing = sum(row["recovery_full_ms"] is None for row in rows)
+    lacking = f" {formats.count(missing, 'trial')} did not recover." if missing else ""
+    caption = (
+        f"Means and trials; both axes are logarithmic.{lacking} Blind: from the failure to the first fresh sample;"
+        f" recovery: from the repair until samples arrive as before. {content.testbed}."
+    )
+    slug = "outage-lengths" + (f"-{index + 1}" if index else "")
+    return save(drawing, folder, slug, OUTAGE, title, f"{title}. {'; '.join(texts)}.", caption)
+
+
+def _label(row: Row, several: bool) -> str:
+    return f"{row[UNIT]}, {row['middleware']}" if several else str(row[UNIT])
+
+
+def _series(rows: Sequence[Row], label: str, name: str, several: bool) -> Series:
+    by_length: dict[float, list[float]] = {}
+    for row in rows:
+        if _label(row, several) == label and row[name] is not None:
+            by_length.setdefault(row["for_s"], []).append(row[name])
+    return {length: Estimate(fmean(values), values=values) for length, values in sorted(by_length.items())}
+
+
+def _panel(ax: Axes, series: Mapping[str, Series], styles: Styles, label: str) -> None:
+    lengths = sorted({length for estimates in series.values() for length in estimates})
+    every = [one for estimates in series.values() for one in estimates.values()]
+    if not every:
+        return
+    scale(ax, "y", level_axis(every, spans_a_decade(every)), most=5)
+    scale(ax, "x", Limits(lengths[0] / 1.3, lengths[-1] * 1.3, True))
+    ax.set_xticks(lengths, [f"{length:g}" for length in lengths])
+    along(ax, series, styles, 0)
+    end_labels(ax, series, styles)
+    ax.grid(axis="y")
+    ax.set(title=label, xlabel="length of the outage, s", ylabel="ms")
+
+
+def _described(rows: Sequence[Row]) -> str:
+    return describe({key: rows[0].get(key) for key in ("what", "where", "reliability")})

@@ -1,0 +1,79 @@
+"""Figures of outages, from a recorded one: over time, and by its length."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from k8sdds.report import content
+from k8sdds.report.content import Content
+from k8sdds.report.figures import outages
+from k8sdds.report.formats import number
+from k8sdds.results import link_statistics
+from tests import run_folders as folders
+
+RECORDED = Path(__file__).parents[1] / "recorded/outage"
+RECORD = json.loads((RECORDED / "expected.json").read_text())["record"]
+BLIND_MS = RECORD["outage_blind_ms"]
+LENGTHS = (1.0, 5.0)
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Content:
+    """Two networks, each with outages of two lengths, of which the files are those of the recorded one."""
+    names = (
+        "test",
+        "what",
+        "where",
+        "after_s",
+        "outage_s",
+        "outage_blind_ms",
+        "recovery_first_ms",
+        "recovery_full_ms",
+    )
+    values = {name: RECORD[name] for name in names}
+    plan = folders.Plan(("host", "weavenet"), (1024,), ("paced",), 2, histograms=False)
+    run = folders.make(tmp_path / "run", plan)
+    path = run.path / "trials.jsonl"
+    attempts = []
+    for line in path.read_text().splitlines():
+        attempt = json.loads(line) | values
+        length = LENGTHS[attempt["repetition"] % 2]
+        blind = BLIND_MS * length
+        attempts.append(attempt | {"for_s": length, "outage_blind_ms": blind})
+        raw = run.raw(attempt["trial_id"], attempt["attempt"])
+        shutil.copytree(RECORDED, raw, dirs_exist_ok=True)
+    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    return content.read(run)
+
+
+def test_an_outage_is_drawn_over_time_with_its_link(measured: Content, tmp_path: Path) -> None:
+    setting = next(one for one in measured.settings if one.trials[0]["for_s"] == 1)
+    figure = outages.timeline(measured, setting, tmp_path)
+    assert figure is not None and figure.section == outages.OUTAGE
+    assert f"host: outage of 1000 ms, blind for {number(BLIND_MS)} ms" in figure.alt
+    assert "weavenet: outage" in figure.alt
+    assert "the node's link dropped" in figure.caption
+    assert (tmp_path / f"{figure.slug}.png").stat().st_size > 10_000
+    for path in measured.run.path.glob(f"raw/*/1/{link_statistics.FILE}"):
+        path.unlink()
+    without = outages.timeline(measured, setting, tmp_path)
+    assert without is not None and "link dropped" not in without.caption
+    for path in measured.run.path.glob("raw/*/1/outage.json"):
+        path.unlink()
+    assert outages.timeline(measured, setting, tmp_path) is None
+
+
+def test_recoveries_are_drawn_by_length(measured: Content, tmp_path: Path) -> None:
+    (figure,) = outages.recoveries(measured, tmp_path)
+    assert f"host: {number(BLIND_MS)} ms after 1 s, {number(5 * BLIND_MS)} ms after 5 s" in figure.alt
+    assert "recovery, weavenet: " in figure.alt
+    assert "did not recover" not in figure.caption
+
+
+def test_a_single_length_has_no_curve(measured: Content, tmp_path: Path) -> None:
+    measured.best[:] = [row for row in measured.best if row["for_s"] == 1]
+    assert outages.recoveries(measured, tmp_path) == []
