@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import model_validator
+
 from k8sdds.system import reading
 from k8sdds.system.files import write_atomically
-from k8sdds.system.shapes import Integer, Shape, fits
+from k8sdds.system.shapes import LIMIT, Integer, Shape, fits
 
 FILE = "arrivals.csv"
 """Name of the file in the folder of a subscriber (docs/reference/perftest.md)."""
@@ -56,6 +58,12 @@ class _Interruption(Shape):
     repaired_us: Integer
     links_started_us: Integer
 
+    @model_validator(mode="after")
+    def _is_in_order(self) -> _Interruption:
+        if not self.links_started_us <= self.failed_us < self.repaired_us:
+            raise ValueError("the moments are not in order")
+        return self
+
 
 def of_subscriber(folder: Path) -> dict[int, list[Arrival]]:
     """Return what arrived at a subscriber, by publisher. Empty if the file is missing or damaged."""
@@ -64,7 +72,7 @@ def of_subscriber(folder: Path) -> dict[int, list[Arrival]]:
         lines = reading.text(folder / FILE).splitlines()[1:]
         for line in lines:
             values = [int(field) for field in line.split(",")]
-            if len(values) != _COLUMNS:
+            if len(values) != _COLUMNS or max(map(abs, values)) >= LIMIT:
                 return {}
             found[values[0]].append(Arrival(*values[1:]))
     except (FileNotFoundError, reading.UnreadableError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from k8sdds.system import reading
 from k8sdds.system.shapes import Integer, Number, Shape
@@ -23,6 +23,12 @@ class Series(Shape):
     queue: list[Integer]
     outage: list[Integer]
     mean_delay_us: list[Number]
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Series:
+        if len({len(value) for value in vars(self).values() if isinstance(value, list)}) > 1:
+            raise ValueError("the columns have different lengths")
+        return self
 
 
 class Direction(Shape):

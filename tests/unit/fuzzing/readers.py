@@ -191,6 +191,19 @@ def _record(name: str, participant: str) -> Callable[[bytes, Path], object]:
     return read
 
 
+def _outage(name: str) -> Callable[[bytes, Path], object]:
+    """Return a function that makes a record of a trial with an outage of which one file is damaged."""
+
+    def read(data: bytes, folder: Path) -> object:
+        recording = Recording("outage", folder / "outage")
+        # The lab hands over what the links did; the file is read for the traffic over time.
+        measurement = recording.measurement()
+        (recording.folder / name).write_bytes(data)
+        return json.dumps(recording.record(measurement), allow_nan=False)
+
+    return read
+
+
 def _tool(name: str) -> tuple[Callable[[], list[bytes]], Callable[[bytes, Path], object]]:
     """Return the recorded output of a tool, and a function that makes a record of a damaged one."""
 
@@ -375,6 +388,9 @@ READERS = [
     Reader("readings", corpus("readings"), _readings, damage.lines_of, prepare=_run_folder),
     Reader("summary", _recorded("paced/sub0/stdout"), _record("stdout", "sub0"), damage.json_of, prepare=_recording),
     Reader("meters", _recorded("paced/pub0/meters.json"), _record("meters.json", "pub0"), damage.json_of, prepare=_recording),
+    Reader("arrivals", _recorded("outage/sub0/arrivals.csv"), _outage("sub0/arrivals.csv"), damage.bytes_of),
+    Reader("outage", _recorded("outage/outage.json"), _outage("outage.json"), damage.json_of),
+    Reader("links-over-time", _recorded("outage/links.json"), _outage("links.json"), damage.json_of),
     Reader("iperf3", *_tool("tcp-stream"), damage.json_of),
     Reader("transactions", *_tool("tcp-crr"), damage.json_of),
     Reader("wrk", *_tool("http"), damage.bytes_of),
