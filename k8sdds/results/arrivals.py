@@ -18,7 +18,7 @@ FILE = "arrivals.csv"
 """Name of the file in the folder of a subscriber (docs/reference/perftest.md)."""
 INTERRUPTION = "outage.json"
 """Name of the file in the folder of an attempt."""
-_COLUMNS = 6
+_COLUMNS = 7
 
 
 class Arrival(NamedTuple):
@@ -33,6 +33,8 @@ class Arrival(NamedTuple):
     """Samples that arrived after their deadline."""
     delay_us: int
     """Of the last sample, from when it was due."""
+    max_delay_us: int
+    """The longest of all samples."""
 
 
 @dataclass(frozen=True)

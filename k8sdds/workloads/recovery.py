@@ -69,9 +69,10 @@ def _full_us(arrivals: Sequence[Arrival], outage: Interruption, rate: float) -> 
     before = [arrival for arrival in arrivals if arrival.at_us < outage.failed_us]
     if len(before) < 2:
         return None
-    delays = sorted(arrival.delay_us for arrival in before)
+    delays = sorted(arrival.max_delay_us for arrival in before)
     limit_us = delays[math.ceil(_USUAL * len(delays)) - 1] + 1e6 / rate
-    in_time = [arrival for arrival in arrivals if arrival.delay_us <= limit_us]
+    # What is sent again arrives in a burst, which is no rate.
+    in_time = [arrival for arrival in arrivals if arrival.max_delay_us <= limit_us]
     times = [arrival.at_us for arrival in in_time]
     totals = [0, *itertools.accumulate(arrival.fresh for arrival in in_time)]
     usual = totals[bisect_left(times, outage.failed_us)] / (outage.failed_us - before[0].at_us)

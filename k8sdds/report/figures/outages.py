@@ -101,8 +101,9 @@ def timeline(content: Content, setting: Setting, folder: Path) -> Figure | None:
         else ""
     )
     caption = (
-        "One trial. The outage is gray. Dots: when samples arrived, and how long they had been due then, at the"
-        f" first subscriber; one dot for each millisecond.{below} {content.caption(setting, OUTAGE, interval=False)}."
+        "One trial. The outage is gray. Dots: when samples arrived, and their delay since they were due, at the"
+        " first subscriber; one dot for the last of a millisecond, with a line up to the oldest."
+        f"{below} {content.caption(setting, OUTAGE, interval=False)}."
     )
     return save(drawing, folder, setting.file_name("outage-timeline"), OUTAGE, title, f"{alt}.", caption)
 
@@ -115,13 +116,16 @@ def _read(content: Content, row: Row) -> _Trial | None:
 
 
 def _samples(ax: Axes, trial: _Trial, color: str) -> None:
-    shown = [
-        ((one.at_us - trial.outage.failed_us) / 1e6, max(one.delay_us, 0) / 1000) for one in trial.arrivals
-    ]
     low, high, _ = trial.limits
-    shown = [(at, delay) for at, delay in shown if low <= at <= high]
-    ax.plot([at for at, _ in shown], [delay for _, delay in shown], ".", color=color, ms=4, mew=0)
-    top = max((delay for _, delay in shown), default=1) or 1
+    seconds = [(one.at_us - trial.outage.failed_us) / 1e6 for one in trial.arrivals]
+    shown = [(at, one) for at, one in zip(seconds, trial.arrivals, strict=True) if low <= at <= high]
+    times = [at for at, _ in shown]
+    last, longest = (
+        [max(getattr(one, name), 0) / 1000 for _, one in shown] for name in ("delay_us", "max_delay_us")
+    )
+    ax.vlines(times, last, longest, color=color, lw=1.2)
+    ax.plot(times, last, ".", color=color, ms=4, mew=0)
+    top = max(longest, default=1) or 1
     scale(ax, "y", Limits(-0.04 * top, 1.08 * top), most=5)
     ax.grid(axis="y")
     ax.set_ylabel("delay, ms")

@@ -33,7 +33,9 @@ public:
         add(bin.samples, 1);
         add(bin.fresh, fresh);
         add(bin.late, delay_ns > deadline_ns);
-        bin.delay_us.store(static_cast<int32_t>(std::clamp<int64_t>(delay_ns / 1000, INT32_MIN, INT32_MAX)), relaxed);
+        const auto delay_us = static_cast<int32_t>(std::clamp<int64_t>(delay_ns / 1000, INT32_MIN, INT32_MAX));
+        bin.delay_us.store(delay_us, relaxed);
+        bin.max_delay_us.store(std::max(bin.max_delay_us.load(relaxed), delay_us), relaxed);
     }
 
     // Writes a line for each millisecond in which samples arrived, with the time of the first one (CLOCK_MONOTONIC).
@@ -41,10 +43,10 @@ public:
         for (size_t i = 0; i < size_.load(); ++i) {
             const Bin& bin = bins_[i];
             if (!bin.samples.load(relaxed)) continue;
-            std::fprintf(file, "%u,%lld,%u,%u,%u,%d\n", publisher,
+            std::fprintf(file, "%u,%lld,%u,%u,%u,%d,%d\n", publisher,
                          static_cast<long long>((begin_ + static_cast<int64_t>(i) * bin_ns + bin.first_ns.load(relaxed)) / 1000),
                          bin.samples.load(relaxed), bin.fresh.load(relaxed), bin.late.load(relaxed),
-                         bin.delay_us.load(relaxed));
+                         bin.delay_us.load(relaxed), bin.max_delay_us.load(relaxed));
         }
     }
 
@@ -53,7 +55,7 @@ private:
     struct Bin {
         std::atomic<uint32_t> samples{0}, fresh{0}, late{0};
         std::atomic<int32_t> first_ns{0};                  // when the first sample arrived, from the begin of the bin
-        std::atomic<int32_t> delay_us{0};                  // of the last sample
+        std::atomic<int32_t> delay_us{0}, max_delay_us{INT32_MIN};    // of the last sample, and of all
     };
     static void add(std::atomic<uint32_t>& count, uint32_t more) { count.store(count.load(relaxed) + more, relaxed); }
 

@@ -216,7 +216,7 @@ int measure_all(Options& options) {
     files.inter_arrival.open("-interArrivalFile", options.inter_arrival_file);
     files.arrivals.open("-arrivalsFile", options.arrivals_file);
     if (files.timeline.get()) std::fprintf(files.timeline.get(), "elapsed_ms,samples,bytes\n");
-    if (files.arrivals.get()) std::fprintf(files.arrivals.get(), "publisher,at_us,samples,fresh,late,delay_us\n");
+    if (files.arrivals.get()) std::fprintf(files.arrivals.get(), "publisher,at_us,samples,fresh,late,delay_us,max_delay_us\n");
     Housekeeping::block_signals();
     const auto output = options.output_format == "json" ? make_json_output(options) : make_csv_output(options);
     for (;; ++options.step) {
