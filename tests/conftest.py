@@ -18,6 +18,7 @@ from k8sdds.system import cgroups
 # Its failures show what differs.
 pytest.register_assert_rewrite("tests.clusters")
 from tests.clusters import one_machine  # noqa: E402, F401 (a fixture)
+from tests.published_data import OSRF  # noqa: E402
 
 # Tests never contact the servers of official builds. Those that need them use servers of their own.
 os.environ["K8SDDS_SOFTWARE_FROM"] = "modules"
@@ -43,10 +44,10 @@ hypothesis.settings.load_profile("k8sdds")
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn skipped tests into failures on CI, where all prerequisites must be installed.
 
-    Only the kernel of the machine and images of networks cannot be installed.
+    Only the kernel of the machine, images of networks and the data of another project cannot be installed.
     """
     report = yield
-    not_installable = (IN_VIRTUAL_MACHINE, IMAGES_MISSING)
+    not_installable = (IN_VIRTUAL_MACHINE, IMAGES_MISSING, OSRF.repository)
     if (
         report.skipped
         and os.environ.get("CI")
