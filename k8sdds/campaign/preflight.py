@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from k8sdds import middleware, workloads
@@ -14,7 +14,7 @@ from k8sdds.campaign.contradictions import of_cell
 from k8sdds.campaign.expansion import Expansion
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.settings import MAX_PARTICIPANTS
-from k8sdds.model.trial import Trial
+from k8sdds.model.trial import Cell, Trial
 from k8sdds.perftest import command
 from k8sdds.results import histograms
 from k8sdds.system.errors import InputError, PrerequisiteError, Problem
@@ -74,19 +74,9 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         where = expansion.where.get(cell.cell_id, "")
         for what, remedy in of_cell(cell):
             add(where + what, remedy)
-        first_s = min((outage.span()[1] for outage in cell.link.outages), default=0)
-        if first_s > expansion.experiment.duration_s:
-            add(
-                f"{where}{cell.link.describe()}: the first outage ends after {first_s:g} s, later than the"
-                " measured interval",
-                f"set duration_s (or --duration) to at least {math.ceil(first_s)}",
-            )
-        least_s = workloads.find(cell.test).least_s(cell)
-        if least_s > expansion.experiment.duration_s:
-            add(
-                f"{where}{cell.describe()}: the outage and what follows it need {least_s:g} s",
-                f"set duration_s (or --duration) to at least {math.ceil(least_s)}",
-            )
+        for least_s, why in _needed_s(cell):
+            if least_s > expansion.experiment.duration_s:
+                add(where + why, f"set duration_s (or --duration) to at least {math.ceil(least_s)}")
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")
@@ -118,6 +108,18 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 "leave it out, and set width_percent of the test",
             )
     return list(problems.values())
+
+
+def _needed_s(cell: Cell) -> Iterator[tuple[float, str]]:
+    """Yield lengths that the measured interval of a cell must have, each with the reason."""
+    if cell.link.outages:
+        first_s = min(outage.span()[1] for outage in cell.link.outages)
+        yield (
+            first_s,
+            f"{cell.link.describe()}: the first outage ends after {first_s:g} s, later than the measured interval",
+        )
+    least_s = workloads.find(cell.test).least_s(cell)
+    yield least_s, f"{cell.describe()}: the outage and what follows it need {least_s:g} s"
 
 
 def _program_problems(trials: Sequence[Trial], testbed: str) -> list[Problem]:
