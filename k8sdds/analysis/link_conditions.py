@@ -88,20 +88,26 @@ def _loss_differences(loss: Loss, expected: float, seen: Mapping[str, Any]) -> I
     if not decided:
         return
     p, r, h, k = (percent / 100 for percent in loss.states)
-    # Successive states of the chain are correlated by 1 - p - r, so that they count as fewer independent packets.
+    # An outage takes packets out of bursts.
+    whole_bursts = bursts is not None and not seen["outage_drops"]
+    if loss.p_percent is not None and (h, k) == (0, 1) and whole_bursts:
+        # Each packet that passes begins a burst with probability p, and each lost one ends it with probability r. A
+        # burst that the end of the attempt cuts off is not counted.
+        passed = max(decided - lost, 1)
+        if not any(_is_likely(begun / passed, p, passed) for begun in (bursts, bursts + 1)):
+            yield f"{bursts} bursts of loss after {passed} packets that passed, not {100 * p:.3g} %"
+        if lost and not _is_likely(bursts / lost, r, lost):
+            yield f"{bursts} bursts of loss with {lost} packets, not with {1 / r:.3g} packets on average"
+        return
+    # Successive states of the chain are correlated by 1 - p - r, so that they count as fewer independent packets. This
+    # is an approximation where the losses do not show the state of the link.
     independent = decided * min(1.0, (p + r) / max(2 - p - r, 1e-9))
     if not _is_likely(lost / decided, expected, independent):
         yield f"{lost} of {decided} packets were lost, not {100 * expected:.3g} %"
-    if loss.p_percent is None or (h, k) != (0, 1) or not bursts:
-        return
-    # Each packet of a burst is its last one with probability r. The last burst may have been cut off.
-    complete = (bursts, bursts - 1)
-    if not any(_is_likely(count / lost, r, lost) for count in complete):
-        yield f"bursts of loss had {lost / bursts:.3g} packets on average, not {1 / r:.3g}"
 
 
 def _is_likely(share: float, expected: float, count: float) -> bool:
-    """Return whether chance explains a share among so many independent packets, by the bound of Chernoff (1952)."""
+    """Return whether chance explains a share among so many independent events, by the bound of Chernoff (1952)."""
     if share == expected:
         return True
     if not 0 < expected < 1:

@@ -214,7 +214,8 @@ class Link(Strict):
     @property
     def loses_packets(self) -> bool:
         """Whether packets are lost, apart from those that a full queue drops."""
-        return bool(self.outages) or any(direction.loss for direction in self.directions.values())
+        losses = (direction.loss for direction in self.directions.values() if direction.loss)
+        return bool(self.outages) or any(loss.mean_percent != 0 for loss in losses)
 
     @property
     def longest_delay_us(self) -> float:

@@ -207,6 +207,7 @@ LOSSES = [
     Loss(percent=1),
     Loss(percent=30),
     Loss(p_percent=1, r_percent=25),
+    Loss(p_percent=0.01, r_percent=10),
     Loss(p_percent=2, r_percent=50, h_percent=20, k_percent=99),
 ]
 
@@ -222,7 +223,9 @@ def test_links_that_do_what_is_asked_are_accepted(loss: Loss, packets: int) -> N
     [
         (Loss(percent=1), Loss(percent=1.5), "packets were lost, not 1 %"),
         (Loss(percent=1), Loss(percent=0), "0 of 20000 packets were lost, not 1 %"),
-        (Loss(p_percent=1, r_percent=25), Loss(percent=100 / 26), "packets on average, not 4"),
+        (Loss(p_percent=1, r_percent=25), Loss(p_percent=1, r_percent=50), "not with 4 packets on average"),
+        (Loss(p_percent=1, r_percent=25), Loss(p_percent=2, r_percent=25), "that passed, not 1 %"),
+        (Loss(p_percent=1, r_percent=25), Loss(percent=100 / 26), "that passed, not 1 %"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.describe(),
 )

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import signal
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -215,7 +216,9 @@ class Lab(Testbed):
         link = plan.key.link
         forwarded = emulated(plan.topology, link)
         core = (self.link_cores or (None,))[0]
-        return configuration(link, forwarded, self._schedule, self._block or 0, core) if forwarded else None
+        # Of this campaign: results of several can be pooled only if each has random decisions of its own.
+        seed = zlib.crc32(f"{self._record.name} {self._block}".encode())
+        return configuration(link, forwarded, self._schedule, seed, core) if forwarded else None
 
     @property
     def link_cores(self) -> tuple[int, ...]:
