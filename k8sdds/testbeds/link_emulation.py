@@ -1,4 +1,4 @@
-"""Write the configuration of `k8sdds-link`, the engine of links in userspace. Pure functions."""
+"""Write the configuration of `k8sdds-link`, the engine of links in userspace."""
 
 from __future__ import annotations
 

@@ -215,15 +215,11 @@ class Lab(Testbed):
         """Return the configuration of `k8sdds-link`, with the same random decisions in all networks of a block."""
         link = plan.key.link
         forwarded = emulated(plan.topology, link)
-        core = (self.link_cores or (None,))[0]
+        # That of k8sdds, which no participant uses; any core if this machine has none to spare.
+        core = next(iter(core_layout.harness(core_layout.available())), None)
         # Of this campaign: results of several can be pooled only if each has random decisions of its own.
         seed = zlib.crc32(f"{self._record.name} {self._block}".encode())
         return configuration(link, forwarded, self._schedule, seed, core) if forwarded else None
-
-    @property
-    def link_cores(self) -> tuple[int, ...]:
-        """The core on which links are emulated, which is that of k8sdds; empty: this machine has none to spare."""
-        return core_layout.harness(core_layout.available())
 
     def detach(self) -> None:
         """Let all lab networks outlive this process; `records.remove` then removes them."""
