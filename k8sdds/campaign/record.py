@@ -13,7 +13,7 @@ from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background, node_cpu, validity
 from k8sdds.model import link_files
-from k8sdds.model.axis import DDS
+from k8sdds.model.axis import DDS, axes
 from k8sdds.model.impairments import with_files
 from k8sdds.model.measurement import Measurement
 from k8sdds.model.reason import DAMAGED, Reason
@@ -145,7 +145,9 @@ def description(trial: Trial) -> dict[str, Any]:
 
 def _test_options(cell: Cell) -> dict[str, Any]:
     options = workloads.find(cell.test).options(**cell.test_options)
-    return options.model_dump(mode="json", exclude_none=True)
+    columns = axes(type(options))
+    values = options.model_dump(mode="json", exclude_none=True)
+    return {columns[name].column: value for name, value in values.items()}
 
 
 def _settings(cell: Cell) -> dict[str, Any]:

@@ -40,8 +40,8 @@ class Axis:
     """A setting of a trial: `Annotated[TYPE, Axis(…)]` declares a field of `Cell`, or of a model in it, as one.
 
     The field has the default, the limits and the description. Everything else that k8sdds knows of a setting is here,
-    and what reads, records, compares or describes settings is derived from it. `axes` fills in the last three
-    attributes.
+    and what reads, records, compares or describes settings is derived from it. `axes` fills in what is empty, and the
+    last three attributes.
     """
 
     scope: Scope
@@ -71,6 +71,8 @@ class Axis:
     """Settings, or `test`, that determine its value where users set none."""
     usual: Callable[[Mapping[str, Any]], Any] | None = None
     """Returns that value from a row of the tidy table; None if it is the default."""
+    column: str = ""
+    """Key of its column in the record; empty means the name of the field."""
     recorded_as: str = ""
     """Description of its column in the record; empty means the description of the field."""
     recorded_by: str = "experiment"
@@ -170,7 +172,12 @@ def axes(model: type[BaseModel]) -> Mapping[str, Axis]:
     """Return the settings that the fields of a model declare, by the name of the field."""
     return {
         name: replace(
-            axis, name=name, key=name if axis.key == "" else axis.key, default=_default(field), field=field
+            axis,
+            name=name,
+            key=name if axis.key == "" else axis.key,
+            column=axis.column or name,
+            default=_default(field),
+            field=field,
         )
         for name, field in model.model_fields.items()
         for axis in field.metadata

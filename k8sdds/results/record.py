@@ -80,12 +80,12 @@ class Subject(BaseModel):
         only=SOME_TESTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
-    what: str | None = column("cell", "experiment", "What failed: `link` or `lossy`", only=SOME_TESTS)
-    where: str | None = column("cell", "experiment", "Whose node had the outage: `publisher` or `subscriber`", only=SOME_TESTS)
-    for_s: float | None = column("cell", "experiment", "Requested length of the outage", only=SOME_TESTS)
-    after_s: float | None = column("cell", "experiment", "Requested time from the start of the measured interval to the outage",
+    outage_what: str | None = column("cell", "experiment", "What failed: `link` or `lossy`", only=SOME_TESTS)
+    outage_where: str | None = column("cell", "experiment", "Whose node had the outage: `publisher` or `subscriber`", only=SOME_TESTS)
+    outage_for_s: float | None = column("cell", "experiment", "Requested length of the outage", only=SOME_TESTS)
+    outage_after_s: float | None = column("cell", "experiment", "Requested time from the start of the measured interval to the outage",
         only=SOME_TESTS)
-    drop_percent: float | None = column("cell", "experiment", "Share of the packets that a lossy outage drops", only=SOME_TESTS)
+    outage_drop_percent: float | None = column("cell", "experiment", "Share of the packets that a lossy outage drops", only=SOME_TESTS)
     loss_percent: list[float] | None = column("cell", "experiment",
         "Accepted shares of undelivered samples, for each of which a capacity is searched", only=SOME_TESTS)
     p99_ms: float | None = column("cell", "experiment", "Accepted 99th percentile of the delay in ms", only=SOME_TESTS)

@@ -65,9 +65,9 @@ HEADLINES = tuple(dict.fromkeys(name for workload in WORKLOADS.values() for name
 """The main metrics of all workloads: a trial has a value for at least one of them."""
 
 OPTIONS: dict[str, Axis] = {
-    name: axis for workload in WORKLOADS.values() for name, axis in axes(workload.options).items()
+    axis.column: axis for workload in WORKLOADS.values() for axis in axes(workload.options).values()
 }
-"""The options of all workloads, which are settings of a trial. Each is a column of the record."""
+"""The options of all workloads, which are settings of a trial, by their column of the record."""
 
 
 def find(name: str) -> Workload:
@@ -100,7 +100,8 @@ def declaring(column: str) -> list[str]:
     return [
         name
         for name, workload in WORKLOADS.items()
-        if column in (*axes(workload.options), *workload.metrics, *workload.columns)
+        if column in (*workload.metrics, *workload.columns)
+        or any(axis.column == column for axis in axes(workload.options).values())
     ]
 
 

@@ -33,22 +33,28 @@ LEAST_AFTER_S = 2.0
 class OutageOptions(PacedOptions):
     """Options of the outage test."""
 
-    what: Annotated[Literal["link", "lossy"], Axis(WORKLOAD, lambda v: f"{v} outage")] = Field(
+    what: Annotated[
+        Literal["link", "lossy"], Axis(WORKLOAD, lambda v: f"{v} outage", column="outage_what")
+    ] = Field(
         default="link",
         description="what fails: the `link` of a node, over which nothing passes any more; or only a share of its"
         " packets (`lossy`)",
     )
-    where: Annotated[Literal["publisher", "subscriber"], Axis(WORKLOAD, lambda v: f"at the {v}")] = Field(
+    where: Annotated[
+        Literal["publisher", "subscriber"], Axis(WORKLOAD, lambda v: f"at the {v}", column="outage_where")
+    ] = Field(
         default="subscriber",
         description="whose node: that of the first publisher, or of the first subscriber",
     )
-    for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"for {v:g} s")] = Field(
+    for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"for {v:g} s", column="outage_for_s")] = Field(
         default=1, ge=0.1, le=30, description="how long it lasts, in seconds"
     )
-    after_s: Annotated[float, Axis(WORKLOAD, lambda v: f"after {v:g} s")] = Field(
+    after_s: Annotated[float, Axis(WORKLOAD, lambda v: f"after {v:g} s", column="outage_after_s")] = Field(
         default=2, ge=0.5, le=600, description="when it begins, in seconds after the measured interval does"
     )
-    drop_percent: Annotated[float | None, Axis(WORKLOAD, lambda v: f"{v:g} % dropped")] = Field(
+    drop_percent: Annotated[
+        float | None, Axis(WORKLOAD, lambda v: f"{v:g} % dropped", column="outage_drop_percent")
+    ] = Field(
         default=None,
         gt=0,
         lt=100,

@@ -172,9 +172,11 @@ def recoveries(content: Content, folder: Path) -> list[Figure]:
     groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
     for row in content.best:
         if row["test"] == OUTAGE:
-            kind = tuple((key, str(row.get(key))) for key in CONDITION if key not in ("for_s", "middleware"))
+            kind = tuple(
+                (key, str(row.get(key))) for key in CONDITION if key not in ("outage_for_s", "middleware")
+            )
             groups.setdefault(kind, []).append(row)
-    several = [rows for rows in groups.values() if len({row["for_s"] for row in rows}) > 1]
+    several = [rows for rows in groups.values() if len({row["outage_for_s"] for row in rows}) > 1]
     return [_by_length(content, rows, folder, index) for index, rows in enumerate(several)]
 
 
@@ -216,7 +218,7 @@ def _series(rows: Sequence[Row], label: str, name: str, several: bool) -> Series
     by_length: dict[float, list[float]] = {}
     for row in rows:
         if _label(row, several) == label and row[name] is not None:
-            by_length.setdefault(row["for_s"], []).append(row[name])
+            by_length.setdefault(row["outage_for_s"], []).append(row[name])
     return {length: Estimate(fmean(values), values=values) for length, values in sorted(by_length.items())}
 
 
@@ -235,4 +237,4 @@ def _panel(ax: Axes, series: Mapping[str, Series], styles: Styles, label: str) -
 
 
 def _described(rows: Sequence[Row]) -> str:
-    return describe({key: rows[0].get(key) for key in ("what", "where", "reliability")})
+    return describe({key: rows[0].get(key) for key in ("outage_what", "outage_where", "reliability")})

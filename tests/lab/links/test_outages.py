@@ -56,11 +56,11 @@ def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) ->
         outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
         assert outage is not None and outage.length_s >= LENGTH_S
         assert record["outage_s"] == pytest.approx(outage.length_s)
-        failed, other = ("node0", "node1") if record["where"] == "publisher" else ("node1", "node0")
+        failed, other = ("node0", "node1") if record["outage_where"] == "publisher" else ("node1", "node0")
         assert outage.node == failed
         assert dropped(record)[failed] > 0 and dropped(record)[other] == 0
         assert record["recovered_percent"] == 100, "a machine that is busy delays it, but not by seconds"
-        if record["what"] == "link":
+        if record["outage_what"] == "link":
             assert record["outage_blind_ms"] >= 1000 * outage.length_s
             assert record["outage_blind_ms"] >= 1000 * outage.length_s + record["recovery_first_ms"] - 0.001
         assert record["recovery_full_ms"] >= record["recovery_first_ms"] > 0

@@ -26,9 +26,9 @@ def measured(tmp_path: Path) -> Content:
     """Two networks, each with outages of two lengths, of which the files are those of the recorded one."""
     names = (
         "test",
-        "what",
-        "where",
-        "after_s",
+        "outage_what",
+        "outage_where",
+        "outage_after_s",
         "outage_s",
         "outage_blind_ms",
         "recovery_first_ms",
@@ -43,7 +43,7 @@ def measured(tmp_path: Path) -> Content:
         attempt = json.loads(line) | values
         length = LENGTHS[attempt["repetition"] % 2]
         blind = BLIND_MS * length
-        attempts.append(attempt | {"for_s": length, "outage_blind_ms": blind})
+        attempts.append(attempt | {"outage_for_s": length, "outage_blind_ms": blind})
         raw = run.raw(attempt["trial_id"], attempt["attempt"])
         shutil.copytree(RECORDED, raw, dirs_exist_ok=True)
     path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
@@ -51,7 +51,7 @@ def measured(tmp_path: Path) -> Content:
 
 
 def test_an_outage_is_drawn_over_time_with_its_link(measured: Content, tmp_path: Path) -> None:
-    setting = next(one for one in measured.settings if one.trials[0]["for_s"] == 1)
+    setting = next(one for one in measured.settings if one.trials[0]["outage_for_s"] == 1)
     figure = outages.timeline(measured, setting, tmp_path)
     assert figure is not None and figure.section == outages.OUTAGE
     assert f"host: outage of 1000 ms, blind for {number(BLIND_MS)} ms" in figure.alt
@@ -75,5 +75,5 @@ def test_recoveries_are_drawn_by_length(measured: Content, tmp_path: Path) -> No
 
 
 def test_a_single_length_has_no_curve(measured: Content, tmp_path: Path) -> None:
-    measured.best[:] = [row for row in measured.best if row["for_s"] == 1]
+    measured.best[:] = [row for row in measured.best if row["outage_for_s"] == 1]
     assert outages.recoveries(measured, tmp_path) == []
