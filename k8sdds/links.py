@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -51,11 +50,6 @@ class NamedLink(LinkChoice):
             if not any(f"{name}.".startswith(f"{key}.") for name in known):
                 raise mistake(f"there is no value {key!r}{yaml_text.nearest(key, known)}", "sources")
         return self
-
-    @property
-    def link(self) -> Link:
-        """The link."""
-        return next(self.each())
 
 
 ABOUT = ("name", "title", "description", "sources", "like")
@@ -112,9 +106,21 @@ def resolve(choice: LinkChoice) -> LinkChoice:
     return link_files.checked(choice)
 
 
-def one(choice: LinkChoice) -> Link:
-    """Return the link of a choice that has only one, or the first one. Raises InputError, as `resolve`."""
-    return next(resolve(choice).each())
+def resolved(experiment: E) -> E:
+    """Return the experiment with all values of its links, as `resolve` does. Loading an experiment calls this once.
+
+    Raises:
+        InputError: As `resolve`, or two different links have one name.
+    """
+    experiment = experiment.with_links(resolve)
+    named: dict[str, Link] = {}
+    for link in (link for choice in experiment.links for link in choice.each()):
+        alone = link.model_copy(update={name: axes(Link)[name].default for name in APART})
+        if link.name and named.setdefault(link.name, alone) != alone:
+            raise InputError(
+                f"two different links are named {link.name!r}", "give one of them another `name`"
+            )
+    return experiment
 
 
 def matches(wanted: Link, measured: Link) -> bool:
@@ -123,48 +129,21 @@ def matches(wanted: Link, measured: Link) -> bool:
     return measured.without_places().model_copy(update=engine) == wanted.without_places()
 
 
-def each(choices: Iterable[LinkChoice]) -> list[Link]:
-    """Return the links of all combinations of these choices.
-
-    Raises:
-        InputError: As `resolve`, or two different links have one name.
-    """
-    found = [link for choice in choices for link in resolve(choice).each()]
-    named: dict[str, Link] = {}
-    for link in found:
-        alone = link.model_copy(update={name: axes(Link)[name].default for name in APART})
-        if link.name and named.setdefault(link.name, alone) != alone:
-            raise InputError(
-                f"two different links are named {link.name!r}", "give one of them another `name`"
-            )
-    return found
-
-
 def with_engines(experiment: E, has_netem: bool) -> E:
     """Return the experiment with an engine for every impaired link for which the user sets none.
 
     Links with nothing but the short keys of `SHORT` keep the queues and rules of the kernel, as in earlier versions.
-
-    Raises:
-        InputError: As `resolve`.
     """
 
     def with_engine(choice: LinkChoice) -> LinkChoice:
-        link = next(resolve(choice).each())
+        link = choice.link
         lacks_netem = bool(link.delay_us) and not has_netem
         if link.engine != "auto" or not link.is_shaped or not (link.needs_engine or lacks_netem):
             return choice
         engine = KERNEL if has_netem and not link.kernel_obstacle else USERSPACE
         return choice.model_copy(update={"engine": engine})
 
-    def of(choices: list[LinkChoice]) -> list[LinkChoice]:
-        return [with_engine(choice) for choice in choices]
-
-    sweeps = [
-        sweep if sweep.link is None else sweep.model_copy(update={"link": of(sweep.link)})
-        for sweep in experiment.sweeps
-    ]
-    return experiment.model_copy(update={"sweeps": sweeps, "link": of(experiment.link)})
+    return experiment.with_links(with_engine)
 
 
 def _changed(base: NamedLink, choice: LinkChoice) -> dict[str, Any]:

@@ -28,12 +28,19 @@ EXPERIMENTS_AND_APPLICATIONS = ShippedFiles(
 )
 
 
-def load(name: str) -> Application:
+def load(name: str, *changes: Any) -> Application:
     """Return an installed application by its name, or one from a YAML file by its path.
 
+    The changes are arguments of `changed`.
+
     Raises:
-        InputError: There is no such application or it is not valid; names file, line and key.
+        InputError: There is no such application, or it, a change or its link is not valid; names file, line and key.
     """
+    application = changed(_read(name), *changes)
+    return application.model_copy(update={"link": links.resolve(application.link)})
+
+
+def _read(name: str) -> Application:
     # An experiment is found too, so that the message can name the command for it.
     path, text = (
         EXPERIMENTS_AND_APPLICATIONS if name in experiments.EXPERIMENTS.names() else APPLICATIONS
@@ -71,27 +78,22 @@ def changed(
     return experiments.validated(Application, data, options)
 
 
-def load_experiment(
-    name: str,
-    networks: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    repetitions: int | None = None,
-    duration_s: float | None = None,
-    **of_experiments: Any,
-) -> Experiment:
+def load_experiment(name: str, *changes: Any, **of_experiments: Any) -> Experiment:
     """Return an experiment, or the one that measures all configurations of an application, by name or path.
 
-    The arguments are those of `changed`, then those that only `experiments.changed` has. Raises InputError.
+    The changes are arguments of `changed`; `of_experiments` those that only `experiments.changed` has.
+
+    Raises:
+        InputError: As `load` or `experiment`.
     """
     if not yaml_text.has_key(EXPERIMENTS_AND_APPLICATIONS.read(name)[1], "flows"):
-        loaded = experiments.load(name)
-        return experiments.changed(loaded, networks, settings, repetitions, duration_s, **of_experiments)
+        return experiments.load(name, *changes, **of_experiments)
     if any(of_experiments.values()):
         raise InputError(
             f"{name} is an application",
             "leave out what experiments have: --paper, --profile, --precision, --max-time",
         )
-    return experiment(changed(load(name), networks, settings, repetitions, duration_s))
+    return experiment(load(name, *changes))
 
 
 def experiment(application: Application) -> ApplicationExperiment:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from k8sdds import links, middleware, workloads
+from k8sdds import middleware, workloads
 from k8sdds.analysis import race
 from k8sdds.campaign import contradictions
 from k8sdds.campaign.applications import CHOSEN, is_encrypted_once, shown
@@ -166,7 +166,7 @@ def expand(experiment: Experiment) -> Expansion:
         path = sweep.middleware_config
         checksums = [middleware.config_checksum(name, path) for name in sweep.middleware if path]
         checksum = {"middleware_config_sha256": checksums[0]} if checksums else {}
-        every = links.each(sweep.link or experiment.link)
+        every = [link for choice in sweep.link or experiment.link for link in choice.each()]
         for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), every):
             settings = dict(zip(LISTS, values, strict=True)) | {"link": link}
             cell = _cell_of(experiment, sweep, settings | checksum)
@@ -181,7 +181,7 @@ def expand(experiment: Experiment) -> Expansion:
 def candidates(experiment: ApplicationExperiment) -> Candidates:
     """Return the configurations of an experiment's application, with the networks of its sweeps."""
     application = experiment.application
-    link = links.one(experiment.link[0])
+    link = experiment.link[0].link
     found: dict[tuple[str, ...], Candidate] = {}
     excluded: dict[str, tuple[dict[str, Any], str]] = {}
     for values in _combinations(experiment):

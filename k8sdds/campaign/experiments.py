@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,12 +49,18 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def load(name: str) -> Experiment:
+def load(name: str, *changes: Any, **more_changes: Any) -> Experiment:
     """Return an installed experiment by its name, or an experiment from a YAML file by its path.
 
+    The changes are arguments of `changed`.
+
     Raises:
-        InputError: There is no such experiment or it is not valid; names file, line and key.
+        InputError: There is no such experiment, or it, a change or a link is not valid; names file, line and key.
     """
+    return links.resolved(changed(_read(name), *changes, **more_changes))
+
+
+def _read(name: str) -> Experiment:
     path, text = EXPERIMENTS.read(name)
     # The experiment in the run folder of an application holds the application.
     model = ApplicationExperiment if yaml_text.has_key(text, "application") else Experiment
@@ -63,21 +70,13 @@ def load(name: str) -> Experiment:
         _relative_to(path.parent, sweep).at(f"{path}:{line}: ")
         for sweep, line in zip(experiment.sweeps, lines, strict=True)
     ]
-    link = [links.relative_to(path.parent, choice) for choice in experiment.link]
-    placed = experiment.model_copy(update={"sweeps": sweeps, "link": link})
-    if not isinstance(placed, ApplicationExperiment):
-        return placed
-    application = placed.application.model_copy(update={"link": link[0]})
-    return placed.model_copy(update={"application": application})
+    placed = experiment.model_copy(update={"sweeps": sweeps})
+    return placed.with_links(partial(links.relative_to, path.parent))
 
 
 def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
-    placed: dict[str, Any] = {}
-    if sweep.middleware_config:
-        placed["middleware_config"] = str(folder / sweep.middleware_config)
-    if sweep.link is not None:
-        placed["link"] = [links.relative_to(folder, choice) for choice in sweep.link]
-    return sweep.model_copy(update=placed) if placed else sweep
+    config = sweep.middleware_config
+    return sweep.model_copy(update={"middleware_config": str(folder / config)}) if config else sweep
 
 
 def changed(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from k8sdds import __version__, links, middleware
+from k8sdds import __version__, middleware
 from k8sdds.campaign.capacity_search import CapacitySearch
 from k8sdds.campaign.contradictions import protection_of
 from k8sdds.campaign.expansion import Expansion
@@ -26,7 +26,6 @@ from k8sdds.campaign.trial_loop import (
     prepared_facts,
 )
 from k8sdds.model import link_files
-from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import FromFile, with_files
 from k8sdds.model.link import Link, LinkChoice
@@ -234,33 +233,23 @@ def _copy_of(part: FromFile) -> dict[str, str]:
 
 
 def _with_copies(expansion: Expansion) -> Experiment:
-    """Return the experiment as the run folder holds it: its configuration files are the copies there."""
+    """Return the experiment as the run folder holds it: the files that it names are the copies there."""
     names = {
         cell.middleware_config: f"{MIDDLEWARE_CONFIG}/{middleware.config_copy(cell)}"
         for cell in expansion.cells
         if cell.middleware_config
     }
-    experiment = expansion.experiment
     sweeps = [
-        sweep.model_copy(
-            update={
-                "middleware_config": names.get(sweep.middleware_config, ""),
-                "link": _resolved(sweep.link) if sweep.link else None,
-            }
-        )
-        for sweep in experiment.sweeps
+        sweep.model_copy(update={"middleware_config": names.get(sweep.middleware_config, "")})
+        for sweep in expansion.experiment.sweeps
     ]
-    copied = experiment.model_copy(update={"sweeps": sweeps, "link": _resolved(experiment.link)})
-    if not isinstance(copied, ApplicationExperiment):
-        return copied
-    application = copied.application.model_copy(update={"link": copied.link[0]})
-    return copied.model_copy(update={"application": application})
+    return expansion.experiment.model_copy(update={"sweeps": sweeps}).with_links(_with_copied_files)
 
 
-def _resolved(choices: Sequence[LinkChoice]) -> list[LinkChoice]:
-    """Return links with all their values, so that no other file is needed to read them; their files are copies."""
-    resolved = [with_files(links.resolve(choice), _copy_of) for choice in choices]
-    return [LinkChoice(**{name: getattr(choice, name) for name in Link.model_fields}) for choice in resolved]
+def _with_copied_files(choice: LinkChoice) -> LinkChoice:
+    """Return links with all their values, also those that are the default, and with the copies of their files."""
+    copied = with_files(choice, _copy_of)
+    return LinkChoice(**{name: getattr(copied, name) for name in Link.model_fields})
 
 
 def experiment_yaml(experiment: Experiment) -> str:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from k8sdds import links
 from k8sdds.analysis import race
 from k8sdds.analysis.requirements import LEVEL, corrected_level, zero_share_percent
 from k8sdds.model.application import Application, ApplicationExperiment, Requirement
@@ -49,7 +48,7 @@ def default_s(application: Application) -> float:
 
     Delays that depend on each other need more time. Outages of the links have their share of it.
     """
-    cycles = [outage.cycle_s for outage in links.one(application.link).outages]
+    cycles = [outage.cycle_s for outage in application.link.link.outages]
     return max(_long_enough_s(_percentiles(application)), math.ceil(max(cycles, default=0)))
 
 

@@ -96,7 +96,7 @@ def recommend(
     from k8sdds.campaign.racing import searched
     from k8sdds.recommend.answer import answer
 
-    loaded = applications.changed(applications.load(application), *changes.arguments)
+    loaded = applications.load(application, *changes.arguments)
     if folders:
         measuring = (max_trials, changes.repeat, changes.duration, seed, on, cluster, psk_file)
         if any_given(*measuring, dry_run or yes or quick or None):
@@ -137,8 +137,8 @@ def _same_link(own: ApplicationExperiment, application: Application) -> bool:
     """Return whether an application names no links, or those of a campaign."""
     from k8sdds import links
 
-    wanted = links.one(application.link)
-    return wanted == type(wanted)() or links.matches(wanted, links.one(own.link[0]))
+    wanted = application.link.link
+    return wanted == type(wanted)() or links.matches(wanted, own.link[0].link)
 
 
 def _sent(application: Application) -> tuple[Any, ...]:

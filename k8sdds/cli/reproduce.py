@@ -199,8 +199,8 @@ def _measure_campaign(
         resume_measuring(folder.run(campaign), selected, None, retry_failed, command)
         return
     plan = folder.plan
-    loaded = experiments.load(campaign.experiment)
-    experiment = experiments.changed(loaded, (), campaign.settings, plan.repetitions, plan.duration_s)
+    changes = (), campaign.settings, plan.repetitions, plan.duration_s
+    experiment = experiments.load(campaign.experiment, *changes)
     measure(experiment, plan.seed, folder.run(campaign), False, selected, command=command)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
+from typing_extensions import override
 
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
@@ -302,6 +303,12 @@ class ApplicationExperiment(Experiment):
         if len(self.sweeps) != len(self.application.flows):
             raise mistake("must have one sweep for each flow of the application", "sweeps")
         return self
+
+    @override
+    def with_links(self, change: Callable[[LinkChoice], LinkChoice]) -> Self:
+        changed = super().with_links(change)
+        application = changed.application.model_copy(update={"link": changed.link[0]})
+        return changed.model_copy(update={"application": application})
 
     def with_sweeps(self, sweeps: list[Sweep]) -> Self:
         """Return the experiment with other sweeps. If they do not have the baseline, their first network is one."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 
@@ -151,3 +152,17 @@ class Experiment(Strict):
         if cells * self.repetitions > MAX_TRIALS:
             raise mistake(f"more than {MAX_TRIALS:,} trials: split the experiment", "repetitions")
         return self
+
+    @property
+    def links(self) -> Iterator[LinkChoice]:
+        """The links of all sweeps."""
+        for choices in (self.link, *(sweep.link or () for sweep in self.sweeps)):
+            yield from choices
+
+    def with_links(self, change: Callable[[LinkChoice], LinkChoice]) -> Self:
+        """Return the experiment with each of its links changed."""
+        sweeps = [
+            sweep.model_copy(update={"link": [*map(change, sweep.link)]}) if sweep.link else sweep
+            for sweep in self.sweeps
+        ]
+        return self.model_copy(update={"link": [*map(change, self.link)], "sweeps": sweeps})

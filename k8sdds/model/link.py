@@ -333,7 +333,7 @@ class LinkChoice(_Keys):
     @model_validator(mode="after")
     def _each_is_possible(self) -> LinkChoice:
         if not self.like:
-            next(self.each())
+            _ = self.link
         return self
 
     @model_serializer(mode="wrap")
@@ -346,8 +346,14 @@ class LinkChoice(_Keys):
         """The number of combinations."""
         return math.prod(len(getattr(self, name)) for name in lists_of(Link))
 
+    @property
+    def link(self) -> Link:
+        """The link of a choice that has only one, or the first one."""
+        return next(self.each())
+
     def each(self) -> Iterator[Link]:
-        """Yield the links of all combinations, without `like`, which `k8sdds.links.resolve` replaces."""
+        """Yield the links of all combinations of a choice whose `like` `k8sdds.links.resolve` has replaced."""
+        assert not self.like, f"link like {self.like}"
         lists = lists_of(Link)
         single = {name: getattr(self, name) for name in Link.model_fields if name not in lists}
         if self.rate and self.rate.mbit and not self.rate_mbit:

@@ -106,7 +106,7 @@ def _values(file: str, sha256: str, kind: type[FromFile]) -> Any:
 
 
 def checked(model: M) -> M:
-    """Return a link, or a choice of links, with the SHA-256 of each file that it names.
+    """Return a link, or a choice of links, with the SHA-256 and the absolute path of each file that it names.
 
     Raises:
         InputError: A file cannot be read, is not valid, or is not the one whose SHA-256 is given.
@@ -122,7 +122,7 @@ def checked(model: M) -> M:
                 "leave out sha256, or restore the file",
             )
         _values(part.file, found, type(part))
-        return {"sha256": found}
+        return {"file": str(Path(part.file).absolute()), "sha256": found}
 
     return with_files(model, place)
 

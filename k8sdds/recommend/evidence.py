@@ -281,7 +281,7 @@ def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str])
 
 def _over_its_link(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
     """Return the trials over the links that an application names, and note if there are others; it may name none."""
-    wanted = links.one(application.link)
+    wanted = application.link.link
     if wanted == Link():
         return list(rows)
 

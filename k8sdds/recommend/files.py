@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from k8sdds import links, middleware
+from k8sdds import middleware
 from k8sdds.campaign import applications, expansion, trial_length
 from k8sdds.deploy import tuning
 from k8sdds.middleware.files import RECEIVE_BUFFER_BYTES, Configuration, ReadyFile
@@ -232,7 +232,7 @@ def _confirm_file(application: Application, choices: Mapping[str, Any]) -> Ready
         "duration_s": application.duration_s or trial_length.default_s(application),
         "warmup_s": application.warmup_s,
         "layout": application.layout,
-        "link": links.relative_to(Path.cwd(), application.link).model_dump(mode="json", exclude_none=True),
+        "link": application.link.model_dump(mode="json", exclude_none=True),
         "sweeps": sweeps,
     }
     return ReadyFile(

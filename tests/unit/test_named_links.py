@@ -15,6 +15,7 @@ from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.record import description
 from k8sdds.cli import recommend
 from k8sdds.cli.options import Changes
+from k8sdds.model.application import Application
 from k8sdds.model.axis import axes, compact
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import Loss, Rate
@@ -31,15 +32,12 @@ NAMES = {
 
 
 def resolved(**choice: Any) -> Link:
-    (found,) = links.each([LinkChoice.model_validate(choice)])
-    return found
+    return links.resolve(LinkChoice.model_validate(choice)).link
 
 
 def experiment(text: str) -> Experiment:
-    return Experiment.model_validate(
-        {"name": "x", "duration_s": 60, "link": text, "sweeps": [{"networks": ["host"]}]},
-        context=experiments.KNOWN,
-    )
+    data = {"name": "x", "duration_s": 60, "link": text, "sweeps": [{"networks": ["host"]}]}
+    return links.resolved(Experiment.model_validate(data, context=experiments.KNOWN))
 
 
 # -- the installed links ------------------------------------------------------------------------------
@@ -124,7 +122,7 @@ def test_what_contradicts_the_link_is_named() -> None:
 
 def test_two_links_of_one_name_are_refused() -> None:
     with pytest.raises(InputError, match="two different links are named 'lte'"):
-        links.each([LinkChoice(like="lte"), LinkChoice(name="lte", delay_us=5)])
+        experiment(["lte", {"name": "lte", "delay_us": 5}])  # type: ignore[arg-type]
 
 
 def test_a_copied_link_is_measured_like_the_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +187,7 @@ def test_the_option_link_changes_experiments_and_applications() -> None:
     with pytest.raises(InputError, match="an application has one link"):
         applications.load_experiment("teleoperation", *arguments(link=["lte", "long-cable"]))
     with pytest.raises(InputError, match="there is no link 'ltee'"):
-        expand(applications.load_experiment("quickstart", *arguments(link=["ltee"])))
+        applications.load_experiment("quickstart", *arguments(link=["ltee"]))
 
 
 def test_trials_that_end_before_the_first_outage_are_refused() -> None:
@@ -199,20 +197,24 @@ def test_trials_that_end_before_the_first_outage_are_refused() -> None:
     assert not preflight.contradictions(expand(experiment("wifi-roaming")))
 
 
+def over_link(**choice: Any) -> Application:
+    return APPLICATION.model_copy(update={"link": links.resolve(LinkChoice(**choice))})
+
+
 def test_an_application_is_judged_by_trials_over_its_link(tmp_path: Path) -> None:
     # A testbed decides on the engine if the application leaves it open.
     lte = AXES["link"].recorded(resolved(like="lte", engine="userspace"))
     folders = [folder(tmp_path / "a", 4), folder(tmp_path / "b", 2, link=lte)]
     folders.append(folder(tmp_path / "c", 1, link={"unknown": 1}))
-    over = APPLICATION.model_copy(update={"link": LinkChoice(like="lte")})
+    over = over_link(like="lte")
     found = evidence.of_folders(over, folders)
     assert used(found) == [2]
     assert found.notes[0] == "5 trials left out, with other links than links lte"
     with pytest.raises(InputError, match="no trial was measured over links long-cable"):
-        evidence.of_folders(APPLICATION.model_copy(update={"link": LinkChoice(like="long-cable")}), folders)
+        evidence.of_folders(over_link(like="long-cable"), folders)
     # Without a link, the environment with most trials counts.
     assert used(evidence.of_folders(APPLICATION, folders)) == [4]
-    kernel = APPLICATION.model_copy(update={"link": LinkChoice(like="lte", outages=[], engine="kernel")})
+    kernel = over_link(like="lte", outages=[], engine="kernel")
     with pytest.raises(InputError, match="no trial was measured over links lte, no outages, kernel engine"):
         evidence.of_folders(kernel, folders)
     own = links.with_engines(applications.experiment(over), has_netem=True)

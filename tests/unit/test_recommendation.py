@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from k8sdds import links
 from k8sdds.analysis.requirements import Judgement
 from k8sdds.analysis.selection import Fit
 from k8sdds.analysis.statistics import one_sample
@@ -103,7 +104,7 @@ def test_the_confirmation_measures_over_the_links_of_the_application(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "losses.txt").write_text("0001")
     found = answered(tmp_path)
-    link = LinkChoice.model_validate({"like": "lte", "loss": {"file": "losses.txt"}})
+    link = links.resolve(LinkChoice.model_validate({"like": "lte", "loss": {"file": "losses.txt"}}))
     over = found.evidence.application.model_copy(update={"link": link})
     files.write(replace(found, evidence=replace(found.evidence, application=over)), tmp_path / "out")
     confirmed = expand(experiments.load(str(tmp_path / "out" / "confirm.yaml")))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from k8sdds import links, workloads
+from k8sdds import workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE, LinkChoice
@@ -40,8 +40,7 @@ def with_forwarders(experiment: Experiment) -> Experiment:
 
 
 def _with_forwarder(choice: LinkChoice) -> LinkChoice:
-    engine = next(links.resolve(choice).each()).engine
-    return choice.model_copy(update={"engine": USERSPACE}) if engine == "auto" else choice
+    return choice.model_copy(update={"engine": USERSPACE}) if choice.engine == "auto" else choice
 
 
 class LinkOutage:

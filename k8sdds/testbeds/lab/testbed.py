@@ -311,8 +311,7 @@ def _by_protocol(experiment: Experiment, sweep: Sweep) -> Iterator[Sweep]:
 
 
 def _with_card(choice: LinkChoice) -> LinkChoice:
-    resolved = links.resolve(choice)
-    directions = next(resolved.each()).directions.values()
-    if "offloads" in resolved.model_fields_set or not any(direction.rate for direction in directions):
+    directions = choice.link.directions.values()
+    if "offloads" in choice.model_fields_set or not any(direction.rate for direction in directions):
         return choice
     return choice.model_copy(update={"offloads": [CARD]})

@@ -94,9 +94,9 @@ def _application(path: Path) -> None:
 
 
 def _link(path: Path) -> None:
-    for link in links.each([LinkChoice(like=str(path))]):
-        assert Link.model_validate_json(link.model_dump_json()) == link
-        link.describe()
+    link = links.resolve(LinkChoice(like=str(path))).link
+    assert Link.model_validate_json(link.model_dump_json()) == link
+    link.describe()
 
 
 def _link_file(kind: type[FromFile], path: Path) -> None:
@@ -114,8 +114,7 @@ def _study(data: bytes, folder: Path) -> None:
 
 
 def _setting(data: bytes, _: Path) -> None:
-    experiment = experiments.load("quickstart")
-    experiments.changed(experiment, settings=[data.decode("utf-8", "surrogateescape")])
+    experiments.load("quickstart", settings=[data.decode("utf-8", "surrogateescape")])
 
 
 def _run_folder(folder: Path) -> RunFolder:
