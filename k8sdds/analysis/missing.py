@@ -1,4 +1,4 @@
-"""Explain which percentiles of a trial are null, and what to do about it."""
+"""Explain which percentiles and times of a trial are null, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from k8sdds.analysis.conditions import UNIT
 from k8sdds.analysis.overhead import Row
-from k8sdds.results import histograms
+from k8sdds.results import histograms, tidy
 from k8sdds.results.metrics import METRICS
 
 
 def reasons(trial: Row) -> dict[str, str]:
-    """Return why percentiles of a trial are null by metric, such as `84 values, 100 are needed`."""
+    """Return why metrics of a trial are null, such as `84 values, 100 are needed`."""
     return {metric: reason for metric, reason in _object(trial, "missing").items() if metric in METRICS}
 
 
@@ -31,6 +31,14 @@ def reason(trials: list[Row], metric: str) -> str:
     return max(
         ((_missing_factor(trial, metric), reasons(trial)[metric]) for trial in known), default=(0, "")
     )[1]
+
+
+def share(trials: Sequence[Row], metric: str) -> str:
+    """Return in how many trials a metric is null because of the trial itself, with the reason of the first."""
+    whys = [reasons(trial).get(metric, "") for trial in trials]
+    having = sum(bool(why) or trial.get(metric) is not None for why, trial in zip(whys, trials, strict=True))
+    own = [why for why in whys if why and not why.startswith(tidy.ELSEWHERE)]
+    return f"{len(own)} of {having}: {own[0]}" if own else ""
 
 
 def remedy(trials: list[Row], metric: str) -> str:

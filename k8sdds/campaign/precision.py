@@ -86,8 +86,12 @@ class Precision(Planner):
         for cell in self._expansion.cells:
             base = baselines.get(cell.condition)
             names = workloads.find(cell.test).headlines
+            own = rows[cell.cell_id]
             measured = (
-                name for name in names if any(row.get(name) is not None for row in rows[cell.cell_id])
+                name
+                for name in names
+                if any(row.get(name) is not None for row in own)
+                and not any(name in (row.get("missing") or {}) for row in own)
             )
             metric = METRICS[next(measured, names[0])]
             if self._is_baseline(cell) or base is None or not metric.log:

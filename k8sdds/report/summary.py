@@ -135,9 +135,12 @@ def _repetitions(content: Content) -> list[str]:
 
 
 def _missing(content: Content) -> list[str]:
-    """Name the networks without a headline metric, because too few values or episodes of their trials are above it."""
+    """Name the networks without a headline metric: trials have too few values or episodes, or ended before it."""
     notes = []
     for name in HEADLINES:
+        if METRICS[name].censored:
+            notes += _censored(content, name)
+            continue
         labels = [row[UNIT] for row in missing.by_network(content.best) if row["quantity"] == name]
         if labels:
             notes.append(
@@ -146,6 +149,21 @@ def _missing(content: Content) -> list[str]:
                 f" {missing.remedy(content.best, name)}."
             )
     return notes
+
+
+def _censored(content: Content, name: str) -> list[str]:
+    """State how many trials ended before a time that is therefore longer than they were."""
+    shares = {
+        label: missing.share([row for row in content.best if row[UNIT] == label], name)
+        for label in content.networks
+    }
+    texts = [f"{label} ({share})" for label, share in shares.items() if share]
+    if not texts:
+        return []
+    return [
+        f"The {METRICS[name].title} is longer than some trials of {formats.join(texts)}. Their cells have no mean,"
+        " because it would be that of the fastest repetitions. Measure longer."
+    ]
 
 
 def _delay_methods(content: Content) -> list[str]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from k8sdds.analysis import conditions, contrast, limit, overhead
+from k8sdds.analysis import conditions, contrast, limit, missing, overhead
 from k8sdds.analysis.capacities import Found, bounds_of, searched_by
 from k8sdds.analysis.capacity import UNITS
 from k8sdds.analysis.conditions import UNIT, describe
@@ -308,7 +308,12 @@ def _limit_cell(row: Row | None) -> Cell:
 
 def levels(content: Content, setting: Setting, test: str) -> list[Table]:
     """Return tables with the levels of all quantities of a test: points and networks × quantities."""
-    names = [name for name in METRICS if setting.levels(name, test)]
+    ended = {name for row in setting.trials if row["test"] == test for name in missing.reasons(row)}
+    names = [
+        name
+        for name, metric in METRICS.items()
+        if setting.levels(name, test) or (metric.censored and name in ended)
+    ]
     count = -(-len(names) // MAX_QUANTITIES)
     return [
         _levels(content, setting, test, part, f" ({index + 1} of {count})" if count > 1 else "")
@@ -318,14 +323,21 @@ def levels(content: Content, setting: Setting, test: str) -> list[Table]:
 
 
 def _levels(content: Content, setting: Setting, test: str, names: list[str], part: str) -> Table:
-    measured = {name: setting.levels(name, test) for name in names}
+    trials: dict[tuple[str, Point], list[Row]] = defaultdict(list)
+    for row in setting.trials:
+        if row["test"] == test:
+            trials[row[UNIT], Point.of(row)].append(row)
     rows = []
     for point in setting.points:
-        labels = content.ordered(label for cells in measured.values() for label, at in cells if at == point)
-        for label in labels:
-            cells = [_level(measured[name].get((label, point))) for name in names]
-            place = Cell(setting.point_label(point), mark="first" if label == labels[0] else "carried")
-            rows.append([place, network(content, label), *cells])
+        mark = "first"
+        for label in content.networks:
+            cells = [
+                _level(setting.levels(name, test).get((label, point)), trials[label, point], name)
+                for name in names
+            ]
+            if any(cell != Cell() for cell in cells):
+                rows.append([Cell(setting.point_label(point), mark=mark), network(content, label), *cells])
+                mark = "carried"
     titles = [(METRICS[name].title, METRICS[name].unit.replace("bytes", "MiB")) for name in names]
     return Table(
         f"{setting.title}: {test} test{part}",
@@ -360,9 +372,10 @@ def _detectable(rows: list[Row]) -> str:
     return f"smallest detectable difference: {' to '.join(texts) or 'unknown'}"
 
 
-def _level(row: Row | None) -> Cell:
+def _level(row: Row | None, trials: Sequence[Row] = (), name: str = "") -> Cell:
+    """Return the cell of a level; without one, it states how many trials ended before such a time."""
     if row is None:
-        return Cell()
+        return Cell(small=missing.share(trials, name) if name and METRICS[name].censored else "")
     scale = MIB if row["unit"] == "bytes" else 1
     bounds = (None if row[key] is None else row[key] / scale for key in ("ci_low", "ci_high"))
     value, _, bracket = formats.level(row["mean"] / scale, *bounds).partition(" ")

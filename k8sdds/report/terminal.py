@@ -90,7 +90,10 @@ def results_so_far(attempts: list[dict[str, Any]], baseline: str) -> TextTable:
 def _mean_change(trials: list[dict[str, Any]], bases: dict[str, dict[str, Any]], name: str) -> str:
     logs = []
     for trial in trials:
-        value, base = trial.get(name), bases.get(_pair_key(trial), {}).get(name)
+        other = bases.get(_pair_key(trial), {})
+        if METRICS[name].censored and any(name in (each.get("missing") or {}) for each in (trial, other)):
+            return "–"
+        value, base = trial.get(name), other.get(name)
         if value and base and value > 0 and base > 0:
             logs.append(math.log(value / base))
     return f"{100 * math.expm1(math.fsum(logs) / len(logs)):+.0f} % ({len(logs)})" if logs else "–"

@@ -67,6 +67,9 @@ class Metric(Column):
     since: int = 1
     """The schema of the record with which the definition last changed. `k8sdds compare` compares no value of an
     older definition with one of a newer."""
+    censored: bool = False
+    """Whether a trial can end before it has the value, which is then longer than what was measured: `missing` has the
+    reason. No mean is computed of the other repetitions, because it would be that of the fastest."""
 
     @property
     def log(self) -> bool:
@@ -107,9 +110,12 @@ def metric(
     scale: Scale = "log",
     only: str = "",
     since: int = 1,
+    censored: bool = False,
 ) -> Any:
     """Declare a metric. The arguments are the fields of `Metric`."""
-    shown = {"title": title, "unit": unit, "better": better, "scale": scale, "since": since}
+    shown = {
+        "title": title, "unit": unit, "better": better, "scale": scale, "since": since, "censored": censored,
+    }  # fmt: skip
     return _field(description, {"group": group, "source": source, "only": only, **shown})
 
 

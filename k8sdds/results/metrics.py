@@ -139,7 +139,8 @@ class Metrics(BaseModel):
     lost_percent: float | None = metric("loss", "%", "samples", "derived",
         "lost / (sent × subscribers) × 100; lost / (received + lost) × 100 where `sent` is null", scale="linear")
     missing: dict[str, str] | None = column("validity", "derived",
-        'Percentiles that are null, each with the reason, such as `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
+        'Percentiles and times that are null, each with the reason, such as'
+        ' `{"delay_p9999_us": "9000 values, 100000 are needed"}`')
     tail_episodes: dict[str, Any] | None = column("validity", "participants",
         "Number of episodes of values above each percentile, such as `{\"delay_p99_us\": 14}`: a stall that delays many"
         " consecutive samples counts once (`k8sdds docs latency`). With several subscribers, the largest number."
@@ -217,20 +218,24 @@ class Metrics(BaseModel):
         "`out_of_order` of a paced test: samples that an application does not need, because it had a newer one", scale="linear")
     outage_s: float | None = column("delay", "testbed", "Observed length of the outage", only=SOME_TESTS)
     outage_blind_ms: float | None = metric("blind in the outage", "ms", "delay", "subscribers",
-        "Longest time from the failure on without a fresh sample that was due after it; it began before the repair, and ends with the"
-        " measured interval if no such sample follows. Of the publisher and the subscriber with the longest", only=SOME_TESTS)
+        "Longest time from the failure on without a fresh sample that was due after it, which began before the repair. Of the publisher"
+        " and the subscriber with the longest. Null, with the reason in `missing`, if no such sample follows in one of them",
+        only=SOME_TESTS, censored=True)
     recovery_first_ms: float | None = metric("first sample after the repair", "ms", "delay", "subscribers",
-        "Time from the repair to the first fresh sample, however old it is. Null if a subscriber got none", only=SOME_TESTS)
+        "Time from the repair to the first fresh sample, however old it is. Null, with the reason in `missing`, if a subscriber got"
+        " none", only=SOME_TESTS, censored=True)
     recovery_full_ms: float | None = metric("recovery", "ms", "delay", "subscribers",
         "Time from the repair until samples arrive as before the failure: with 90 % of the rate, and at most one period later than"
-        " 99 % of the samples before, for 0.5 s or 10 periods. Null if a subscriber did not recover within the measured interval",
-        only=SOME_TESTS)
+        " 99 % of the samples before, for 0.5 s or 10 periods. Null, with the reason in `missing`, if a subscriber did not recover"
+        " within the measured interval: then no mean of the cell's other repetitions is stated, because it would be that of the"
+        " fastest", only=SOME_TESTS, censored=True)
     recovered_percent: float | None = metric("recovered", "%", "delay", "subscribers",
         "Share of the pairs of publishers and subscribers that recovered within the measured interval", better="higher",
         scale="linear", only=SOME_TESTS)
     recovery_bytes: float | None = metric("traffic of the recovery", "bytes", "delay", "testbed",
         "Bytes that the link of the node with the outage carried from the repair until the full rate had lasted, above the usual,"
-        " both ways: samples that were sent again, and discovery", scale="linear", only=SOME_TESTS)
+        " both ways: samples that were sent again, and discovery. Null as `recovery_full_ms`", scale="linear", only=SOME_TESTS,
+        censored=True)
     outage_late: int | None = metric("late samples of the outage", "samples", "delay", "subscribers",
         "Samples that arrived later than `deadline_ms` after they were due, from the failure on; all subscribers", scale="linear",
         only=SOME_TESTS)

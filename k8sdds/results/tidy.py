@@ -73,6 +73,8 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
     return table
 
 
+ELSEWHERE = "in another repetition, "
+"""Begin of the reason why a metric is null in a trial that has it."""
 SEARCHES = ("capacity",)
 """Tests whose trials are probes of a search. Their result is that of the search, never a mean of trials."""
 
@@ -82,16 +84,16 @@ def best(table: pd.DataFrame) -> pd.DataFrame:
 
     Profiled trials and probes of a search are left out. A percentile that has too few episodes of values above it in
     one trial is null in all trials of its cell: otherwise, repetitions without a stall would count, and those with
-    one would not.
+    one would not. The same is true of a time that one trial ended before: the others are the fastest.
     """
     trials = _last_valid(table[~table["test"].isin(SEARCHES)])
-    for metric, reasons in _few_episodes(trials).items():
+    for metric, reasons in (_few_episodes(trials) | _censored(trials)).items():
         others = trials["cell_id"].isin(reasons) & trials[metric].notna()
         if not others.any():
             continue
         trials.loc[others, metric] = None
         trials.loc[others, "missing"] = [
-            compact({**json.loads(missing or "{}"), metric: f"in another repetition, {reasons[cell]}"})
+            compact({**json.loads(missing or "{}"), metric: f"{ELSEWHERE}{reasons[cell]}"})
             for cell, missing in trials.loc[others, ["cell_id", "missing"]].itertuples(index=False)
         ]
     return trials
@@ -106,6 +108,17 @@ def _few_episodes(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
         for metric, number in json.loads(episodes).items():
             if number < VALUES_BEYOND and metric in METRICS:
                 found[metric].setdefault(cell, reasons.get(metric, f"{number} episodes above it"))
+    return found
+
+
+def _censored(trials: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Return the times that trials ended before: by metric and cell, the first reason."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    noted = trials.loc[trials["missing"].notna(), ["cell_id", "missing"]]
+    for cell, missing in noted.itertuples(index=False):
+        for metric, reason in json.loads(missing).items():
+            if metric in METRICS and METRICS[metric].censored:
+                found[metric].setdefault(cell, reason)
     return found
 
 

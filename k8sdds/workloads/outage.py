@@ -87,7 +87,7 @@ class Outage(Paced):
     name = "outage"
     options = OutageOptions
     metrics = (
-        "recovery_full_ms", "outage_blind_ms", "recovery_first_ms", "recovered_percent", "recovery_bytes",
+        "recovery_full_ms", "outage_blind_ms", "recovered_percent", "recovery_first_ms", "recovery_bytes",
         "outage_late", *(name for name in Paced.metrics if not name.startswith("delay_")),
     )  # fmt: skip
     columns = ("outage_s",)
@@ -101,7 +101,7 @@ class Outage(Paced):
     @override
     def headlines(self) -> tuple[str, ...]:
         # What does not recover has no time of recovery.
-        return self.metrics[:2]
+        return self.metrics[:3]
 
     @override
     def unsupported(self, cell: Cell) -> str | None:
@@ -146,14 +146,19 @@ class Outage(Paced):
             return
         found = list(_recoveries(outputs, outage))
         record.outage_s = outage.length_s
-        record.outage_blind_ms = aggregate.complete_max(one.blind_ms for one in found)
-        record.recovery_first_ms = aggregate.complete_max(one.first_ms for one in found)
-        record.recovery_full_ms = aggregate.complete_max(one.full_ms for one in found)
+        within = f"within {number((_end_us(outputs) - outage.repaired_us) / 1000)} ms after the repair"
+        for name, values, what in (
+            ("outage_blind_ms", (one.blind_ms for one in found), "no fresh sample"),
+            ("recovery_first_ms", (one.first_ms for one in found), "no fresh sample"),
+            ("recovery_full_ms", (one.full_ms for one in found), "not recovered"),
+        ):
+            _set(record, name, aggregate.complete_max(values), f"{what} {within}")
         recovered = sum(one.full_ms is not None for one in found)
         record.recovered_percent = aggregate.ratio(recovered, len(found), 100)
         record.outage_late = aggregate.count(one.late for one in found)
-        links = link_statistics.read(outputs.folder)
-        if links is not None and record.recovery_full_ms is not None:
+        if record.recovery_full_ms is None:
+            _set(record, "recovery_bytes", None, f"not recovered {within}")
+        elif (links := link_statistics.read(outputs.folder)) is not None:
             window_ms = recovery.window_s(outputs.trial.cell.rate) * 1000
             until_us = outage.repaired_us + (record.recovery_full_ms + window_ms) * 1000
             record.recovery_bytes = recovery.extra_bytes(links, outage, until_us)
@@ -182,8 +187,10 @@ class Outage(Paced):
 
     @override
     def describe(self, record: Metrics) -> str:
-        if record.outage_blind_ms is None:
+        if record.outage_s is None:
             return "unknown"
+        if record.outage_blind_ms is None:
+            return "blind until the end, not recovered"
         blind = f"blind for {number(record.outage_blind_ms)} ms"
         if record.recovery_full_ms is None:
             return f"{blind}, not recovered"
@@ -193,10 +200,19 @@ class Outage(Paced):
 def _recoveries(outputs: TrialOutputs, outage: arrivals.Interruption) -> Iterator[Recovery]:
     """Yield how each subscriber recovered, from each publisher."""
     cell = outputs.trial.cell
-    interval = outputs.meters_of(FIRST_PUBLISHER).get("interval") or {}
-    end_us = (interval.get("start_monotonic_ns") or 0) // 1000 + round(
-        (interval.get("duration_s") or 0) * 1e6
-    )
     for seen in arrivals.of_attempt(outputs.folder).values():
         for publisher in range(cell.publishers):
-            yield recovery.of(seen.get(publisher, []), outage, end_us, cell.rate)
+            yield recovery.of(seen.get(publisher, []), outage, cell.rate)
+
+
+def _end_us(outputs: TrialOutputs) -> int:
+    """Return the end of the measured interval, by CLOCK_MONOTONIC."""
+    interval = outputs.meters_of(FIRST_PUBLISHER).get("interval") or {}
+    start_ns, length_s = interval.get("start_monotonic_ns") or 0, interval.get("duration_s") or 0
+    return round(start_ns / 1000 + length_s * 1e6)
+
+
+def _set(record: Metrics, name: str, value: float | None, why_not: str) -> None:
+    setattr(record, name, value)
+    if value is None:
+        record.missing = (record.missing or {}) | {name: why_not}

@@ -23,8 +23,9 @@ _USUAL = 0.99
 class Recovery:
     """What a subscriber got from a publisher around an outage."""
 
-    blind_ms: float
-    """Longest time without a fresh sample that was due after the failure; it began before the repair."""
+    blind_ms: float | None
+    """Longest time without a fresh sample that was due after the failure; it began before the repair. None: until the
+    end."""
     first_ms: float | None
     """From the repair to the first such sample; None: there is none."""
     full_ms: float | None
@@ -38,24 +39,26 @@ def window_s(rate: float) -> float:
     return max(WINDOW_S, WINDOW_PERIODS / rate)
 
 
-def of(arrivals: Sequence[Arrival], outage: Interruption, end_us: int, rate: float) -> Recovery:
+def of(arrivals: Sequence[Arrival], outage: Interruption, rate: float) -> Recovery:
     """Return how a subscriber recovered.
 
     Args:
         arrivals: What arrived from a publisher in the measured interval, in order.
         outage: When something failed.
-        end_us: End of the measured interval.
         rate: Samples that the publisher sends per second.
     """
     after = [arrival for arrival in arrivals if arrival.at_us >= outage.failed_us]
     # What was sent before the failure can be late, and says nothing about what passes since.
     fresh = [each.at_us for each in after if each.fresh and each.at_us - each.delay_us >= outage.failed_us]
-    moments = [outage.failed_us, *fresh, max([end_us, outage.repaired_us, *fresh])]
     first_us = next((at for at in fresh if at >= outage.repaired_us), None)
     full_us = _full_us(arrivals, outage, rate)
     return Recovery(
-        blind_ms=max(
-            later - earlier for earlier, later in itertools.pairwise(moments) if earlier < outage.repaired_us
+        blind_ms=None
+        if first_us is None
+        else max(
+            later - earlier
+            for earlier, later in itertools.pairwise([outage.failed_us, *fresh])
+            if earlier < outage.repaired_us
         )
         / 1000,
         first_ms=None if first_us is None else (first_us - outage.repaired_us) / 1000,

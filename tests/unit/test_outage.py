@@ -17,6 +17,7 @@ from k8sdds.model.link import USERSPACE
 from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.system import yaml_text
+from k8sdds.system.numbers import number
 from k8sdds.testbeds.lab import outage as lab_outage
 from k8sdds.workloads import find, recovery
 from k8sdds.workloads.outage import OutageOptions
@@ -48,6 +49,32 @@ def test_the_record_has_the_recovery(tmp_path: Path) -> None:
     assert record["recovered_percent"] == 100 and record["lost"] == 0
 
 
+def test_a_trial_that_ends_before_the_recovery_states_it(tmp_path: Path) -> None:
+    recording = Recording("outage", tmp_path)
+    outage = arrivals.interruption(tmp_path)
+    assert outage is not None
+    path = tmp_path / "sub0" / arrivals.FILE
+    head, *lines = path.read_text().splitlines(keepends=True)
+    before = [line for line in lines if int(line.split(",")[1]) < outage.failed_us]
+    path.write_text("".join([head, *before]))
+    record = recording.record()
+    assert record["valid"] and record["recovered_percent"] == 0
+    unknown = ("outage_blind_ms", "recovery_first_ms", "recovery_full_ms", "recovery_bytes")
+    assert [record[name] for name in unknown] == [None] * 4
+    start_ns, length_s = (
+        recording.meters["pub0"]["interval"][key] for key in ("start_monotonic_ns", "duration_s")
+    )
+    rest_ms = (start_ns / 1000 - outage.repaired_us) / 1000 + 1000 * length_s
+    assert 2900 < rest_ms < 3100, "6 s, of which the outage began after 2 s and took 1 s"
+    within = f"within {number(rest_ms)} ms after the repair"
+    assert {name: record["missing"][name] for name in unknown} == {
+        "outage_blind_ms": f"no fresh sample {within}",
+        "recovery_first_ms": f"no fresh sample {within}",
+        "recovery_full_ms": f"not recovered {within}",
+        "recovery_bytes": f"not recovered {within}",
+    }
+
+
 def test_a_trial_without_its_outage_is_not_valid(tmp_path: Path) -> None:
     recording = Recording("outage", tmp_path)
     (tmp_path / arrivals.INTERRUPTION).unlink()
@@ -55,7 +82,7 @@ def test_a_trial_without_its_outage_is_not_valid(tmp_path: Path) -> None:
 
 
 def recovered(arrived: list[Arrival], outage: Interruption) -> recovery.Recovery:
-    return recovery.of(arrived, outage, end_us=arrived[-1].at_us, rate=RATE)
+    return recovery.of(arrived, outage, rate=RATE)
 
 
 def test_the_log_has_every_sample(arrived: list[Arrival]) -> None:
@@ -98,11 +125,9 @@ def test_what_stays_worse_than_before_is_no_recovery(
     arrived: list[Arrival],
     outage: Interruption,
 ) -> None:
-    found = recovery.of(change(arrived, outage), outage, end_us=arrived[-1].at_us, rate=RATE)
+    found = recovery.of(change(arrived, outage), outage, rate=RATE)
     assert found.full_ms is None
-    if change is without:
-        assert found.first_ms is None
-        assert found.blind_ms == pytest.approx((arrived[-1].at_us - outage.failed_us) / 1000)
+    assert (found.first_ms is None) == (found.blind_ms is None) == (change is without)
 
 
 def test_a_later_stall_is_not_that_of_the_outage(arrived: list[Arrival], outage: Interruption) -> None:

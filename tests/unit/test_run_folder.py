@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from k8sdds.analysis import missing, overhead
 from k8sdds.campaign import start
 from k8sdds.results import tidy
 from k8sdds.results.run_folder import RunFolder
@@ -48,6 +49,36 @@ def test_a_percentile_that_one_repetition_does_not_know_is_unknown_in_all(tmp_pa
         "delay_p99_us": f"in another repetition, {few['delay_p99_us']}"
     }
     assert json.loads(trials["missing"][1]) == few and trials["missing"][2] is None
+
+
+def test_a_time_that_one_repetition_ended_before_has_no_mean(tmp_path: Path) -> None:
+    """Otherwise the mean would be that of the fastest repetitions."""
+    run = folder(tmp_path)
+    ended = {"recovery_full_ms": "not recovered within 3000 ms after the repair"}
+    for cell, number, recovered in (("a", 0, True), ("a", 1, False), ("b", 0, True), ("b", 1, True)):
+        run.append_attempt(
+            {
+                "trial_id": f"{cell}-r{number}", "cell_id": cell, "repetition": number, "test": "outage",
+                "valid": True, "attempt": 1, "network_label": cell, "outage_blind_ms": 1200.0,
+                "recovery_full_ms": 200.0 if recovered else None, "missing": None if recovered else ended,
+            }
+        )  # fmt: skip
+    table = tidy.frame(run)
+    trials = overhead.plain_rows(tidy.best(table))
+    levels = overhead.levels(trials)
+    means = {
+        row["network_label"]: row["mean"]
+        for row in overhead.plain_rows(levels[levels["quantity"] == "recovery_full_ms"])
+    }
+    assert means == {"b": pytest.approx(200)}
+    assert set(levels[levels["quantity"] == "outage_blind_ms"]["n"]) == {2}
+    compared = overhead.overheads(trials, "b")
+    assert "recovery_full_ms" not in set(compared["quantity"])
+    assert missing.share([row for row in trials if row["network_label"] == "a"], "recovery_full_ms") == (
+        "1 of 2: not recovered within 3000 ms after the repair"
+    )
+    assert missing.share([row for row in trials if row["network_label"] == "b"], "recovery_full_ms") == ""
+    assert table["recovery_full_ms"].tolist()[:1] == [200.0], "the table of attempts keeps it"
 
 
 def test_an_incomplete_last_line_is_ignored_and_not_continued(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe
 from k8sdds.report import formats
 from k8sdds.report.content import Content
@@ -41,6 +42,7 @@ _MARGIN_S = 0.3
 """Least time before and after an outage that is drawn."""
 _DROPS = (("outage", INK, "-"), ("lost", MUTED, "--"), ("queue", MUTED, ":"))
 """What a link dropped, by its key in the statistics, with color and line style."""
+LENGTH = "outage_for_s"
 _QUANTITIES = ("outage_blind_ms", "recovery_full_ms")
 
 
@@ -58,15 +60,38 @@ class _Trial:
     def limits(self) -> Limits:
         """What is drawn, in seconds from the failure."""
         margin = max(_MARGIN_S, 0.4 * self.outage.length_s)
-        recovered = (self.row["recovery_full_ms"] or 0) / 1000
-        return Limits(-margin, self.outage.length_s + recovered + margin)
+        recovery_ms = self.row["recovery_full_ms"]
+        if recovery_ms is None:
+            recovery_ms = _observed_ms(self.row, "recovery_full_ms")
+        return Limits(-margin, self.outage.length_s + recovery_ms / 1000 + margin)
+
+    @property
+    def text(self) -> str:
+        """What happened, for those who do not see the figure."""
+        blind_ms, full_ms = self.row["outage_blind_ms"], self.row["recovery_full_ms"]
+        length = f"outage of {formats.number(1000 * self.outage.length_s)} ms"
+        blind = "blind until the end" if blind_ms is None else f"blind for {formats.number(blind_ms)} ms"
+        full = (
+            f"full rate {formats.number(full_ms)} ms after the repair"
+            if full_ms is not None
+            else "not recovered"
+        )
+        return f"{self.row[UNIT]}: {length}, {blind}, {full}"
+
+
+def measured(content: Content) -> list[Row]:
+    """Return the valid trials with outages; those in `content.best` do not have times that others ended before."""
+    valid = {(row["trial_id"], row["attempt"]) for row in content.best if row["test"] == OUTAGE}
+    rows = overhead.plain_rows(content.table[content.table["test"] == OUTAGE])
+    return [row for row in rows if (row["trial_id"], row["attempt"]) in valid]
 
 
 def timeline(content: Content, setting: Setting, folder: Path) -> Figure | None:
     """Draw one trial of each network over time: delays of the samples that arrived, and the link below."""
+    ids = {row["trial_id"] for row in setting.trials if row["test"] == OUTAGE}
     found: dict[str, _Trial] = {}
-    for row in setting.trials:
-        if row["test"] == OUTAGE and row[UNIT] not in found and (trial := _read(content, row)):
+    for row in measured(content) if ids else ():
+        if row["trial_id"] in ids and row[UNIT] not in found and (trial := _read(content, row)):
             found[row[UNIT]] = trial
     trials = [found[label] for label in content.networks if label in found][:_MOST]
     if not trials:
@@ -88,12 +113,7 @@ def timeline(content: Content, setting: Setting, folder: Path) -> Figure | None:
             scale(ax, "x", trial.limits, most=5)
         own[-1].set_xlabel("seconds from the failure")
     title = f"An outage over time: {setting.title}"
-    alt = f"{title}. " + "; ".join(
-        f"{trial.row[UNIT]}: outage of {formats.number(1000 * trial.outage.length_s)} ms, blind for"
-        f" {formats.number(trial.row['outage_blind_ms'])} ms, full rate"
-        f" {formats.number(trial.row['recovery_full_ms'])} ms after the repair"
-        for trial in trials
-    )
+    alt = f"{title}. {'; '.join(trial.text for trial in trials)}"
     below = (
         " Below: packets that the node's link dropped in each 100 ms, both ways (solid: outage, dashed: loss, dotted:"
         " queue), and its mean delay."
@@ -167,73 +187,134 @@ def _mean(values: Sequence[float | None]) -> float | None:
 # -- by length ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Curve:
+    """A quantity by the length of the outage, of a network or of a middleware on it."""
+
+    means: Series
+    """By length in seconds; without those lengths at which a trial ended before the quantity."""
+    known: Sequence[tuple[float, float]]
+    """Length and value of single trials, at the other lengths."""
+    ended: Sequence[tuple[float, float]]
+    """Length and lower bound of those that ended before."""
+
+    @property
+    def every(self) -> list[Estimate]:
+        """Everything that is drawn."""
+        return [*self.means.values(), *(Estimate(value) for _, value in (*self.known, *self.ended))]
+
+    @property
+    def end(self) -> Estimate:
+        """What is drawn at the greatest length."""
+        last: dict[float, Estimate] = {at: Estimate(value) for at, value in (*self.known, *self.ended)}
+        last |= self.means
+        return last[max(last)]
+
+
 def recoveries(content: Content, folder: Path) -> list[Figure]:
     """Draw how long subscribers are blind and recover by the length of the outage, for each kind of outage."""
-    groups: dict[tuple[tuple[str, str], ...], list[Row]] = {}
-    for row in content.best:
-        if row["test"] == OUTAGE:
-            kind = tuple(
-                (key, str(row.get(key))) for key in CONDITION if key not in ("outage_for_s", "middleware")
-            )
-            groups.setdefault(kind, []).append(row)
-    several = [rows for rows in groups.values() if len({row["outage_for_s"] for row in rows}) > 1]
-    return [_by_length(content, rows, folder, index) for index, rows in enumerate(several)]
+    levels = content.levels[content.levels["test"] == OUTAGE]
+    groups = [_by_kind(rows) for rows in (measured(content), overhead.plain_rows(levels))]
+    several = [
+        (rows, groups[1].get(kind, []))
+        for kind, rows in groups[0].items()
+        if len({row[LENGTH] for row in rows}) > 1
+    ]
+    return [_by_length(content, *rows, folder, index) for index, rows in enumerate(several)]
 
 
-def _by_length(content: Content, rows: Sequence[Row], folder: Path, index: int) -> Figure:
-    several = len({row["middleware"] for row in rows}) > 1
-    order = sorted(rows, key=lambda row: (content.networks.index(row[UNIT]), str(row["middleware"])))
-    labels = dict.fromkeys(_label(row, several) for row in order)
-    styles = variant_colors(list(labels)) if several else network_colors(content.networks)
-    left, right = 0.62, text_width(list(labels)) + 0.2
+def _by_kind(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        kind = tuple(str(row[key]) for key in CONDITION if key not in (LENGTH, "middleware"))
+        groups.setdefault(kind, []).append(row)
+    return groups
+
+
+def _by_length(
+    content: Content, trials: Sequence[Row], levels: Sequence[Row], folder: Path, index: int
+) -> Figure:
+    several = len({row["middleware"] for row in trials}) > 1
+
+    def label_of(row: Row) -> str:
+        return f"{row[UNIT]}, {row['middleware']}" if several else str(row[UNIT])
+
+    order = sorted(trials, key=lambda row: (content.networks.index(row[UNIT]), str(row["middleware"])))
+    labels = list(dict.fromkeys(map(label_of, order)))
+    styles = variant_colors(labels) if several else network_colors(content.networks)
+    left, right = 0.62, text_width(labels) + 0.2
     drawing, panels = grid(
         [1.7] * len(_QUANTITIES), 1, SINGLE_WIDTH - left - right, left=left, right=right, head=0.3, foot=0.45
     )  # fmt: skip
-    texts = []
+    texts, lengths = [], sorted({row[LENGTH] for row in trials})
     for ax, name in zip(panels, _QUANTITIES, strict=True):
-        series = {label: _series(order, label, name, several) for label in labels}
-        known = {label: estimates for label, estimates in series.items() if estimates}
-        _panel(ax, known, styles, formats.capital(METRICS[name].title))
-        texts += [
-            f"{METRICS[name].title}, {label}: "
-            + ", ".join(f"{formats.number(one.mean)} ms after {at:g} s" for at, one in estimates.items())
-            for label, estimates in known.items()
-        ]
-    title = f"Recovery by length of the outage: {_described(rows)}"
-    missing = sum(row["recovery_full_ms"] is None for row in rows)
-    lacking = f" {formats.count(missing, 'trial')} did not recover." if missing else ""
-    caption = (
-        f"Means and trials; both axes are logarithmic.{lacking} Blind: from the failure to the first fresh sample;"
-        f" recovery: from the repair until samples arrive as before. {content.testbed}."
-    )
+        curves = {
+            label: _curve(
+                name,
+                [row for row in trials if label_of(row) == label],
+                [row for row in levels if row["quantity"] == name and label_of(row) == label],
+            )
+            for label in labels
+        }
+        _panel(ax, {label: curve for label, curve in curves.items() if curve.every}, styles, lengths)
+        ax.set(title=formats.capital(METRICS[name].title), xlabel="length of the outage, s", ylabel="ms")
+        texts += [f"{METRICS[name].title}, {label}: {_text(curve)}" for label, curve in curves.items()]
+    title = f"Recovery by length of the outage: {_described(trials)}"
     slug = "outage-lengths" + (f"-{index + 1}" if index else "")
-    return save(drawing, folder, slug, OUTAGE, title, f"{title}. {'; '.join(texts)}.", caption)
+    return save(
+        drawing, folder, slug, OUTAGE, title, f"{title}. {'; '.join(texts)}.", _caption(content, trials)
+    )
 
 
-def _label(row: Row, several: bool) -> str:
-    return f"{row[UNIT]}, {row['middleware']}" if several else str(row[UNIT])
+def _caption(content: Content, trials: Sequence[Row]) -> str:
+    ended = sum(row["recovery_full_ms"] is None for row in trials)
+    triangles = (
+        f" Triangles: {ended} of {formats.count(len(trials), 'trial')} ended before they recovered: the time is longer"
+        " than shown, and there is no mean."
+    )
+    return (
+        f"Means, 95 % intervals and trials; both axes are logarithmic.{triangles if ended else ''} Blind: from the"
+        " failure to the first fresh sample; recovery: from the repair until samples arrive as before."
+        f" {content.testbed}."
+    )
 
 
-def _series(rows: Sequence[Row], label: str, name: str, several: bool) -> Series:
-    by_length: dict[float, list[float]] = {}
-    for row in rows:
-        if _label(row, several) == label and row[name] is not None:
-            by_length.setdefault(row["outage_for_s"], []).append(row[name])
-    return {length: Estimate(fmean(values), values=values) for length, values in sorted(by_length.items())}
+def _curve(name: str, trials: Sequence[Row], levels: Sequence[Row]) -> _Curve:
+    means = {row[LENGTH]: Estimate.of_level(row) for row in sorted(levels, key=lambda row: row[LENGTH])}
+    others = [row for row in trials if row[LENGTH] not in means]
+    return _Curve(
+        means,
+        [(row[LENGTH], row[name]) for row in others if row[name] is not None],
+        [(row[LENGTH], _observed_ms(row, name)) for row in others if row[name] is None],
+    )
 
 
-def _panel(ax: Axes, series: Mapping[str, Series], styles: Styles, label: str) -> None:
-    lengths = sorted({length for estimates in series.values() for length in estimates})
-    every = [one for estimates in series.values() for one in estimates.values()]
+def _observed_ms(row: Row, name: str) -> float:
+    """Return the time after the failure, or the repair, that a trial measured."""
+    before_s = row["outage_after_s"] + (0 if name == "outage_blind_ms" else row["outage_s"])
+    return float(max(1000 * (row["duration_s"] - before_s), 1))
+
+
+def _text(curve: _Curve) -> str:
+    texts = [f"{formats.number(one.mean)} ms after {at:g} s" for at, one in curve.means.items()]
+    texts += [f"more than {formats.number(bound)} ms after {at:g} s" for at, bound in curve.ended]
+    return ", ".join(texts)
+
+
+def _panel(ax: Axes, curves: Mapping[str, _Curve], styles: Styles, lengths: Sequence[float]) -> None:
+    every = [one for curve in curves.values() for one in curve.every]
     if not every:
         return
     scale(ax, "y", level_axis(every, spans_a_decade(every)), most=5)
     scale(ax, "x", Limits(lengths[0] / 1.3, lengths[-1] * 1.3, True))
     ax.set_xticks(lengths, [f"{length:g}" for length in lengths])
-    along(ax, series, styles, 0)
-    end_labels(ax, series, styles)
+    along(ax, {label: curve.means for label, curve in curves.items()}, styles, 0)
+    for label, curve in curves.items():
+        for points, marker, size in ((curve.known, "o", 2.5), (curve.ended, "^", 5)):
+            x, y = [at for at, _ in points], [value for _, value in points]
+            ax.plot(x, y, marker, color=styles[label].light, ms=size, mew=0)
+    end_labels(ax, {label: {0: curve.end} for label, curve in curves.items()}, styles)
     ax.grid(axis="y")
-    ax.set(title=label, xlabel="length of the outage, s", ylabel="ms")
 
 
 def _described(rows: Sequence[Row]) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.report import content
+from k8sdds.report import content, csv_tables, summary, tables
 from k8sdds.report.content import Content
 from k8sdds.report.figures import outages
 from k8sdds.report.formats import number
 from k8sdds.results import link_statistics
+from k8sdds.results.run_folder import RunFolder
 from tests import run_folders as folders
 
 RECORDED = Path(__file__).parents[1] / "recorded/outage"
@@ -43,11 +44,42 @@ def measured(tmp_path: Path) -> Content:
         attempt = json.loads(line) | values
         length = LENGTHS[attempt["repetition"] % 2]
         blind = BLIND_MS * length
-        attempts.append(attempt | {"outage_for_s": length, "outage_blind_ms": blind})
+        cell = f"{attempt['cell_id']}-{length:g}"
+        attempts.append(attempt | {"cell_id": cell, "outage_for_s": length, "outage_blind_ms": blind})
         raw = run.raw(attempt["trial_id"], attempt["attempt"])
         shutil.copytree(RECORDED, raw, dirs_exist_ok=True)
     path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
     return content.read(run)
+
+
+def ended(run: RunFolder) -> Content:
+    """The same, but the first trial of weavenet ended before its subscriber recovered."""
+    path = run.path / "trials.jsonl"
+    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    first = next(attempt for attempt in attempts if attempt["network"] == "weavenet")
+    first["duration_s"] = first["outage_after_s"] + first["outage_s"] + 3
+    first |= {"recovery_full_ms": None, "missing": {"recovery_full_ms": "not recovered within 3000 ms"}}
+    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    return content.read(run)
+
+
+def test_trials_that_end_before_the_recovery_are_stated_and_drawn(measured: Content, tmp_path: Path) -> None:
+    changed = ended(measured.run)
+    (figure,) = outages.recoveries(changed, tmp_path)
+    assert "recovery, weavenet: " in figure.alt and "more than 3000 ms after" in figure.alt
+    assert "Triangles: 1 of 4 trials ended before they recovered" in figure.caption
+    cells = {
+        cell.plain
+        for setting in changed.settings
+        for table in tables.levels(changed, setting, "outage")
+        for row in table.rows
+        for cell in row
+    }
+    assert "–\n1 of 1: not recovered within 3000 ms" in cells
+    (caveat,) = [text for text in summary.caveats(changed) if "have no mean" in text]
+    assert "weavenet (1 of 2: not recovered within 3000 ms)" in caveat
+    levels = csv_tables.texts(changed)["levels.csv"]
+    assert levels.count("recovery_full_ms") == 3, "one of the four cells has none"
 
 
 def test_an_outage_is_drawn_over_time_with_its_link(measured: Content, tmp_path: Path) -> None:
