@@ -77,6 +77,12 @@ def contradictions(expansion: Expansion) -> list[Problem]:
         for least_s, why in _needed_s(cell):
             if least_s > expansion.experiment.duration_s:
                 add(where + why, f"set duration_s (or --duration) to at least {math.ceil(least_s)}")
+        most_s = workloads.find(cell.test).most_s(cell)
+        if most_s < expansion.experiment.duration_s:
+            add(
+                f"{where}{cell.describe()}: subscribers log what arrives for at most {most_s:g} s",
+                f"set duration_s (or --duration) to at most {math.floor(most_s)}",
+            )
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")

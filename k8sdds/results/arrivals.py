@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,10 @@ FILE = "arrivals.csv"
 """Name of the file in the folder of a subscriber (docs/reference/perftest.md)."""
 INTERRUPTION = "outage.json"
 """Name of the file in the folder of an attempt."""
+MAX_LINES, AFTER_S = 1_000_000, 5
+"""Most lines of a file, which has one for each millisecond and publisher in which samples arrived, until so long after
+the schedule."""
+_MAX_BYTES = 80 * MAX_LINES
 _COLUMNS = 7
 
 
@@ -67,24 +72,35 @@ class _Interruption(Shape):
         return self
 
 
+def longest_s(publishers: int) -> float:
+    """Return the longest measured interval of which a subscriber can log what arrived from so many publishers."""
+    return MAX_LINES / publishers / 1000 - AFTER_S
+
+
 def of_subscriber(folder: Path) -> dict[int, list[Arrival]]:
-    """Return what arrived at a subscriber, by publisher. Empty if the file is missing or damaged."""
+    """Return what arrived at a subscriber, by publisher.
+
+    Raises:
+        UnreadableError: The file is missing, too large or damaged.
+    """
     found: dict[int, list[Arrival]] = defaultdict(list)
+    path = folder / FILE
     try:
-        lines = reading.text(folder / FILE).splitlines()[1:]
-        for line in lines:
+        for number, line in enumerate(reading.text(path, _MAX_BYTES).splitlines()[1:], start=2):
             values = [int(field) for field in line.split(",")]
             if len(values) != _COLUMNS or max(map(abs, values)) >= LIMIT:
-                return {}
+                raise ValueError(f"line {number} has other columns")
             found[values[0]].append(Arrival(*values[1:]))
-    except (FileNotFoundError, reading.UnreadableError, ValueError):
-        return {}
+    except FileNotFoundError as error:
+        raise reading.UnreadableError(f"{folder.name} has no {FILE}") from error
+    except ValueError as error:
+        raise reading.UnreadableError(f"{folder.name}/{FILE} is damaged: {error}") from error
     return dict(found)
 
 
-def of_attempt(folder: Path) -> dict[str, dict[int, list[Arrival]]]:
-    """Return what arrived at each subscriber of an attempt, by publisher."""
-    return {path.parent.name: of_subscriber(path.parent) for path in sorted(folder.glob(f"sub*/{FILE}"))}
+def of_attempt(folder: Path, subscribers: Iterable[str]) -> dict[str, dict[int, list[Arrival]]]:
+    """Return what arrived at each of these subscribers, by publisher. Raises like `of_subscriber`."""
+    return {name: of_subscriber(folder / name) for name in subscribers}
 
 
 def write_interruption(folder: Path, interruption: Interruption) -> None:

@@ -16,8 +16,10 @@ from k8sdds.model.reason import PEER_LOST, Reason
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, PUBLISHER, SUBSCRIBER, Cell, Participant
 from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate, arrivals, link_statistics
+from k8sdds.results.arrivals import Arrival
 from k8sdds.results.metrics import Metrics
 from k8sdds.system.numbers import number
+from k8sdds.system.reading import UnreadableError
 from k8sdds.system.strict import mistake
 from k8sdds.workloads import recovery
 from k8sdds.workloads.outputs import TrialOutputs
@@ -131,6 +133,10 @@ class Outage(Paced):
         return options.after_s + options.for_s + max(LEAST_AFTER_S, 2 * recovery.window_s(cell.rate))
 
     @override
+    def most_s(self, cell: Cell) -> float:
+        return arrivals.longest_s(cell.publishers)
+
+    @override
     def load(self, cell: Cell) -> Load:
         return replace(super().load(cell), outage_s=options_of(cell).for_s)
 
@@ -144,7 +150,10 @@ class Outage(Paced):
         outage = arrivals.interruption(outputs.folder)
         if outage is None:
             return
-        found = list(_recoveries(outputs, outage))
+        try:
+            found = list(_recoveries(outputs, outage))
+        except UnreadableError:
+            return  # `invalid` states why
         record.outage_s = outage.length_s
         within = f"within {number((_end_us(outputs) - outage.repaired_us) / 1000)} ms after the repair"
         for name, values, what in (
@@ -174,11 +183,15 @@ class Outage(Paced):
         outage = arrivals.interruption(outputs.folder)
         if outage is None:
             return Reason("no-outage", "the trial ended before the outage did")
-        seen = arrivals.of_attempt(outputs.folder)
-        if not any(
-            one.at_us < outage.failed_us for own in seen.values() for some in own.values() for one in some
-        ):
-            return Reason("no-samples", "nothing arrived before the outage")
+        try:
+            seen = _arrived(outputs)
+        except UnreadableError as error:
+            return Reason("no-proof", f"what arrived is not known: {error.message}")
+        for publisher in range(outputs.trial.cell.publishers):
+            if not all(
+                any(one.at_us < outage.failed_us for one in own.get(publisher, ())) for own in seen.values()
+            ):
+                return Reason("no-samples", f"nothing arrived from pub{publisher} before the outage")
         return None
 
     @override
@@ -200,9 +213,14 @@ class Outage(Paced):
 def _recoveries(outputs: TrialOutputs, outage: arrivals.Interruption) -> Iterator[Recovery]:
     """Yield how each subscriber recovered, from each publisher."""
     cell = outputs.trial.cell
-    for seen in arrivals.of_attempt(outputs.folder).values():
+    for seen in _arrived(outputs).values():
         for publisher in range(cell.publishers):
             yield recovery.of(seen.get(publisher, []), outage, cell.rate)
+
+
+def _arrived(outputs: TrialOutputs) -> dict[str, dict[int, list[Arrival]]]:
+    """Return what arrived at each subscriber, by publisher. Raises UnreadableError."""
+    return arrivals.of_attempt(outputs.folder, [one.name for one in outputs.summaries_of(SUBSCRIBER)])
 
 
 def _end_us(outputs: TrialOutputs) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -51,6 +52,10 @@ class Workload(Protocol):
     def least_s(self, cell: Cell) -> float:
         """Return how long a trial of this cell must be at least."""
         return 0
+
+    def most_s(self, cell: Cell) -> float:
+        """Return how long a trial of this cell can be at most."""
+        return math.inf
 
     def largest_cell(self, cell: Cell) -> Cell:
         """Return the cell with the most participants that a search adds to this one; by default itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def outage() -> Interruption:
 
 @pytest.fixture
 def arrived() -> list[Arrival]:
-    return arrivals.of_attempt(RECORDED)["sub0"][0]
+    return arrivals.of_subscriber(RECORDED / "sub0")[0]
 
 
 def test_the_record_has_the_recovery(tmp_path: Path) -> None:
@@ -149,18 +150,42 @@ def test_the_traffic_of_the_recovery_is_what_was_sent_again(outage: Interruption
     assert recovery.extra_bytes(links, other, outage.repaired_us) is None
 
 
-@pytest.mark.parametrize("name", ["sub0/arrivals.csv", "outage.json", "links.json"])
-def test_damaged_files_are_not_read(name: str, tmp_path: Path) -> None:
-    for part in ("sub0/arrivals.csv", "outage.json", "links.json"):
-        (tmp_path / part).parent.mkdir(exist_ok=True)
-        content = (RECORDED / part).read_bytes()
-        (tmp_path / part).write_bytes(content[:-5] + b'"x,' if part == name else content)
-    read: dict[str, Any] = {
-        "sub0/arrivals.csv": arrivals.of_subscriber(tmp_path / "sub0"),
-        "outage.json": arrivals.interruption(tmp_path),
-        "links.json": link_statistics.read(tmp_path),
-    }
-    assert [part for part, found in read.items() if not found] == [name]
+@pytest.mark.parametrize(
+    ("name", "read"), [("outage.json", arrivals.interruption), ("links.json", link_statistics.read)]
+)
+def test_damaged_files_are_not_read(name: str, read: Callable[[Path], Any], tmp_path: Path) -> None:
+    content = (RECORDED / name).read_bytes()
+    (tmp_path / name).write_bytes(content)
+    assert read(tmp_path)
+    (tmp_path / name).write_bytes(content[:-5] + b'"x,')
+    assert not read(tmp_path)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def enlarge(path: Path) -> None:
+    os.truncate(path, 80 * arrivals.MAX_LINES + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (cut, "sub0/arrivals.csv is damaged: line 504 has other columns"),
+        (Path.unlink, "sub0 has no arrivals.csv"),
+        (enlarge, "larger than 80,000,000 bytes"),
+    ],
+)
+def test_arrivals_that_cannot_be_read_are_no_proof(
+    change: Callable[[Path], None], why: str, tmp_path: Path
+) -> None:
+    """Such a file is not read as if nothing had arrived."""
+    recording = Recording("outage", tmp_path)
+    change(tmp_path / "sub0" / arrivals.FILE)
+    record = recording.record()
+    assert record["reason"].startswith("no-proof: what arrived is not known: ") and why in record["reason"]
+    assert not record.get("outage_s") and not record.get("missing")
 
 
 def loaded(text: str) -> Experiment:
@@ -187,6 +212,7 @@ def test_links_of_the_test_are_forwarded() -> None:
     [
         ("{name: outage, for_s: 5}", "", "", "need 9 s"),
         ("{name: outage, after_s: 0.5}", ", publishers: 2", "", ""),
+        ("outage", ", publishers: 100", "", "log what arrives for at most 5 s"),
         ("outage", ", rate_profile: 'burst:5'", "", "constant rate"),
         ("outage", ", placement: same-node", "", "no link between nodes"),
         ("outage", "", "link: {engine: kernel, delay: {mean_us: 5}}\n", "engine: userspace"),

@@ -31,6 +31,7 @@ from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.results.link_statistics import LinkStatistics
 from k8sdds.results.metrics import METRICS
+from k8sdds.system.reading import UnreadableError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,7 +132,10 @@ def timeline(content: Content, setting: Setting, folder: Path) -> Figure | None:
 def _read(content: Content, row: Row) -> _Trial | None:
     folder = content.run.raw(row["trial_id"], row["attempt"] or 1)
     outage = arrivals.interruption(folder)
-    arrived = arrivals.of_subscriber(folder / "sub0").get(0)
+    try:
+        arrived = arrivals.of_subscriber(folder / "sub0").get(0)
+    except UnreadableError:
+        return None
     return _Trial(row, outage, arrived, link_statistics.read(folder)) if outage and arrived else None
 
 

@@ -15,6 +15,12 @@ class ArrivalLog {
 public:
     static constexpr int64_t bin_ns = 1'000'000;
     static constexpr int64_t after_ns = 5'000'000'000;     // also logged: what arrives so long after the interval
+    static constexpr int64_t max_bins = 1'000'000;         // of all publishers: 24 MB of memory, and at most as many lines
+
+    // Returns the longest interval that can be logged, of each of so many publishers.
+    static int64_t max_length_ns(size_t publishers) {
+        return std::max<int64_t>(0, max_bins / static_cast<int64_t>(publishers) * bin_ns - after_ns);
+    }
 
     void observe(int64_t begin, int64_t length) {
         if (size_.load(std::memory_order_relaxed)) return;

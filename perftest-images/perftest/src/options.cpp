@@ -135,7 +135,7 @@ const Option table[] = {
     {"-interArrivalFile", "FILE", subscriber, &Options::inter_arrival_file, 0, 0,
      "Write the times between the samples of each publisher to an HdrHistogram log (V2)."},
     {"-arrivalsFile", "FILE", subscriber, &Options::arrivals_file, 0, 0,
-     "Paced test: write what arrived in each millisecond to a CSV file."},
+     "Paced test: write what arrived in each millisecond to a CSV file; at most 1,000,000 of all publishers."},
     {"-timelineFile", "FILE", both, &Options::timeline_file, 0, 0,
      "Write elapsed_ms,samples,bytes for each 100 ms to a CSV file; for each second unless in a throughput test."},
     {"-verbosity", "0-3", both, &Options::verbosity, 0, 3, "Level of detail of the messages on standard error."},

@@ -184,6 +184,10 @@ std::string Subscriber::refusal(const Source& source, const Announcement& a) con
     if (a.value[6] != (options_.keyed ? options_.instances : 0))
         return "-instances: " + publisher + " writes " + std::to_string(a.value[6]) +
                "; give the same -instances on both sides";
+    const int64_t longest = ArrivalLog::max_length_ns(sources_.size());
+    if (!options_.arrivals_file.empty() && (a.value[7] < 0 || a.value[7] > longest))
+        return "-arrivalsFile: " + publisher + " sends for " + std::to_string(a.value[7] / 1'000'000'000) +
+               " s; at most " + std::to_string(longest / 1'000'000'000) + " s of each publisher are logged; shorten -executionTime";
     return "";
 }
 
