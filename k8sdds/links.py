@@ -53,9 +53,9 @@ class NamedLink(LinkChoice):
 
 
 ABOUT = ("name", "title", "description", "sources", "like")
-"""Keys of a named link that are not its values."""
+"""Keys in the file of a link that impair nothing."""
 APART = (*lists_of(Link), "engine")
-"""Keys of links that descriptions name apart from the name of a link."""
+"""Settings that are not part of what a name stands for: descriptions state them next to the name."""
 
 
 def keys(data: Any, above: str = "") -> dict[str, Any]:
@@ -66,6 +66,21 @@ def keys(data: Any, above: str = "") -> dict[str, Any]:
     for key, value in data.items():
         found |= keys(value, f"{above}.{key}" if above else key)
     return found
+
+
+def is_link(name: str) -> bool:
+    """Return whether this is the name of an installed link, or the file of a link and not of an experiment."""
+    if name in LINKS.names():
+        return True
+    try:
+        _, text = LINKS.read(name)
+    except InputError:
+        return False
+    has_a_link, has_others = (
+        any(yaml_text.has_key(text, key) for key in keys)
+        for keys in ({*LinkChoice.model_fields} - {"name"}, ("sweeps", "flows"))
+    )
+    return has_a_link and not has_others
 
 
 def load(name: str) -> NamedLink:
@@ -130,15 +145,15 @@ def matches(wanted: Link, measured: Link) -> bool:
 
 
 def with_engines(experiment: E, has_netem: bool) -> E:
-    """Return the experiment with an engine for every impaired link for which the user sets none.
+    """Return the experiment with an engine for every link that needs one and for which the user sets none.
 
-    Links with nothing but the short keys of `SHORT` keep the queues and rules of the kernel, as in earlier versions.
+    Links with nothing but the short keys of `SHORT` keep the queues and rules of the kernel, as in earlier versions, if
+    the kernel has what their delay needs.
     """
 
     def with_engine(choice: LinkChoice) -> LinkChoice:
         link = choice.link
-        lacks_netem = bool(link.delay_us) and not has_netem
-        if link.engine != "auto" or not link.is_shaped or not (link.needs_engine or lacks_netem):
+        if link.engine != "auto" or not (link.exceeds_short_keys or (link.delay_us and not has_netem)):
             return choice
         engine = KERNEL if has_netem and not link.kernel_obstacle else USERSPACE
         return choice.model_copy(update={"engine": engine})

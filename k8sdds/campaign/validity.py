@@ -138,7 +138,9 @@ def _accepts_loss(outputs: TrialOutputs) -> bool:
     A writer that keeps the last samples replaces those that an impaired link held up: how many is the question.
     """
     cell = outputs.trial.cell
-    return bool(cell.link.needs_engine and middleware.of(cell) and outputs.trial.max_loss_percent == 100)
+    return bool(
+        cell.link.exceeds_short_keys and middleware.of(cell) and outputs.trial.max_loss_percent == 100
+    )
 
 
 def _reported(outputs: TrialOutputs) -> str:

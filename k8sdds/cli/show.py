@@ -45,12 +45,12 @@ def show(
     from k8sdds.campaign.expansion import expand
     from k8sdds.networks import with_engines
 
-    if experiment in links.LINKS.names():
+    if links.is_link(experiment):
         if any_given(changes, paper or None, commands or None):
             raise InputError(
                 f"{experiment} is a link", f"measure with it: k8sdds run quickstart --link {experiment}"
             )
-        _show_link(links.load(experiment), out)
+        _show_link(experiment, links.load(experiment), out)
         return
     changed = applications.load_experiment(experiment, *changes.arguments, paper=paper)
     expansion = expand(with_engines(changed, available))
@@ -67,7 +67,7 @@ def show(
     out.print(data, lambda: _print(expansion, cells, problems, estimate_s, commands), rows=cells)
 
 
-def _show_link(link: NamedLink, out: RowsOutput) -> None:
+def _show_link(name: str, link: NamedLink, out: RowsOutput) -> None:
     from rich.text import Text
 
     def print_link() -> None:
@@ -83,8 +83,8 @@ def _show_link(link: NamedLink, out: RowsOutput) -> None:
         for key, source in link.sources.items():
             console().print(f"{key}: {source}")
         long = max((math.ceil(outage.cycle_s) for outage in found.outages), default=0)
-        command = f"k8sdds run quickstart --link {link.name}" + (f" --duration {long}" if long else "")
-        print_step(f"\nTry: {command}, k8sdds init link my-link --like {link.name}")
+        command = f"k8sdds run quickstart --link {name}" + (f" --duration {long}" if long else "")
+        print_step(f"\nTry: {command}, k8sdds init link my-link --like {name}")
 
     data = link.model_dump(mode="json")
     out.print(data, print_link, rows=[data])

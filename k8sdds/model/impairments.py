@@ -14,6 +14,8 @@ MAX_DELAY_US = 60_000_000
 MAX_QUEUE_PACKETS, MAX_QUEUE_BYTES, MAX_QUEUE_MS = 1_000_000, 1 << 30, 60_000
 """Largest queues: bufferbloat of cellular links is a few seconds and a few MiB (Jiang et al., 2012,
 DOI 10.1145/2342468.2342478), so that these limits reject slips of the keyboard alone."""
+MAX_NETEM_JITTER_US = 1_200_000
+"""netem limits its parameter to 2.1 s, which is up to 1.73 times the standard deviation."""
 DropPolicy = Literal["drop-tail", "codel"]
 Distribution = Literal["normal", "uniform", "pareto"]
 
@@ -251,7 +253,7 @@ class Queue(Strict):
 
 
 class Direction(Strict):
-    """What happens to packets in one direction. What is left out is as for both directions."""
+    """What happens to packets in one direction. A part that is left out is that of both directions."""
 
     delay: Delay | None = Field(default=None, description="one-way delay")
     loss: Loss | None = Field(default=None, description="loss of packets")
@@ -262,7 +264,7 @@ class Direction(Strict):
     )
 
     def over(self, both: Direction) -> Direction:
-        """Return this direction, with what it leaves out from what is set for both."""
+        """Return this direction, with the parts of both for those that it leaves out."""
         return Direction(
             **{
                 name: mine if (mine := getattr(self, name)) is not None else getattr(both, name)
@@ -275,6 +277,28 @@ class Direction(Strict):
         return ", ".join(
             phrase(name, getattr(self, name)) for name in PARTS if getattr(self, name) is not None
         )
+
+    @property
+    def netem_obstacle(self) -> str:
+        """What netem cannot do, or would do differently, such as `loss is …`; empty if it does all that is set."""
+        for part in ("delay", "loss", "rate"):
+            value = getattr(self, part)
+            if value is not None and value.is_from_file:
+                return f"{part} comes from a file, and netem repeats no recordings"
+        delay, loss = self.delay, self.loss
+        if loss and loss.udp_only:
+            return "loss is of UDP only, and netem loses all packets alike"
+        if loss and loss.mean_percent and self.duplicate_percent:
+            return (
+                "loss is changed by duplicate_percent, because netem may lose a packet that it has duplicated"
+            )
+        if delay and delay.correlation_percent:
+            return "delay is correlated, but delays of netem are not, whatever correlation it has"
+        if delay and delay.reorder_percent and self.rate:
+            return "delay reorders packets, and those that overtake others in netem do not wait for the rate"
+        if delay and delay.jitter_us > MAX_NETEM_JITTER_US:
+            return f"delay has a jitter above {MAX_NETEM_JITTER_US / 1e6:g} s, the largest that netem keeps"
+        return ""
 
 
 PARTS = tuple(Direction.model_fields)

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -20,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from k8sdds.model import link_files
 from k8sdds.model.axis import NETWORK, Axis, OneOrMore, axes, keys_of, lists_of, require_unique
 from k8sdds.model.impairments import (
     MAX_DELAY_US,
@@ -33,7 +35,7 @@ from k8sdds.model.impairments import (
     with_files,
 )
 from k8sdds.model.offloads import FEATURES, Bond, Offloads
-from k8sdds.model.outages import MAX_OUTAGES, Interruption, Outage, describe_outages, require_apart
+from k8sdds.model.outages import MAX_OUTAGES, Outage, Phase, describe_outages, require_apart, require_falling
 from k8sdds.system.strict import MAX_RATE_MBIT, MAX_TITLE, Strict, as_list, mistake
 
 STANDARD_MTU, MAX_MTU = 1500, 9000
@@ -43,15 +45,12 @@ MIN_MTU = 1280
 MAX_MEMBERS = 8
 """Largest number of members of a link: as many as LACP (IEEE 802.1AX) uses at the same time."""
 
-JITTERS = 4
-"""Standard deviations above the mean delay that few packets exceed."""
-MAX_NETEM_JITTER_US = 1_200_000
-"""netem limits its parameter to 2.1 s, which is up to 1.73 times the standard deviation."""
 KERNEL, USERSPACE = "kernel", "userspace"
 """Engines that impair links: netem and other queues of the kernel, or the forwarder of k8sdds."""
 SHORT = {"rate_mbit": "rate", "loss_percent": "loss", "delay_us": "delay"}
 """Keys of a link that state a part in a word, and that part. The delay and the loss are those of the whole way
 between two nodes, the rate is that of each link."""
+WHOLE_WAY = ("loss_percent", "delay_us")
 
 
 def _impairment(name: str) -> Axis:
@@ -60,26 +59,6 @@ def _impairment(name: str) -> Axis:
 
 def _of_direction(name: str) -> Axis:
     return Axis(NETWORK, lambda value: f"{name} {value.describe()}", since=5, several=False)
-
-
-def _netem_obstacle(direction: Direction) -> str:
-    """Return what of a direction netem cannot do, or would do differently; empty if it does all of it."""
-    for part in ("delay", "loss", "rate"):
-        value = getattr(direction, part)
-        if value is not None and value.is_from_file:
-            return f"{part} comes from a file, and netem repeats no recordings"
-    delay, loss = direction.delay, direction.loss
-    if loss and loss.udp_only:
-        return "loss is of UDP only, and netem loses all packets alike"
-    if loss and loss.mean_percent and direction.duplicate_percent:
-        return "loss is changed by duplicate_percent, because netem may lose a packet that it has duplicated"
-    if delay and delay.correlation_percent:
-        return "delay is correlated, but delays of netem are not, whatever correlation it has"
-    if delay and delay.reorder_percent and direction.rate:
-        return "delay reorders packets, and those that overtake others in netem do not wait for the rate"
-    if delay and delay.jitter_us > MAX_NETEM_JITTER_US:
-        return f"delay has a jitter above {MAX_NETEM_JITTER_US / 1e6:g} s, the largest that netem keeps"
-    return ""
 
 
 class Link(Strict):
@@ -186,10 +165,10 @@ class Link(Strict):
         return bool(self.outages or any(direction != Direction() for direction in self.directions.values()))
 
     @property
-    def needs_engine(self) -> bool:
-        """Whether the links have more than the constant rate, loss and delay of `SHORT`, or an engine is named."""
-        new = (*PARTS, "up", "down", "nodes", "outages", "engine")
-        return any(getattr(self, name) != axes(Link)[name].default for name in new)
+    def exceeds_short_keys(self) -> bool:
+        """Whether more than the constant rate, loss and delay of `SHORT` is set, so that an engine is needed."""
+        others = (*PARTS, "up", "down", "nodes", "outages")
+        return any(getattr(self, name) != axes(Link)[name].default for name in others)
 
     @property
     def directions(self) -> dict[str, Direction]:
@@ -221,12 +200,12 @@ class Link(Strict):
     def longest_delay_us(self) -> float:
         """The delay between two nodes, one way, that few packets exceed."""
         delays = [direction.delay for direction in self.directions.values() if direction.delay]
-        return sum(delay.mean_us + JITTERS * delay.jitter_us for delay in delays)
+        return sum(link_files.longest_us(delay) for delay in delays)
 
-    def interruptions(self, length_s: float) -> list[Interruption]:
-        """Return what interrupts the links in a measured interval of this length, in order and without overlaps."""
-        found = [each for outage in self.outages for each in outage.interruptions(length_s)]
-        return sorted(found, key=lambda each: each.at_us)
+    def outage_phases(self, length_s: float) -> list[Phase]:
+        """Return the phases of outages in a measured interval of this length, in order and without overlaps."""
+        found = [phase for outage in self.outages for phase in outage.phases(length_s)]
+        return sorted(found, key=lambda phase: phase.at_us)
 
     def without_places(self) -> Link:
         """Return the link without the places of its files, whose content is known by their SHA-256."""
@@ -236,15 +215,15 @@ class Link(Strict):
     def kernel_obstacle(self) -> str:
         """Why the kernel's netem and its queues cannot do all that is set; empty: they can."""
         for name, direction in self.directions.items():
-            if what := _netem_obstacle(direction):
-                return f"{name}.{what}"
+            if direction.netem_obstacle:
+                return f"{name}.{direction.netem_obstacle}"
         return "netem has no outages" if self.outages else ""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Link:
-        for short, part in SHORT.items():
-            if getattr(self, short) and getattr(self, part) is not None:
-                raise mistake(f"and {part} state the same: leave out one of them", short)
+        self._require_one_form()
+        rates = {name: direction.rate for name, direction in self.directions.items()}
+        require_falling(self.outages, rates)
         for name, direction in self.directions.items():
             if direction.queue and direction.rate is None:
                 raise mistake(
@@ -256,6 +235,19 @@ class Link(Strict):
         if self.engine == KERNEL and self.kernel_obstacle:
             raise mistake(f"{self.kernel_obstacle}: use {USERSPACE} or auto", "engine")
         return self
+
+    def _require_one_form(self) -> None:
+        for short, part in SHORT.items():
+            if not getattr(self, short):
+                continue
+            of_ways = (f"up.{part}", f"down.{part}") if short in WHOLE_WAY else ()
+            for key in (part, *of_ways):
+                if attrgetter(key)(self) is not None:
+                    raise mistake(f"and {key} state the same: leave out one of them", short)
+            if short in WHOLE_WAY and self.nodes != "all":
+                raise mistake(
+                    f"is of the way between any two nodes: set {part} of these links instead", short
+                )
 
     def _keys_of(self, direction: str, part: str) -> tuple[str, ...]:
         return (part,) if getattr(getattr(self, direction), part) is None else (direction, part)

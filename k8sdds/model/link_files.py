@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from k8sdds.model.impairments import MAX_DELAY_US, Delay, FromFile, Loss, M, Rate, with_files
-from k8sdds.model.link import Link
 from k8sdds.system import reading
 from k8sdds.system.errors import InputError
-from k8sdds.system.strict import MAX_RATE_MBIT
+from k8sdds.system.strict import MAX_RATE_MBIT, Strict
 
 MAX_VALUES = 1_000_000
 """Most values of a file: 17 minutes at 1000 packets per second."""
@@ -21,6 +20,8 @@ MAX_TRACE_MS = 86_400_000
 """Latest time in a trace: as long as the longest trial."""
 OPPORTUNITY_BYTES = 1504
 """What passes at each time of a trace: a packet of 1500 bytes and the header of Mahimahi's tunnel."""
+JITTERS = 4
+"""Standard deviations above the mean delay that few packets exceed."""
 MAX_SHOWN = 20
 """Most characters of a wrong line in a message."""
 
@@ -127,7 +128,12 @@ def checked(model: M) -> M:
     return with_files(model, place)
 
 
-def files_of(link: Link) -> list[FromFile]:
+def longest_us(delay: Delay) -> float:
+    """Return what few packets exceed of a delay. Raises like `values`."""
+    return max(values(delay)) if delay.is_from_file else delay.mean_us + JITTERS * delay.jitter_us
+
+
+def files_of(link: Strict) -> list[FromFile]:
     """Return the impairments of a link that files describe."""
     found: list[FromFile] = []
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from k8sdds.model.impairments import Rate
 from k8sdds.model.settings import Number
 from k8sdds.system.strict import MAX_RATE_MBIT, Strict, mistake
 
 MAX_OUTAGES, MAX_OUTAGE_S, MAX_TIME_S = 1000, 3600, 86_400
 """Most outages of a link, the longest one, and the latest moment: the longest trial lasts a day."""
+MIN_PERIOD_S = 0.1
+"""Shortest period: what happens more often is loss."""
 USUAL_FADING_S = 1.0
 """How long the rate of a Wi-Fi link is low before it falls silent. An assumption: a station leaves a cell at walking
 speed."""
@@ -22,8 +25,8 @@ USUAL_FADING_MBIT = 6.0
 
 
 @dataclass(frozen=True)
-class Interruption:
-    """A part of an outage: the link is slow, or nothing passes."""
+class Phase:
+    """A phase of an outage: the link is slow, or nothing passes."""
 
     at_us: int
     """When it begins, from the start of the measured interval."""
@@ -40,7 +43,7 @@ class Outage(Strict):
     )
     every_s: Annotated[float | None, Number] = Field(
         default=None,
-        gt=0,
+        ge=MIN_PERIOD_S,
         le=MAX_TIME_S,
         description="period: the outage repeats; the first one is at `at_s`, or after half a period, so that a trial as"
         " long as the period has one",
@@ -48,10 +51,9 @@ class Outage(Strict):
     for_s: Annotated[float, Number] = Field(
         gt=0, le=MAX_OUTAGE_S, description="how long nothing passes, in seconds"
     )
-    kind: Literal["link", "wifi", "address"] = Field(
+    kind: Literal["link", "wifi"] = Field(
         default="link",
-        description="`link`: the link alone. `wifi`: its rate falls first, then nothing passes, then the node"
-        " associates again. `address`: afterwards the node has another address",
+        description="`wifi`: the rate of the link falls before nothing passes, as when a station leaves a cell",
     )
     fading_s: Annotated[float | None, Number] = Field(
         default=None,
@@ -63,7 +65,7 @@ class Outage(Strict):
         default=None,
         gt=0,
         le=MAX_RATE_MBIT,
-        description=f"with `wifi`: the low rate, in Mbit/s; default: {USUAL_FADING_MBIT:g}",
+        description=f"with `wifi`: the low rate, in Mbit/s, below that of the link; default: {USUAL_FADING_MBIT:g}",
     )
 
     @model_validator(mode="after")
@@ -90,6 +92,12 @@ class Outage(Strict):
         usual = USUAL_FADING_S if self.fading_s is None else self.fading_s
         return usual if self.kind == "wifi" else 0
 
+    @property
+    def slow_mbit(self) -> float:
+        """The rate before nothing passes; 0 if it does not fall."""
+        usual = USUAL_FADING_MBIT if self.fading_mbit is None else self.fading_mbit
+        return usual if self.kind == "wifi" else 0
+
     def starts(self, length_s: float) -> Iterator[float]:
         """Yield when nothing passes any more, in an interval of this length."""
         start, count = self._first_s, 0
@@ -100,21 +108,20 @@ class Outage(Strict):
             count += 1
             start = self._first_s + count * self.every_s
 
-    def interruptions(self, length_s: float) -> list[Interruption]:
+    def phases(self, length_s: float) -> list[Phase]:
         """Return what happens in an interval of this length: before each outage of a Wi-Fi link, its rate falls."""
         found = []
         fading_us = round(self._fading_s * 1e6)
         for start in self.starts(length_s):
             at_us = round(start * 1e6)
             if fading_us:
-                slow = USUAL_FADING_MBIT if self.fading_mbit is None else self.fading_mbit
-                found.append(Interruption(at_us - fading_us, fading_us, slow))
-            found.append(Interruption(at_us, round(self.for_s * 1e6)))
+                found.append(Phase(at_us - fading_us, fading_us, self.slow_mbit))
+            found.append(Phase(at_us, round(self.for_s * 1e6)))
         return found
 
     @property
     def cycle_s(self) -> float:
-        """How long an interval must be to have one outage, and of a period its share of it."""
+        """The shortest interval with an outage, and with the share of outages that a period has."""
         return max(self.every_s or 0, self._first_s + self.for_s)
 
     def span(self) -> tuple[float, float]:
@@ -123,7 +130,7 @@ class Outage(Strict):
 
     def describe(self) -> str:
         """Describe the outage: `outage of 0.5 s every 10 s`."""
-        kind = {"link": "outage", "wifi": "Wi-Fi outage", "address": "change of address"}[self.kind]
+        kind = {"link": "outage", "wifi": "Wi-Fi outage"}[self.kind]
         first = f" at {self.at_s:g} s" if self.at_s is not None else ""
         period = f" every {self.every_s:g} s" if self.every_s is not None else ""
         return f"{kind} of {self.for_s:g} s{first}{period}"
@@ -139,6 +146,17 @@ def require_apart(outages: tuple[Outage, ...]) -> None:
     for (before, _), (after, index) in itertools.pairwise(known):
         if after[0] < before[1]:
             raise mistake(f"overlaps the outage that ends at {before[1]:g} s", "outages", index, "at_s")
+
+
+def require_falling(outages: tuple[Outage, ...], rates: Mapping[str, Rate | None]) -> None:
+    """Raise an error if one of these rates, by direction, would not fall before an outage of a Wi-Fi link."""
+    for index, outage in enumerate(outages):
+        for name, rate in rates.items() if outage.slow_mbit else ():
+            if rate is None or rate.mbit is None:
+                raise mistake(f"needs a constant rate of {name}, which falls", "outages", index, "kind")
+            if outage.slow_mbit >= rate.mbit:
+                what = f"the rate of {name} ({rate.mbit:g} Mbit/s) would not fall to {outage.slow_mbit:g}"
+                raise mistake(f"{what}: set a lower fading_mbit", "outages", index, "fading_mbit")
 
 
 def describe_outages(outages: tuple[Outage, ...]) -> str:

@@ -44,10 +44,10 @@ def private_folder(participant: str) -> Path:
 
 
 def native_program(name: str) -> str:
-    """Return the path of a native program: such as `k8sdds-supervisor`.
+    """Return the path of a native program, such as `k8sdds-supervisor`.
 
-    Searches $K8SDDS_LIBEXEC if it is set; else the installed package, if it has programs; else the folder that
-    `k8sdds setup` builds into, then the installation prefix, where a distribution's package has the programs.
+    If $K8SDDS_LIBEXEC is set, the program is there; if the installed package has programs, it is one of them. Otherwise
+    it is in the folder that `k8sdds setup` builds into, or where a distribution's package installs it.
 
     Raises:
         PrerequisiteError: The program is not built.

@@ -64,7 +64,7 @@ def _outages(link: Link, schedule: Schedule) -> list[dict[str, float]]:
     offset_us = round(schedule.offset_s * 1e6)
     return [
         {"at_us": part.at_us + offset_us, "for_us": part.for_us, "rate_mbit": part.rate_mbit}
-        for part in link.interruptions(schedule.length_s)
+        for part in link.outage_phases(schedule.length_s)
     ]
 
 

@@ -340,6 +340,7 @@ def test_a_loss_above_the_limit_is_a_result_with_a_warning(
         (Link(loss=Loss(percent=10)), 100, None),
         (Link(loss=Loss(percent=10)), 99, "lost-samples"),
         (Link(rate_mbit=54), 100, "lost-samples"),
+        (Link(rate_mbit=54, engine="userspace"), 100, "lost-samples"),
     ],
 )
 def test_a_reliable_trial_may_lose_samples_over_impaired_links_without_a_limit(

@@ -21,7 +21,7 @@ from k8sdds.campaign.trial_loop import plan_json
 from k8sdds.model import link_files
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.model.link import Link, LinkChoice
-from k8sdds.model.outages import Interruption, Outage
+from k8sdds.model.outages import Outage, Phase
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.run_folder import SCHEMA, RunFolder
 from k8sdds.system import yaml_text
@@ -45,13 +45,13 @@ def cell(of: Link) -> Cell:
 def test_both_forms_of_a_constant_rate_are_one_link() -> None:
     short, long = link(rate_mbit=10), link(rate={"mbit": "10 Mbit/s"})
     assert short == long and cell(short).cell_id == cell(long).cell_id
-    assert not long.needs_engine
+    assert not long.exceeds_short_keys
 
 
 def test_delay_and_loss_of_the_whole_way_apply_once() -> None:
-    whole = link(delay_us=2000, loss_percent=1, up={"loss": {"percent": 3}})
+    whole = link(delay_us=2000, loss_percent=1, up={"duplicate_percent": 3})
     assert whole.directions == {
-        "up": Direction(delay=Delay(mean_us=2000), loss=Loss(percent=3)),
+        "up": Direction(delay=Delay(mean_us=2000), duplicate_percent=3),
         "down": Direction(loss=Loss(percent=1, udp_only=True)),
     }
     # The same for each link would delay packets twice.
@@ -136,7 +136,7 @@ def test_independent_loss_has_the_states_of_gilbert_and_elliott(percent: float) 
          "links 10 Mbit/s, queue of 100 packets (codel), MTU 9000"),
         ({"outages": {"every_s": 10, "for_s": 0.5}, "nodes": "publishers"},
          "links only of publishers, outage of 0.5 s every 10 s"),
-        ({"outages": [{"at_s": 1, "for_s": 0.5, "kind": "address"}], "engine": "userspace", "name": "hall", "mtu": 9000},
+        ({"outages": [{"at_s": 1, "for_s": 0.5}], "engine": "userspace", "name": "hall", "mtu": 9000},
          "links hall, userspace engine, MTU 9000"),
     ],
 )  # fmt: skip
@@ -159,6 +159,9 @@ def test_a_link_is_described_by_what_is_not_the_default(keys: dict[str, Any], te
         ({"delay": 5}, "delay", "must be a mapping, such as {mean_us: 2000}"),
         ({"delay": {"mean_us": True}}, "delay.mean_us", "not true or false"),
         ({"delay_us": 5, "delay": {"mean_us": 5}}, "delay_us", "leave out one"),
+        ({"delay_us": 5, "down": {"delay": {"mean_us": 5}}}, "delay_us", "down.delay state the same"),
+        ({"loss_percent": 5, "up": {"loss": {"percent": 5}}}, "loss_percent", "up.loss state the same"),
+        ({"loss_percent": 5, "nodes": "publishers"}, "loss_percent", "set loss of these links"),
         ({"loss": {}}, "loss", "set percent"),
         ({"loss": {"p_percent": 1}}, "loss.p_percent", "needs r_percent"),
         ({"loss": {"r_percent": 1}}, "loss.r_percent", "needs p_percent"),
@@ -189,7 +192,13 @@ def test_a_link_is_described_by_what_is_not_the_default(keys: dict[str, Any], te
         ({"engine": "kernel", "rate_mbit": 5, "up": {"delay": {"mean_us": 5, "reorder_percent": 5}}}, "engine",
          "do not wait for the rate"),
         ({"engine": "kernel", "down": {"loss": {"percent": 5}, "duplicate_percent": 5}}, "engine", "down.loss is changed"),
-        ({"engine": "kernel", "outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "engine", "netem has no outages"),
+        ({"engine": "kernel", "outages": {"at_s": 5, "for_s": 1}}, "engine", "netem has no outages"),
+        ({"outages": {"every_s": 0.09, "for_s": 0.01}}, "outages.every_s", "at least 0.1"),
+        ({"outages": {"at_s": 5, "for_s": 1, "kind": "address"}}, "outages.kind", "'link' or 'wifi'"),
+        ({"outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "outages.kind", "needs a constant rate of up"),
+        ({"rate": {"file": "r"}, "outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "outages.kind", "constant rate"),
+        ({"rate_mbit": 9, "down": {"rate": {"mbit": 6}}, "outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}},
+         "outages", "the rate of down (6 Mbit/s) would not fall to 6: set a lower fading_mbit"),
     ],
 )  # fmt: skip
 def test_a_contradiction_names_its_key(keys: dict[str, Any], place: str, message: str) -> None:
@@ -214,17 +223,15 @@ def test_outages_repeat_and_the_rate_of_wifi_falls_before() -> None:
     assert [*Outage(at_s=1, every_s=10, for_s=0.5).starts(21)] == [1, 11]
     assert [*Outage(at_s=3, for_s=0.5).starts(3)] == []
     wifi = Outage(at_s=2, for_s=0.5, kind="wifi", fading_s=1.5, fading_mbit=1)
-    assert wifi.interruptions(10) == [Interruption(500_000, 1_500_000, 1), Interruption(2_000_000, 500_000)]
+    assert wifi.phases(10) == [Phase(500_000, 1_500_000, 1), Phase(2_000_000, 500_000)]
     later = {"at_s": 6, "for_s": 0.5}
-    both = link(outages=[later, wifi.model_dump()]).interruptions(10)
-    assert both == [*wifi.interruptions(10), Interruption(6_000_000, 500_000)]
+    both = link(rate_mbit=10, outages=[later, wifi.model_dump()]).outage_phases(10)
+    assert both == [*wifi.phases(10), Phase(6_000_000, 500_000)]
 
 
 @given(every=st.integers(2, 50), share=st.floats(0.01, 0.4), length=st.integers(1, 500))
 def test_outages_of_a_period_never_overlap(every: int, share: float, length: int) -> None:
-    parts = Outage(every_s=every, for_s=every * share, kind="wifi", fading_s=every * share).interruptions(
-        length
-    )
+    parts = Outage(every_s=every, for_s=every * share, kind="wifi", fading_s=every * share).phases(length)
     assert all(a.at_us + a.for_us <= b.at_us for a, b in itertools.pairwise(parts))
     assert len(parts) == 2 * math.ceil(max(0, length - every / 2) / every)
 
@@ -251,6 +258,13 @@ def test_values_are_those_of_the_file(part: Any, content: str, values: Any, tmp_
     assert link_files.values(checked) == values
     with pytest.raises(InputError, match="values"):
         link_files.checked(Link(**{part.__name__.lower(): checked}))
+
+
+def test_the_longest_delay_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "delays.txt").write_text("100\n4000\n200\n")
+    both = links.resolve(LinkChoice.model_validate({"delay": {"file": str(tmp_path / "delays.txt")}})).link
+    assert both.longest_delay_us == 8000
+    assert link(up={"delay": {"mean_us": 100, "jitter_us": 10}}).longest_delay_us == 140
 
 
 def test_a_trace_has_the_rate_of_its_packets() -> None:

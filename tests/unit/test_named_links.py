@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from k8sdds import links
 from k8sdds.analysis import conditions
@@ -14,6 +15,7 @@ from k8sdds.campaign import applications, experiments, preflight, start, trial_l
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.record import description
 from k8sdds.cli import recommend
+from k8sdds.cli.app import app
 from k8sdds.cli.options import Changes
 from k8sdds.model.application import Application
 from k8sdds.model.axis import axes, compact
@@ -62,7 +64,7 @@ def test_every_value_of_a_link_states_its_source(name: str) -> None:
 
 def test_the_rate_of_a_roaming_robot_falls_before_it_is_silent() -> None:
     roaming = links.load("wifi-roaming").link
-    slow, silent = roaming.outages[0].interruptions(30)
+    slow, silent = roaming.outages[0].phases(30)
     assert (slow.rate_mbit, silent.rate_mbit) == (6, 0)
     assert slow.at_us + slow.for_us == silent.at_us
     assert "no outages" in roaming.kernel_obstacle
@@ -90,6 +92,19 @@ def test_a_wrong_file_of_a_link_is_named_with_its_line(text: str, message: str, 
 def test_an_unknown_link_suggests_a_known_one() -> None:
     with pytest.raises(InputError, match=r"there is no link 'wifi-ofice'.*did you mean 'wifi-office'"):
         resolved(like="wifi-ofice")
+
+
+def test_the_file_of_a_link_is_shown_like_an_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hall.yaml").write_text(links.LINKS.copy("lte", "hall"))
+    for name in ("lte", "./hall.yaml", "hall"):
+        shown = CliRunner().invoke(app, ["show", name]).stdout
+        assert "up: 28 ms ± 8 ms delay" in shown and "MobiSys 2012" in shown, name
+    # A file that is no link is read as an experiment.
+    (tmp_path / "hall.yaml").write_text("name: hall\nlink: {rate_mbit: 5}\nsweep: []\n")
+    assert "sweeps" in CliRunner().invoke(app, ["show", "hall"]).exception.message  # type: ignore[union-attr]
 
 
 # -- taking from a link -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
             "baremetal runs outside of pods, so a cluster cannot measure it",
             "remove it, or use --testbed lab",
         )
-    if cell.link.is_shaped or cell.link.needs_engine:
+    if cell.link.is_shaped or cell.link.engine != "auto":
         yield "`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab"
     if workloads.find(cell.test).interrupts_links:
         yield f"{cell.test} interrupts links of the lab, not of a cluster", "remove it, or use --testbed lab"

@@ -91,8 +91,6 @@ def _contradiction(cell: Cell) -> Problem | None:
             "the lab cannot impair the members of a LAG, but for rate_mbit, loss_percent and delay_us",
             "remove link.lag, or the other keys of `link`",
         )
-    if any(outage.kind == "address" for outage in cell.link.outages):
-        return problem("the lab cannot change the address of a node", "use outages of another kind")
     exemption = network.loss_exemption_with(cell.network_options)
     if cell.link.loss_percent and cell.link.engine == "auto" and exemption:
         fitting = [engine.name for engine in network.engines if not engine.loss_exemption]
