@@ -252,6 +252,9 @@ class Campaign:
         try:
             launches = self._launches.of(trial, session, folder, domain)
             facts |= session.network_facts(trial)
+            if facts.get("fingerprint"):
+                # A network is observed once, and can be measured over several links.
+                facts["fingerprint"] |= {"link": trial.cell.link.fingerprint}
             started = time.monotonic()
             measurement = session.run(trial, launches, command.deadline_s(trial))
             facts["wall_s"] = round(time.monotonic() - started, 6)

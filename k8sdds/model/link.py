@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from k8sdds.model import link_files
-from k8sdds.model.axis import NETWORK, Axis, OneOrMore, axes, keys_of, lists_of, require_unique
+from k8sdds.model.axis import NETWORK, Axis, OneOrMore, axes, compact, keys_of, lists_of, require_unique
 from k8sdds.model.impairments import (
     MAX_DELAY_US,
     PARTS,
@@ -283,6 +284,24 @@ class Link(Strict):
         if ways["up"] == ways["down"]:
             texts = [f"both ways {ways['up']}"]
         return "; ".join([*texts, *([describe_outages(self.outages)] if self.outages else [])])
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The engine, and the SHA-256 of all impairments with the content of their files, whatever they are named.
+
+        None if nothing forwards or impairs packets.
+        """
+        if not self.is_shaped and self.engine == "auto":
+            return None
+        link = self.without_places()
+        parts: dict[str, Any] = {
+            way: direction.model_dump(mode="json", exclude_defaults=True)
+            for way, direction in link.directions.items()
+        }
+        outages = [outage.model_dump(mode="json", exclude_defaults=True) for outage in link.outages]
+        content = compact(parts | {"nodes": link.nodes, "outages": outages})
+        engine = KERNEL if self.engine == "auto" else self.engine
+        return f"{engine} {hashlib.sha256(content.encode()).hexdigest()}"
 
     def phrases(self, names: Iterable[str]) -> list[str]:
         """Describe each of these parts that is not the default."""

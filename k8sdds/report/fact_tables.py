@@ -53,7 +53,7 @@ _SOFTWARE = (
 _ON_THE_LINK = (
     "Before it measured, k8sdds sent known datagrams between two pods on different nodes and captured what left the"
     " node of the sender. These values were observed, whatever the network is called. Rules are those of the"
-    " sender's node."
+    " sender's node. Links: the engine that impaired them in trials, and the SHA-256 of all its parameters."
 )
 _OBSERVED = {
     "path_mtu_bytes": "path MTU", "cleartext": "readable", "multicast": "multicast", "masqueraded": "masqueraded",
@@ -124,17 +124,24 @@ def networks(content: Content) -> list[Table]:
             found = Fingerprint.model_validate(fingerprint)
             added = f"{found.outer}, {found.added_bytes} bytes" if found.added_bytes else found.outer
             reasons = "; ".join(dict.fromkeys(found.not_observed.values()))
-            observed.append([head, *map(Cell, (added, *map(found.value, _OBSERVED), reasons))])
+            texts = (added, *map(found.value, _OBSERVED), _links(trials), reasons)
+            observed.append([head, *map(Cell, texts)])
     heads = [
         "network", "MTU", "encapsulation", "encryption", "multicast", "engine", "fidelity",
         "differences, options, proof",
     ]  # fmt: skip
-    seen = ["network", "added by the network", *_OBSERVED.values(), "why not observed"]
+    seen = ["network", "added by the network", *_OBSERVED.values(), "links", "why not observed"]
     return _filled(
         Table("Networks", heads, facts),
         Table("Software of the networks", ["network", "component", "version"], software, _SOFTWARE),
         Table("Observed on the link", seen, observed, _ON_THE_LINK),
     )
+
+
+def _links(trials: Sequence[Row]) -> str:
+    """Return what impaired the links in some trials, as their fingerprints have it."""
+    found = (json.loads(row["fingerprint"]).get("link") for row in trials if row["fingerprint"])
+    return ", ".join(_short(str(link or "as they are")) for link in dict.fromkeys(found))
 
 
 def _by_families(content: Content) -> Iterator[tuple[str, str, list[Row]]]:

@@ -41,6 +41,10 @@ class Fingerprint(Shape):
     programs: list[Annotated[str, Field(max_length=400)]] | None = Field(default=None, description=
         "BPF programs attached to links of the sender's node by tc or XDP. Programs attached by tcx or netkit cannot be"
         " listed in this way")
+    link: Text = Field(default=None, description=
+        "What impairs the links of the nodes: the engine, and the SHA-256 of all parameters with the content of their"
+        " files, such as `userspace 9f3c…`; null if nothing does. k8sdds sets it up, and each trial proves it"
+        " (`link_conditions`)")
     not_observed: dict[str, Annotated[str, Field(max_length=4096)]] = Field(default_factory=dict, description=
         "What could not be observed, by key, with the reason, such as a missing right")
     # fmt: on
@@ -63,5 +67,5 @@ class Fingerprint(Shape):
 
 def unobserved(reason: str) -> Fingerprint:
     """Return the fingerprint of a network of which nothing could be observed."""
-    names = [name for name in Fingerprint.model_fields if name not in ("outer_port", "not_observed")]
+    names = [name for name in Fingerprint.model_fields if name not in ("outer_port", "link", "not_observed")]
     return Fingerprint(not_observed=dict.fromkeys(names, reason))

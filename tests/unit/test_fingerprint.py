@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ def test_without_a_pod_on_the_node_only_what_pods_see_is_observed() -> None:
     assert (found.path_mtu_bytes, found.multicast, found.masqueraded) == (1450, False, False)
     assert (found.outer_protocol, found.rules, found.programs) == (None, None, None)
     assert found.not_observed["outer_protocol"] == found.not_observed["rules_matched"] == "no pod"
-    missing = {name for name, value in found if value is None and name != "outer_port"}
+    missing = {name for name, value in found if value is None and name not in ("outer_port", "link")}
     assert missing == set(found.not_observed) >= {"rules", "rules_matched", "outer_protocol"}
     assert (found.outer, found.value("rules"), found.value("masqueraded")) == (
         "not observed",
@@ -248,3 +249,50 @@ def test_the_lab_observes_a_network_on_a_link_that_loses_nothing_if_there_is_one
     ]
     lab.prepare(Block(0, tuple(trials)))
     assert observed == [plain, lossy]
+
+
+RECORDED_LOSS = {"file": "/here/pattern", "sha256": "1" * 64}
+IMPAIRED = {"loss": RECORDED_LOSS, "rate": {"mbit": 54}, "delay": {"mean_us": 2000}, "engine": "userspace"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"loss": RECORDED_LOSS | {"sha256": "2" * 64}},
+        {"delay": {"mean_us": 2001}},
+        {"up": {"delay": {"mean_us": 2001}}},
+        {"nodes": "publishers"},
+        {"outages": [{"at_s": 1, "for_s": 1}]},
+        {"loss": None},
+    ],
+)
+def test_links_that_do_something_else_have_another_fingerprint(change: dict[str, Any]) -> None:
+    own, other = Link(**IMPAIRED).fingerprint, Link(**IMPAIRED | change).fingerprint
+    assert own and other and own != other and own.startswith("userspace ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "hall", "mtu": 9000},
+        {"loss": RECORDED_LOSS | {"file": "/elsewhere"}},
+        {"rate": None, "rate_mbit": 54},
+        {"delay": None, "up": {"delay": {"mean_us": 2000}}, "down": {"delay": {"mean_us": 2000}}},
+    ],
+)
+def test_links_that_do_the_same_have_the_same_fingerprint(change: dict[str, Any]) -> None:
+    assert Link(**IMPAIRED).fingerprint == Link(**IMPAIRED | change).fingerprint
+
+
+def test_the_engine_of_a_link_is_in_its_fingerprint() -> None:
+    delay = {"delay": {"mean_us": 2000}}
+    kernel, userspace, usual = (
+        Link(**delay, engine=engine).fingerprint for engine in ("kernel", "userspace", "auto")
+    )
+    assert kernel and userspace and kernel.split()[1] == userspace.split()[1]
+    assert (kernel.split()[0], userspace.split()[0]) == ("kernel", "userspace")
+    assert usual == kernel, "short keys alone leave the engine open: the kernel has them"
+    assert Link().fingerprint is None
+    assert (Link(engine="userspace").fingerprint or "").startswith("userspace "), (
+        "an outage test forwards all"
+    )

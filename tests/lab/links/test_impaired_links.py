@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from k8sdds.model.link import Link
 from k8sdds.results.run_folder import RunFolder
 from tests.chaos import descendants
 from tests.conftest import K8SDDS, Command, environment
@@ -54,6 +55,8 @@ def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_
     assert {record["network"] for record in attempts} == {"host", "flannel-vxlan"}
     for record in attempts:
         assert record["valid"] or LATE in record["reason"], record["reason"]
+        link = Link.model_validate(record["link"])
+        assert record["fingerprint"]["link"] == link.fingerprint and link.engine == "userspace"
         (conditions,) = record["link_conditions"].values()
         up, down = conditions["up"], conditions["down"]
         found = statistics(tmp_path / "out", record)["down"]

@@ -354,15 +354,17 @@ def changed(path, change, **plan):
 def test_the_report_shows_what_networks_were_observed_to_do(tmp_path):
     observed = {
         "outer_protocol": "VXLAN", "outer_port": 6784, "added_bytes": 50, "cleartext": True, "programs": [],
-        "not_observed": {"rules": "Operation not permitted"},
+        "link": None, "not_observed": {"rules": "Operation not permitted"},
     }  # fmt: skip
+    impaired = observed | {"link": f"userspace {'0a' * 32}"}
     run = changed(
-        tmp_path / "run", lambda a: {"fingerprint": observed if a["network"] == "weavenet" else None},
+        tmp_path / "run", lambda a: {"fingerprint": (impaired if a["repetition"] else observed) if a["network"] == "weavenet" else None},
         networks=("host", "weavenet"),
     )  # fmt: skip
     page = html.render(content.read(run), [])
     section = page.partition("Observed on the link")[2].partition("</section>")[0]
     assert "VXLAN, port 6784, 50 bytes" in section and "Operation not permitted" in section
+    assert "as they are, userspace 0a0a0a0a…" in section
     assert section.count("<tr>") == 2
 
 
