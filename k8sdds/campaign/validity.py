@@ -229,7 +229,7 @@ def _other_links(outputs: TrialOutputs) -> Reason | None:
     if seen is None:
         needed = link.engine != "auto" and outputs.trial.cell.crosses_links
         return Reason("no-proof", "the statistics of the links were not read") if needed else None
-    why = link_conditions.differing(link, seen)
+    why = link_conditions.differing(link, seen, outputs.trial.duration_s)
     return Reason("link", why) if why else None
 
 

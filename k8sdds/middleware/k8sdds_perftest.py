@@ -123,10 +123,11 @@ class K8sddsPerftest(Middleware):
             argv += ["-histogramFile", str(paths.files / histograms.LOG)]
         argv += ["-timelineFile", str(paths.files / "timeline.csv"), "-outputFormat", "json"]
         argv += ["-noPrintIntervals", "-discoveryTimeout", str(command.DISCOVERY_TIMEOUT_S)]
-        argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S + math.ceil(load.outage_s))]
-        if load.outage_s:
-            argv += ["-awaitPeers"]
-            argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)] if participant.subscribes else []
+        outage_s = max(load.outage_s, cell.link.longest_outage_s)
+        argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S + math.ceil(outage_s))]
+        argv += ["-awaitPeers"] if outage_s else []
+        if load.outage_s and participant.subscribes:
+            argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
 
     def _options(self) -> list[str]:

@@ -203,6 +203,11 @@ class Link(Strict):
         delays = [direction.delay for direction in self.directions.values() if direction.delay]
         return sum(link_files.longest_us(delay) for delay in delays)
 
+    @property
+    def longest_outage_s(self) -> float:
+        """How long nothing passes at most; 0 without outages."""
+        return max((outage.for_s for outage in self.outages), default=0)
+
     def outage_phases(self, length_s: float) -> list[Phase]:
         """Return the phases of outages in a measured interval of this length, in order and without overlaps."""
         found = [phase for outage in self.outages for phase in outage.phases(length_s)]

@@ -32,7 +32,9 @@ class Phase:
     """When it begins, from the start of the measured interval."""
     for_us: int
     rate_mbit: float = 0
-    """Rate meanwhile; 0: nothing passes."""
+    """Rate meanwhile; 0: that of the link."""
+    drop_percent: float = 100
+    """Share of the packets that are lost meanwhile, if the rate is that of the link."""
 
 
 class Outage(Strict):

@@ -76,6 +76,8 @@ def identity_options(trial: Trial, participant: Participant) -> list[str]:
 def deadline_s(trial: Trial) -> float:
     """Return the seconds after which the testbed stops an attempt that is still running.
 
-    This is less than the sum of all timeouts, because an attempt that exhausts every timeout is not valid anyway.
+    This is less than the sum of all timeouts, because an attempt that exhausts every timeout is not valid anyway. An
+    outage can last longer than the trial.
     """
-    return DISCOVERY_TIMEOUT_S + trial.warmup_s + trial.duration_s * 1.5 + 2 * PEER_TIMEOUT_S + 5
+    outage_s = trial.cell.link.longest_outage_s
+    return DISCOVERY_TIMEOUT_S + trial.warmup_s + trial.duration_s * 1.5 + 2 * PEER_TIMEOUT_S + 5 + outage_s

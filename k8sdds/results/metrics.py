@@ -319,7 +319,8 @@ class Metrics(BaseModel):
         " them: only Cyclone DDS does", scale="linear")
     link_conditions: dict[str, Any] | None = column("evidence", "testbed",
         "What `k8sdds-link` or netem did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"
-        " among so many `decided` ones, in `bursts` of `burst_mean_packets`; `queue_drops`, `outage_drops` and what was"
+        " among so many `decided` ones, in `bursts` of `burst_mean_packets`; `queue_drops`; the number of `outages` that began in the measured interval,"
+        " with each fall of the rate before one, and their length in it, `outage_s`; `outage_drops` and what was"
         " `not_forwarded` because the machine was busy; `duplicated` and `reordered` packets; the delays of the packets themselves,"
         " and the 99th percentile of their error; and the rate that was achieved while packets waited. netem counts packets (copies, too), lost ones and those that the"
         " queue dropped; the others are null. Null without such links")

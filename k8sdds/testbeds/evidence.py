@@ -86,7 +86,7 @@ class ProfileReading(Reading):
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         recording = self._folder / RECORDING
-        intervals = _measured_intervals(outcomes.values())
+        intervals = measured_intervals(outcomes.values())
         try:
             if not intervals:
                 return {"warnings": ("the participants measured no interval",)}
@@ -102,7 +102,8 @@ class ProfileReading(Reading):
         return {}
 
 
-def _measured_intervals(outcomes: Iterable[Outcome]) -> list[tuple[int, int]]:
+def measured_intervals(outcomes: Iterable[Outcome]) -> list[tuple[int, int]]:
+    """Return begin and end of the measured intervals that are known, by CLOCK_MONOTONIC in ns."""
     intervals = [(outcome.meters or {}).get("interval") or {} for outcome in outcomes]
     return [
         (interval["start_monotonic_ns"], interval["start_monotonic_ns"] + round(interval["duration_s"] * 1e9))

@@ -10,6 +10,7 @@ from typing import Any
 from k8sdds.model import link_files
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.model.link import Link
+from k8sdds.model.outages import Phase
 
 UNIFORM_WIDTH = math.sqrt(3)
 """Half of the width of a uniform distribution with the standard deviation 1."""
@@ -17,6 +18,8 @@ PARETO_DEVIATION, PARETO_MEAN = 0.8197, -0.0335
 """Standard deviation and mean of netem's pareto table (iproute2 6.1.0), which `k8sdds-link` follows: it ends at four
 times the jitter."""
 MAX_SEED = 1 << 53
+OFF = "off"
+"""State of a link without an outage."""
 USUAL_QUEUE = Queue(ms=50)
 """Queue of a constant rate for which the link names none."""
 
@@ -30,42 +33,25 @@ class Port:
     far: str
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When outages happen, from the start of the participants."""
-
-    offset_s: float = 0
-    """Start of the measured interval: the length of the warm-up."""
-    length_s: float = 0
-    """Length of the measured interval."""
-
-
-def configuration(
-    link: Link, ports: Sequence[Port], schedule: Schedule, seed: int, cpu: int | None
-) -> dict[str, Any]:
+def configuration(link: Link, ports: Sequence[Port], seed: int, cpu: int | None) -> dict[str, Any]:
     """Return the configuration for the links of these nodes; `cpu`: None is any core.
 
     Raises:
         InputError: A file of the link cannot be read.
     """
     directions = {name: _direction(direction) for name, direction in link.directions.items()}
-    outages = _outages(link, schedule)
     return {
         "seed": seed % MAX_SEED,
         "cpu": -1 if cpu is None else cpu,
-        "links": [
-            {"name": port.node, "near": port.near, "far": port.far, **directions, "outages": outages}
-            for port in ports
-        ],
+        "links": [{"name": port.node, "near": port.near, "far": port.far, **directions} for port in ports],
     }
 
 
-def _outages(link: Link, schedule: Schedule) -> list[dict[str, float]]:
-    offset_us = round(schedule.offset_s * 1e6)
-    return [
-        {"at_us": part.at_us + offset_us, "for_us": part.for_us, "rate_mbit": part.rate_mbit}
-        for part in link.outage_phases(schedule.length_s)
-    ]
+def state_of(phase: Phase) -> str:
+    """Return the state of a link in a phase of an outage, for the command `outage`; `OFF` ends it."""
+    if phase.rate_mbit:
+        return f"rate {phase.rate_mbit:g}"
+    return f"{phase.drop_percent:g}"
 
 
 def _direction(direction: Direction) -> dict[str, Any]:

@@ -57,6 +57,15 @@ def test_a_subscriber_has_no_option_of_a_publisher() -> None:
     )
 
 
+def test_peers_await_the_longest_outage_of_their_link() -> None:
+    assert value(line(), "-peerTimeout") == "10" and "-awaitPeers" not in line()
+    link = {"outages": [{"at_s": 1, "for_s": 1}, {"at_s": 20, "for_s": 24.5}]}
+    for participant in ("pub0", "sub0"):
+        args = line(participant, link=link)
+        assert value(args, "-peerTimeout") == "35" and "-awaitPeers" in args
+        assert "-arrivalsFile" not in args
+
+
 def test_discovery_options() -> None:
     arguments = line(middleware="fastdds", discovery="server", subscribers=2)
     assert value(arguments, "-discovery") == "server"

@@ -16,13 +16,13 @@ from k8sdds.model.trial import Cell
 from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.topology import SWITCH, emulated
-from k8sdds.testbeds.link_emulation import Port, Schedule, configuration
+from k8sdds.testbeds.link_emulation import Port, configuration, state_of
 
 PORT = Port("node0", "link-node0", "far-node0")
 
 
 def emulation(**link: Any) -> dict[str, Any]:
-    found: dict[str, Any] = configuration(Link(**link), [PORT], Schedule(0.5, 3), 7, None)["links"][0]
+    found: dict[str, Any] = configuration(Link(**link), [PORT], 7, None)["links"][0]
     return found
 
 
@@ -42,11 +42,13 @@ def test_short_keys_apply_once_to_the_way_between_two_nodes() -> None:
     assert link["down"] == {"loss": {"percent": 1, "udp_only": True}, **usual}
 
 
-def test_times_of_outages_count_from_the_measured_interval() -> None:
-    link = emulation(outages={"at_s": 1, "every_s": 1, "for_s": 0.2})
-    assert [(outage["at_us"], outage["for_us"]) for outage in link["outages"]] == [
-        (1_500_000, 200_000),
-        (2_500_000, 200_000),
+def test_a_wifi_outage_is_a_low_rate_and_then_silence() -> None:
+    outage = {"at_s": 2, "for_s": 0.5, "kind": "wifi", "fading_s": 0.25}
+    link = Link(rate_mbit=54, outages=outage, engine=USERSPACE)
+    found = link.outage_phases(3)
+    assert [(each.at_us, each.for_us, state_of(each)) for each in found] == [
+        (1_750_000, 250_000, "rate 6"),
+        (2_000_000, 500_000, "100"),
     ]
 
 
@@ -135,11 +137,11 @@ def test_what_the_kernel_counts_proves_its_loss() -> None:
         counted = netem.Counters(4000, lost, 0, 0).summary(netem.Counters(0, 0, 0, 0))
         return {"node0": {"up": link_conditions.UNKNOWN | counted, "down": link_conditions.UNKNOWN}}
 
-    assert not link_conditions.differing(Link(up={"loss": {"percent": 20}}, engine=KERNEL), seen(1000))
-    wrong = link_conditions.differing(Link(up={"loss": {"percent": 25}}, engine=KERNEL), seen(1000))
+    assert not link_conditions.differing(Link(up={"loss": {"percent": 20}}, engine=KERNEL), seen(1000), 1)
+    wrong = link_conditions.differing(Link(up={"loss": {"percent": 25}}, engine=KERNEL), seen(1000), 1)
     assert wrong == "up of node0: 1000 of 5000 packets were lost, not 25 %"
     # netem drops packets when it has no room for them.
-    overflow = link_conditions.differing(Link(rate_mbit=1, engine=KERNEL), seen(1))
+    overflow = link_conditions.differing(Link(rate_mbit=1, engine=KERNEL), seen(1), 1)
     assert overflow == "up of node0: 1 of 4001 packets were lost, not 0 %"
     summary = link_conditions.read(simulated(Loss(percent=0), 1, 1))["node0"]["up"]
     assert list(summary) == list(link_conditions.UNKNOWN)
@@ -196,11 +198,14 @@ def simulated(loss: Loss, packets: int, seed: int, error_us: float = 20) -> dict
         "error_us": delays | {"p99": error_us},
         "rate": None,
     }
-    return {"links": {"node0": {"up": direction, "down": direction}}}
+    return {"started_us": 0, "outages": [], "links": {"node0": {"up": direction, "down": direction}}}
+
+
+MEASURED = (10e6, 14e6)
 
 
 def differing(link: Link, statistics: dict[str, Any]) -> str:
-    return link_conditions.differing(link, link_conditions.read(statistics))
+    return link_conditions.differing(link, link_conditions.read(statistics, MEASURED), 4)
 
 
 LOSSES = [
@@ -242,3 +247,28 @@ def test_late_and_forgotten_packets_are_found() -> None:
     statistics = simulated(Loss(percent=0), 100, 1)
     statistics["links"]["node0"]["down"]["dropped"]["missed"] = 3
     assert "3 of 100 packets were not forwarded" in differing(link, statistics)
+
+
+def with_states(*states: tuple[float, str]) -> dict[str, Any]:
+    """Return statistics with these states of all links, by the time since the measured interval began, in s."""
+    changed = [
+        {"node": "*", "at_us": 10_000_000 + round(at_s * 1e6), "state": state} for at_s, state in states
+    ]
+    return simulated(Loss(percent=0), 100, 1) | {"outages": changed}
+
+
+def test_outages_are_proven_to_be_in_the_measured_interval() -> None:
+    link = Link(outages={"at_s": 1, "every_s": 2, "for_s": 0.5}, engine=USERSPACE)
+    done = with_states((1.003, "100"), (1.505, "off"), (3.001, "100"), (3.502, "off"))
+    summary = link_conditions.read(done, MEASURED)["node0"]["up"]
+    assert (summary["outages"], summary["outage_s"]) == (2, pytest.approx(1.003))
+    assert not differing(link, done)
+    once = with_states((1, "100"), (1.5, "off"), (5, "100"), (5.5, "off"))
+    assert differing(link, once) == "up of node0: 1 outages began in the measured interval, not 2"
+    short = with_states((1, "100"), (1.4, "off"), (3, "100"), (3.5, "off"))
+    assert "lasted 0.900 s of the measured interval, not 1.000 s" in differing(link, short)
+    unknown = link_conditions.read(done)
+    assert "not known" in link_conditions.differing(link, unknown, 4)
+    # What lasts longer than the interval counts until its end.
+    last = Link(outages={"at_s": 3.5, "for_s": 30}, engine=USERSPACE)
+    assert not differing(last, with_states((3.5, "100"))) and "0 outages" in differing(last, with_states())

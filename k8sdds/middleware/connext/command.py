@@ -53,6 +53,8 @@ def unsupported(cell: Cell) -> str | None:
     load = workload.load(cell)
     if load.on_schedule or workload.finds_capacity:
         return f"RTI PerfTest does not time samples from when they are due: test must not be {cell.test}"
+    if cell.link.outages:
+        return "RTI PerfTest does not mark its measured interval, from which outages count: leave out link.outages"
     if cell.rate and load.round_trips:
         return "RTI PerfTest sends pings without a rate: rate must be 0 with test latency"
     if cell.receive_mode == "spin":

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 
+ALL_LINKS = "*"
 CONFIGURATION = Path("/run/links.json")
 """Its configuration, in the sandbox."""
 ANSWER_TIMEOUT_S = 60
@@ -47,6 +47,8 @@ class LinkEmulator:
         os.close(commands)
         self.started_us = 0
         """When the statistics began, by CLOCK_MONOTONIC."""
+        self._states: list[dict[str, Any]] = []
+        """All that `interrupt` has changed since then."""
         self._messages: deque[bytes] = deque(maxlen=10)
         assert self._process.stderr is not None
         errors = self._process.stderr.fileno()
@@ -60,22 +62,30 @@ class LinkEmulator:
         threading.Thread(target=self._read_messages, daemon=True, name=self._name).start()
 
     def start(self) -> None:
-        """Begin all random decisions and the statistics again, and count the times of outages from now.
+        """Begin all random decisions and the statistics again, without an outage.
 
         Raises:
             PrerequisiteError: It has ended.
         """
-        self._ask("start")
-        self.started_us = time.monotonic_ns() // 1000
+        self.started_us = self._moment("start")
+        self._states.clear()
 
     def stop(self) -> dict[str, Any]:
-        """Return the statistics since `start` (docs/reference/link-emulator.md). Raises like `start`."""
-        statistics: dict[str, Any] = json.loads(self._ask("stop"))
-        return statistics
+        """Return the statistics since `start` (docs/reference/link-emulator.md), with `outages`: all states of links.
 
-    def interrupt(self, node: str, state: str) -> None:
-        """Drop all packets of a node's link (`on`), a share in percent (`30`), or none (`off`). Raises like `start`."""
-        self._command(f"outage {node} {state}")
+        Raises like `start`.
+        """
+        statistics: dict[str, Any] = json.loads(self._ask("stop"))
+        return statistics | {"outages": list(self._states)}
+
+    def interrupt(self, node: str, state: str) -> int:
+        """Change the state of a node's link (`state_of`), or of `ALL_LINKS`; return when, by CLOCK_MONOTONIC in µs.
+
+        Raises like `start`.
+        """
+        changed_us = self._moment(f"outage {node} {state}")
+        self._states.append({"node": node, "at_us": changed_us - self.started_us, "state": state})
+        return changed_us
 
     def close(self) -> None:
         """Release its pipes, when its sandbox is closed."""
@@ -85,20 +95,27 @@ class LinkEmulator:
                 stream.close()
         self._process.wait()
 
+    def _moment(self, line: str) -> int:
+        """Return when a command took effect."""
+        answer = self._ask(line).decode(errors="replace").strip()
+        if not answer.isdecimal():
+            raise PrerequisiteError(
+                f"{self._name} is of another version: it answered `{line}` with {answer!r}",
+                "build it again: k8sdds setup",
+            )
+        return int(answer)
+
     def _ask(self, line: str) -> bytes:
         answers = self._process.stdout
         assert answers is not None
-        self._command(line)
-        answer = answers.readline() if processes.has_output(answers.fileno(), ANSWER_TIMEOUT_S) else b""
-        if not answer.endswith(b"\n"):
-            raise self._failure(f"did not answer `{line}`")
-        return answer
-
-    def _command(self, line: str) -> None:
         try:
             os.write(self._commands, f"{line}\n".encode())
         except OSError as error:
             raise self._failure("has ended") from error
+        answer = answers.readline() if processes.has_output(answers.fileno(), ANSWER_TIMEOUT_S) else b""
+        if not answer.endswith(b"\n"):
+            raise self._failure(f"did not answer `{line}`")
+        return answer
 
     def _read_message(self) -> bytes:
         assert self._process.stderr is not None

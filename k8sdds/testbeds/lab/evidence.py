@@ -21,7 +21,7 @@ from k8sdds.networks import packets
 from k8sdds.results import link_statistics
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import interface_bytes
-from k8sdds.testbeds.evidence import ProfileReading, Reading
+from k8sdds.testbeds.evidence import ProfileReading, Reading, measured_intervals
 from k8sdds.testbeds.lab import facts, netem, services
 from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.lab_network import LabNetwork
@@ -199,7 +199,13 @@ class LinkConditions(Reading):
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         statistics = self._emulator.stop()
         write_atomically(self._folder / link_statistics.FILE, json.dumps(statistics))
-        return {"links": link_conditions.read(statistics)}
+        return {"links": link_conditions.read(statistics, _measured(outcomes))}
+
+
+def _measured(outcomes: Mapping[str, Outcome]) -> link_conditions.Interval | None:
+    """Return the measured interval of the first publisher, from whose begin outages count; None if it is unknown."""
+    found = measured_intervals([outcomes[FIRST_PUBLISHER.name]])
+    return (found[0][0] / 1000, found[0][1] / 1000) if found else None
 
 
 class QueueConditions(Reading):

@@ -1,19 +1,22 @@
-"""Interrupt the link of a node during a trial in the lab."""
+"""Interrupt links during a trial in the lab: what a link does by itself (`link.outages`), or what a test measures."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from k8sdds import workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE, LinkChoice
+from k8sdds.model.outages import Phase
 from k8sdds.model.trial import Trial
 from k8sdds.results import arrivals
-from k8sdds.results.arrivals import Interruption
+from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
 from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.link_emulation import OFF, state_of
 from k8sdds.workloads import outage
 
 Wait = Callable[[float], bool]
@@ -43,37 +46,56 @@ def _with_forwarder(choice: LinkChoice) -> LinkChoice:
     return choice.model_copy(update={"engine": USERSPACE}) if choice.engine == "auto" else choice
 
 
-class LinkOutage:
-    """The outage of a trial: it interrupts a link, restores it, and writes down when."""
+class LinkOutages:
+    """Phases of outages of one link, or of all, from when the measured interval of a trial begins.
 
-    def __init__(self, lab_network: LabNetwork, trial: Trial, folder: Path) -> None:
-        assert lab_network.emulator is not None
-        self._emulator, self._folder = lab_network.emulator, folder
-        self._options = outage.options_of(trial.cell)
-        self._node = lab_network.node_of(self._options.participant.name)
+    Args:
+        emulator: What forwards the packets.
+        node: The node whose link is interrupted, or `ALL_LINKS`.
+        phases: What happens, in order.
+        ended: Called with the begin and the end of an outage that the participants have outlived.
+    """
+
+    def __init__(
+        self,
+        emulator: LinkEmulator,
+        node: str,
+        phases: Sequence[Phase],
+        ended: Callable[[int, int], None] = lambda failed_us, repaired_us: None,
+    ) -> None:
+        self._emulator, self._node, self._phases, self._ended = emulator, node, phases, ended
 
     def run(self, wait: Wait) -> None:
-        """Interrupt the link after a while. Call it when the measured interval begins."""
-        if wait(self._options.after_s):
-            return
-        drop = self._options.drop_percent
-        failed_us = _now_us()
-        self._emulator.interrupt(self._node, "on" if drop is None else f"{drop:g}")
-        try:
-            ended = wait(self._options.for_s)
-        finally:
-            repaired_us = _now_us()
-            self._emulator.interrupt(self._node, "off")
-        if not ended:
-            seen = Interruption(self._node, failed_us, repaired_us, self._emulator.started_us)
-            arrivals.write_interruption(self._folder, seen)
+        """Interrupt the link and restore it, until all is over. Call it when the measured interval begins."""
+        begun = time.monotonic()
+        for each, following in itertools.zip_longest(self._phases, self._phases[1:]):
+            if wait(max(0.0, begun + each.at_us / 1e6 - time.monotonic())):
+                return
+            failed_us = self._emulator.interrupt(self._node, state_of(each))
+            over = wait(each.for_us / 1e6)
+            if over or following is None or following.at_us > each.at_us + each.for_us:
+                repaired_us = self._emulator.interrupt(self._node, OFF)
+                if over:
+                    return
+                self._ended(failed_us, repaired_us)
 
 
-def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> LinkOutage | None:
-    """Return the outage of a trial, or None."""
-    interrupts = workloads.find(trial.cell.test).interrupts_links
-    return LinkOutage(lab_network, trial, folder) if interrupts else None
+def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> LinkOutages | None:
+    """Return what interrupts links during a trial, or None."""
+    emulator, cell = lab_network.emulator, trial.cell
+    if emulator is None:
+        return None
+    if not workloads.find(cell.test).interrupts_links:
+        found = cell.link.outage_phases(trial.duration_s)
+        return LinkOutages(emulator, ALL_LINKS, found) if found else None
+    options = outage.options_of(cell)
+    node = lab_network.node_of(options.participant.name)
 
+    def write(failed_us: int, repaired_us: int) -> None:
+        seen = arrivals.Interruption(node, failed_us, repaired_us, emulator.started_us)
+        arrivals.write_interruption(folder, seen)
 
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000
+    failure = Phase(
+        round(options.after_s * 1e6), round(options.for_s * 1e6), drop_percent=options.drop_percent or 100
+    )
+    return LinkOutages(emulator, node, [failure], write)

@@ -26,7 +26,7 @@ from k8sdds.system.paths import native_program
 from k8sdds.testbeds import listening, read_meters
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.lab.lab_network import LabNetwork
-from k8sdds.testbeds.lab.outage import LinkOutage
+from k8sdds.testbeds.lab.outage import LinkOutages
 
 READY_TIMEOUT_S = 15
 GRACE_S = 2
@@ -71,7 +71,7 @@ def run(
     cgroups: dict[str, list[Path]],
     deadline_s: float,
     at_start: Callable[[], None],
-    outage: LinkOutage | None = None,
+    outage: LinkOutages | None = None,
 ) -> dict[str, Outcome]:
     """Start all launches at one barrier and wait until they end, or until one of the participants was killed.
 
@@ -115,7 +115,7 @@ def _attend(
     supervisors: Sequence[Supervisor],
     deadline_s: float,
     at_start: Callable[[], None],
-    outage: LinkOutage | None,
+    outage: LinkOutages | None,
 ) -> dict[str, Outcome]:
     """Start services, then all participants at once; return the outcomes when they have ended. Raises like `run`."""
     services = [supervisor for supervisor in supervisors if supervisor.launch.listens]
@@ -187,7 +187,7 @@ def _start(
 
 
 @contextlib.contextmanager
-def _running(outage: LinkOutage | None, supervisors: Sequence[Supervisor]) -> Iterator[None]:
+def _running(outage: LinkOutages | None, supervisors: Sequence[Supervisor]) -> Iterator[None]:
     """Run an outage within a `with` block, in a thread that ends with the block.
 
     Raises:

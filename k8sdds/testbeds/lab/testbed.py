@@ -35,7 +35,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.topology import LabNetworkKey, emulated
-from k8sdds.testbeds.link_emulation import Schedule, configuration
+from k8sdds.testbeds.link_emulation import configuration
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
 END_VISIBLE_S = 1.0
@@ -59,8 +59,6 @@ class Lab(Testbed):
         self.networks: dict[LabNetworkKey, LabNetwork] = {}
         self._block: int | None = None
         """Index of the block whose networks are built."""
-        self._schedule = Schedule()
-        """When the outages of links happen in each trial of the block."""
         self._pod_cgroups: PodCgroups | None = None
         self.fingerprints: dict[NetworkMode, Fingerprint] = {}
         """What was observed of each network."""
@@ -130,9 +128,6 @@ class Lab(Testbed):
             PartFailed: A part of one was killed meanwhile; this network is missing again.
         """
         cells = [trial.cell for trial in block.trials]
-        self._schedule = Schedule(
-            max(trial.warmup_s for trial in block.trials), max(trial.duration_s for trial in block.trials)
-        )
         if block.index != self._block:
             self._block = block.index
             for key in list(self.networks):
@@ -219,7 +214,7 @@ class Lab(Testbed):
         core = next(iter(core_layout.harness(core_layout.available())), None)
         # Of this campaign: results of several can be pooled only if each has random decisions of its own.
         seed = zlib.crc32(f"{self._record.name} {self._block}".encode())
-        return configuration(link, forwarded, self._schedule, seed, core) if forwarded else None
+        return configuration(link, forwarded, seed, core) if forwarded else None
 
     def detach(self) -> None:
         """Let all lab networks outlive this process; `records.remove` then removes them."""

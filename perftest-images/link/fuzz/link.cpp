@@ -2,10 +2,16 @@
 #include "../../fuzz/fuzz.h"
 #include "config.h"
 #include "frame.h"
+#include "outage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace k8sdds;
     carries_udp(data, size);
+    try {
+        const Outage outage = parse_outage({reinterpret_cast<const char*>(data), size});
+        fuzz::require(outage.share >= 0 && outage.share <= 1 && outage.mbit >= 0, "an outage is a share or a rate");
+    } catch (const Failure&) {
+    }
     try {
         const Config config = parse_config({reinterpret_cast<const char*>(data), size});
         fuzz::require(!config.links.empty(), "there is a link");

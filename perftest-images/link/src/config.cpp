@@ -3,11 +3,13 @@
 #include <net/if.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
 
 #include "json.h"
+#include "outage.h"
 
 namespace k8sdds {
 
@@ -189,16 +191,6 @@ void read_direction(Fields& fields, DirectionConfig& direction) {
         refuse(fields.key("queue.ms"), "needs a rate");
 }
 
-OutageConfig outage_of(const std::string& path, const Json& value) {
-    Fields fields(path, value);
-    OutageConfig outage;
-    outage.at_ns = std::llround(fields.number("at_us", 0, 24 * kMaxUs, 0) * 1e3);
-    outage.for_ns = std::llround(fields.number("for_us", 0, kMaxUs, 0) * 1e3);
-    outage.rate_mbit = fields.number("rate_mbit", 0, kMaxMbit, 0);
-    fields.end();
-    return outage;
-}
-
 std::string interface_of(Fields& fields, const char* name) {
     const std::string text = fields.text(name);
     if (text.empty() || text.size() >= IFNAMSIZ || text.find('\0') != std::string::npos)
@@ -218,17 +210,24 @@ LinkConfig link_of(const std::string& path, const Json& value) {
     if (link.near == link.far) refuse(fields.key("far"), "must not be the interface of near");
     fields.object("up", [&](Fields& inner) { read_direction(inner, link.up); });
     fields.object("down", [&](Fields& inner) { read_direction(inner, link.down); });
-    fields.each("outages", kMaxItems, [&](const std::string& key, const Json& item) {
-        const OutageConfig outage = outage_of(key, item);
-        if (!link.outages.empty() && outage.at_ns < link.outages.back().at_ns + link.outages.back().for_ns)
-            refuse(key, "begins before the outage in front of it ends");
-        link.outages.push_back(outage);
-    });
     fields.end();
     return link;
 }
 
 }  // namespace
+
+Outage parse_outage(const std::string& words) {
+    Outage outage;
+    if (words == "off") return outage;
+    const bool slows = words.rfind("rate ", 0) == 0;
+    const std::string number = words.substr(slows ? 5 : 0);
+    char* end = nullptr;
+    const double value = words == "on" ? 100 : std::strtod(number.c_str(), &end);
+    if (number.empty() || (end && *end != '\0') || !(value > 0 && value <= (slows ? kMaxMbit : 100)))
+        throw Failure(kUsage, "outage: 'on', 'off', a loss in percent, or 'rate' and Mbit/s are required");
+    (slows ? outage.mbit : outage.share) = slows ? value : value / 100;
+    return outage;
+}
 
 Config parse_config(const std::string& text) {
     const Json document = Json::parse(text, nullptr, false);

@@ -49,15 +49,9 @@ struct DirectionConfig {
     double duplicate = 0;
 };
 
-struct OutageConfig {
-    std::int64_t at_ns = 0, for_ns = 0;
-    double rate_mbit = 0;                   // 0: the link is down; else it has this rate
-};
-
 struct LinkConfig {
     std::string name, near, far;            // near and far: interfaces
     DirectionConfig up, down;               // near to far, far to near
-    std::vector<OutageConfig> outages;      // in order, without overlaps
 };
 
 struct Config {

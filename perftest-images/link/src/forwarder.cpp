@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "clock.h"
 #include "failure.h"
@@ -26,18 +25,11 @@ constexpr int kLastRounds = 64;                     // more than the packets tha
 constexpr std::size_t kLargePackets = 256, kLargestFrame = (1 << 16) + 256, kLongestLine = 4096;
 constexpr std::uint32_t kStandardInput = UINT32_MAX;
 
-// Returns the share of packets that an outage drops: on, off, or a number of percent.
-double outage_share(const std::string& state) {
-    if (state == "on") return 1;
-    if (state == "off") return 0;
-    char* end = nullptr;
-    const double percent = std::strtod(state.c_str(), &end);
-    if (state.empty() || *end != '\0' || !(percent > 0 && percent < 100))
-        throw Failure(kUsage, "standard input: outage: 'on', 'off' or a loss in percent is required");
-    return percent / 100;
+// Answers a command with the time at which it took effect.
+void answer(std::int64_t time) {
+    std::printf("%lld\n", static_cast<long long>(time / 1000));
+    std::fflush(stdout);
 }
-
-std::int64_t since(std::int64_t origin, std::int64_t time) { return (time - origin) / 1000; }
 
 }  // namespace
 
@@ -117,7 +109,7 @@ void Forwarder::take(Direction& direction, const Port::Frame& frame, std::int64_
     arrival.bytes = frame.bytes;
     arrival.udp = carries_udp(frame.data, frame.stored);
     arrival.oversized = frame.bytes > direction.in.mtu() + kEthernetBytes + (frame.tagged ? kVlanBytes : 0);
-    if (!direction.line.passes(arrival)) return;
+    if (direction.line.decide(arrival) != Line::Fate::kPasses) return;
     const std::uint32_t packet = frame.whole ? pool_->take(frame.bytes) : kNone;
     if (packet == kNone) return direction.line.overflow();
     store(frame, pool_->contents(packet));
@@ -208,8 +200,8 @@ void Forwarder::read_commands() {
 void Forwarder::obey(const std::string& line) {
     if (line == "start") return start();
     if (line == "stop") return stop();
-    if (line.rfind("outage ", 0) == 0) return command_outage(line.substr(7));
-    throw Failure(kUsage, "standard input: " + json_text(line) + " is not start, stop, or outage NAME on|off");
+    if (line.rfind("outage ", 0) == 0) return change_outage(line.substr(7));
+    throw Failure(kUsage, "standard input: " + json_text(line) + " is not start, stop, or outage NAME STATE");
 }
 
 void Forwarder::start() {
@@ -219,11 +211,9 @@ void Forwarder::start() {
         direction->line.start(started_);
     }
     for (const auto& link : links_) {
-        link->outages.start(started_);
-        link->commands.clear();
+        link->outage = {};
     }
-    std::printf("started\n");
-    std::fflush(stdout);
+    answer(started_);
 }
 
 void Forwarder::stop() {
@@ -232,8 +222,6 @@ void Forwarder::stop() {
     for (int round = 0; round < kLastRounds && receive(clock_ns()); ++round) depart();
     Json links = Json::object();
     for (std::size_t i = 0; i < links_.size(); ++i) {
-        Link& link = *links_[i];
-        link.outages.stop();
         Json& result = links[config_.links[i].name];
         for (const auto& [name, number] : {std::pair{"up", 2 * i}, {"down", 2 * i + 1}}) {
             Direction& direction = *directions_[number];
@@ -241,26 +229,24 @@ void Forwarder::stop() {
             result[name] = direction.line.statistics().json();
             direction.line.stop();
         }
-        result["commands"] = Json::array();
-        for (const auto& [time, share] : link.commands)
-            result["commands"].push_back({{"at_us", since(started_, time)}, {"outage", share > 0}});
     }
-    const Json document = {{"seconds", json_seconds(now - started_)}, {"links", links}};
+    const Json document = {{"started_us", started_ / 1000}, {"seconds", json_seconds(now - started_)}, {"links", links}};
     std::printf("%s\n", json_text(document).c_str());
     std::fflush(stdout);
 }
 
-void Forwarder::command_outage(const std::string& words) {
-    const std::size_t space = words.find(' ');
-    const std::string name = words.substr(0, space), state = space == std::string::npos ? "" : words.substr(space + 1);
-    const double share = outage_share(state);
+void Forwarder::change_outage(const std::string& words) {
+    const std::size_t space = std::min(words.find(' '), words.size());
+    const std::string name = words.substr(0, space);
+    const Outage outage = parse_outage(space < words.size() ? words.substr(space + 1) : "");
+    bool known = false;
     for (std::size_t i = 0; i < links_.size(); ++i) {
-        if (config_.links[i].name != name) continue;
-        links_[i]->outages.command(share);
-        links_[i]->commands.emplace_back(clock_ns(), share);
-        return;
+        if (name != "*" && config_.links[i].name != name) continue;
+        links_[i]->outage = outage;
+        known = true;
     }
-    throw Failure(kUsage, "standard input: outage: no link has the name " + json_text(name));
+    if (!known) throw Failure(kUsage, "standard input: outage: no link has the name " + json_text(name));
+    answer(clock_ns());
 }
 
 }  // namespace k8sdds

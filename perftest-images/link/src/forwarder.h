@@ -11,7 +11,7 @@
 
 #include "config.h"
 #include "line.h"
-#include "outages.h"
+#include "outage.h"
 #include "packets.h"
 #include "port.h"
 
@@ -28,14 +28,13 @@ public:
 
 private:
     struct Link {
-        explicit Link(const LinkConfig& config) : outages(config.outages), near(config.near), far(config.far) {}
-        Outages outages;
+        explicit Link(const LinkConfig& config) : near(config.near), far(config.far) {}
+        Outage outage;
         Port near, far;
-        std::vector<std::pair<std::int64_t, double>> commands;   // outages by command, since `start`
     };
     struct Direction {
         Direction(const LinkConfig& config, bool up, std::uint64_t seed, Link& link, std::uint16_t index)
-            : line(config, up, seed, link.outages, index), in(up ? link.near : link.far), out(up ? link.far : link.near) {}
+            : line(config, up, seed, link.outage, index), in(up ? link.near : link.far), out(up ? link.far : link.near) {}
         Line line;
         Port& in;
         Port& out;
@@ -55,7 +54,7 @@ private:
     void obey(const std::string& line);
     void start();
     void stop();
-    void command_outage(const std::string& words);
+    void change_outage(const std::string& words);
 
     const Config& config_;
     std::vector<std::unique_ptr<Link>> links_;

@@ -4,13 +4,13 @@
 
 namespace k8sdds {
 
-Line::Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outages& outages, std::uint16_t index)
+Line::Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outage& outage, std::uint16_t index)
     : losses_((up ? link.up : link.down).loss, seed, link.name, up),
       delays_((up ? link.up : link.down).delay, seed, link.name, up),
       duplicates_((up ? link.up : link.down).duplicate, seed, link.name, up),
-      outage_(seed, link.name, up, Purpose::kOutage),
-      outages_(outages),
-      bottleneck_(up ? link.up : link.down, outages),
+      outage_losses_(seed, link.name, up, Purpose::kOutage),
+      outage_(outage),
+      bottleneck_(up ? link.up : link.down, outage),
       index_(index) {}
 
 void Line::start(std::int64_t now) {
@@ -24,19 +24,19 @@ void Line::start(std::int64_t now) {
 
 // Every packet takes one number of every stream, whatever happens to it, so that its decisions do not depend on others.
 // If only UDP is lost, the n-th UDP packet takes the n-th decision about losses.
-bool Line::passes(const Arrival& arrival) {
+Line::Fate Line::decide(const Arrival& arrival) {
     arrival_ = arrival;
     ++number_;
     const bool subject = losses_.applies_to(arrival.udp), lost = subject && losses_.next();
     delay_ = delays_.next();
     twice_ = duplicates_.next();
     statistics_.arrived(arrival.time, arrival.bytes, arrival.oversized);
-    if (outages_.down_at(arrival.time) || outage_.at(number_) < outages_.lossy()) {
+    if (outage_.down() || outage_losses_.at(number_) < outage_.share) {
         statistics_.outage(arrival.time);
-        return false;
+        return Fate::kOutage;
     }
     if (subject) statistics_.loss(arrival.time, lost);
-    return !lost;
+    return lost ? Fate::kLoss : Fate::kPasses;
 }
 
 void Line::add(Pool& pool, Departures& departures, std::uint32_t packet) {
@@ -87,7 +87,7 @@ void Line::advance(Pool& pool, Departures& departures, std::int64_t until) {
 }
 
 bool Line::leaves(const Packet& packet) {
-    if (!outages_.down_at(packet.planned)) return true;
+    if (!outage_.down()) return true;
     if (statistics_.counts(packet.run)) statistics_.outage(packet.planned);
     return false;
 }

@@ -6,7 +6,7 @@
 #include "bottleneck.h"
 #include "config.h"
 #include "decisions.h"
-#include "outages.h"
+#include "outage.h"
 #include "packets.h"
 #include "statistics.h"
 
@@ -14,18 +14,19 @@ namespace k8sdds {
 
 class Line {
 public:
-    Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outages& outages, std::uint16_t index);
+    Line(const LinkConfig& link, bool up, std::uint64_t seed, const Outage& outage, std::uint16_t index);
 
     void start(std::int64_t now);           // the first packet from now on gets the first decisions
     void stop() { statistics_.stop(); }
 
-    // Decides about a packet that arrives. False: it is dropped, and needs no room in the pool.
+    // Decides about a packet that arrives. One that is dropped needs no room in the pool.
     struct Arrival {
         std::int64_t time = 0;
         std::uint32_t bytes = 0;
         bool udp = false, oversized = false;
     };
-    bool passes(const Arrival& arrival);
+    enum class Fate { kPasses, kOutage, kLoss };
+    Fate decide(const Arrival& arrival);
     // Adds the packet that passes, with its contents, and a copy of them if it is duplicated.
     void add(Pool& pool, Departures& departures, std::uint32_t packet);
     void overflow() { statistics_.overflow(); }
@@ -47,8 +48,8 @@ private:
     Losses losses_;
     Delays delays_;
     Duplicates duplicates_;
-    Stream outage_;
-    const Outages& outages_;
+    Stream outage_losses_;
+    const Outage& outage_;
     Bottleneck bottleneck_;
     Statistics statistics_;
     std::uint16_t index_;

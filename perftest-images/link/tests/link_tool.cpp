@@ -2,8 +2,8 @@
 //
 //   k8sdds-link-tool CONFIG LINK up|down START_US
 //
-// Each line of standard input is a packet: its arrival in µs, its length, and `udp` or `other`. Prints a line for each, in
-// the order of arrival: `passes PLANNED_NS [PLANNED_NS of its copy]`, or why it is dropped. At START_US, `start` takes effect.
+// Each line of standard input is a packet: its arrival in µs, its length, and `udp` or `other`; or a command: its time in µs,
+// 0, and `outage STATE`. Prints a line for each packet, in the order of arrival: `passes PLANNED_NS [PLANNED_NS of its copy]`, or why it is dropped. At START_US, `start` takes effect.
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -21,9 +21,8 @@ constexpr std::size_t kPackets = 1 << 17, kRoom = 2048;
 int simulate(const Config& config, const LinkConfig& link, bool up, std::int64_t start) {
     Pool pool(kPackets, kRoom, 0, 0);
     Departures departures(kPackets);
-    Outages outages(link.outages);
-    Line line(link, up, config.seed, outages, 0);
-    outages.start(start);
+    Outage outage;
+    Line line(link, up, config.seed, outage, 0);
     line.start(start);
     std::map<std::uint64_t, std::string> results;
     std::uint64_t number = 0;
@@ -49,9 +48,15 @@ int simulate(const Config& config, const LinkConfig& link, bool up, std::int64_t
         Line::Arrival arrival{std::llround(us * 1e3), bytes, kind == "udp", false};
         line.advance(pool, departures, arrival.time);
         depart(arrival.time);
-        const bool passes = line.passes(arrival);
-        results[++number] = passes ? "queue" : outages.down_at(arrival.time) ? "outage" : "loss";
-        if (passes) line.add(pool, departures, pool.take(bytes));
+        if (kind == "outage") {
+            std::string words;
+            std::getline(std::cin >> std::ws, words);
+            outage = parse_outage(words);
+            continue;
+        }
+        const Line::Fate fate = line.decide(arrival);
+        results[++number] = fate == Line::Fate::kPasses ? "queue" : fate == Line::Fate::kOutage ? "outage" : "loss";
+        if (fate == Line::Fate::kPasses) line.add(pool, departures, pool.take(bytes));
     }
     line.advance(pool, departures, INT64_MAX);
     depart(INT64_MAX);

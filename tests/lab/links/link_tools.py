@@ -26,9 +26,8 @@ Values = dict[str, Any]
 
 
 def config(up: Values | None = None, down: Values | None = None, **more: Any) -> Values:
-    """Return a configuration with one link; `more` are keys of the document, or `outages` of the link."""
+    """Return a configuration with one link; `more` are keys of the document."""
     link = {"name": LINK, "near": "near", "far": "far", "up": up or {}, "down": down or {}}
-    link["outages"] = more.pop("outages", [])
     return {"seed": 7, "links": [link], **more}
 
 
@@ -43,6 +42,8 @@ def decide(
     start_us: float = 0,
 ) -> tuple[list[str | list[int]], Values]:
     """Return what happens to packets (arrival in µs, bytes, `udp` or `other`), and the statistics.
+
+    Lines with `outage STATE` instead of a kind change the state of the link.
 
     What happens is the planned departures in ns (two for a duplicated packet), or why it is dropped.
     """

@@ -387,27 +387,36 @@ def test_codel(tmp_path: Path, mbit: float) -> None:
 # -- outages ------------------------------------------------------------------------------------------------
 
 
+def interrupted(
+    packets: list[tuple[float, int, str]], at_us: float, for_us: float, state: str = "on"
+) -> list[tuple[float, int, str]]:
+    """Return packets with the commands of an outage between them."""
+    commands = [(at_us, 0, f"outage {state}"), (at_us + for_us, 0, "outage off")]
+    return sorted([*packets, *commands], key=lambda line: (line[0], not line[2].startswith("outage")))
+
+
 def test_an_outage_drops_what_arrives_and_what_would_leave(tmp_path: Path) -> None:
-    values = config(
-        {"delay": {"mean_us": 2000}},
-        outages=[{"at_us": 10_000, "for_us": 5000}, {"at_us": 50_000, "for_us": 0}],
-    )
-    fates, counted = decide(tmp_path, values, evenly(60, 1000), start_us=0)
+    values = config({"delay": {"mean_us": 2500}})
+    fates, counted = decide(tmp_path, values, interrupted(evenly(60, 1000), 10_000, 5000))
     assert [number for number, fate in enumerate(fates) if fate == "outage"] == list(range(8, 15))
     assert counted["dropped"]["outage"] == 7 and counted["packets_out"] == 53
-    # Its time counts from `start`.
-    fates, _ = decide(tmp_path, values, evenly(60, 1000), start_us=20_000)
-    assert [number for number, fate in enumerate(fates) if fate == "outage"] == list(range(28, 35))
+
+
+def test_a_share_is_dropped_in_a_lossy_outage(tmp_path: Path) -> None:
+    fates, counted = decide(tmp_path, config(), interrupted(evenly(COUNT), 0, 1e9, "30"))
+    dropped = sum(fate == "outage" for fate in fates)
+    assert counted["dropped"]["outage"] == dropped and counted["loss_decisions"] == COUNT - dropped
+    assert stats.binomtest(dropped, COUNT, 0.3).pvalue > SIGNIFICANT
 
 
 def test_an_outage_does_not_change_the_decisions_after_it(tmp_path: Path) -> None:
     up = {"loss": {"p_percent": 5, "r_percent": 20}, "delay": {"mean_us": 10, "jitter_us": 3}}
     without, _ = decide(tmp_path, config(up), evenly(3000))
-    fates, _ = decide(tmp_path, config(up, outages=[{"at_us": 5000, "for_us": 10_000}]), evenly(3000))
+    fates, _ = decide(tmp_path, config(up), interrupted(evenly(3000), 5000, 10_000))
     assert fates[1600:] == without[1600:] and fates != without
 
 
 def test_an_outage_may_slow_the_link(tmp_path: Path) -> None:
-    values = config(outages=[{"at_us": 1000, "for_us": 5000, "rate_mbit": 8}])
-    fates, _ = decide(tmp_path, values, [(us, 1000, "udp") for us in (500, 2000, 2000, 5900, 7000)])
+    packets = [(us, 1000, "udp") for us in (500.0, 2000.0, 2000.0, 5900.0, 7000.0)]
+    fates, _ = decide(tmp_path, config(), interrupted(packets, 1000, 5000, "rate 8"))
     assert fates == [[500_000], [3 * MS], [4 * MS], [6_900_000], [7 * MS]]

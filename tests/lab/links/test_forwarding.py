@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from tests.conftest import NOBODY, open_for_all
 pytestmark = pytest.mark.skipif(not is_root(), reason="opens sockets in other namespaces")
 
 FRAME = 60
+STATES = "'on', 'off', a loss in percent, or 'rate' and Mbit/s are required"
 AUXDATA, CHECKSUM_NOT_READY, VLAN_VALID = 8, 1 << 3, 1 << 4
 """PACKET_AUXDATA and two bits of its status."""
 
@@ -77,7 +79,7 @@ def test_the_same_packets_as_without_sockets(wire: Wire, tmp_path: Path) -> None
     wire.start(values)
     a, b = wire.raw("a"), wire.raw("b")
     for _ in range(2):  # `start` begins the decisions again
-        assert wire.ask("start") == "started\n"
+        wire.ask("start")
         for sender, receiver, direction in ((a, b, "up"), (b, a, "down")):
             expected = planned(tmp_path, values, 2000, direction)
             send(sender, range(2000))
@@ -114,35 +116,29 @@ def test_delays_reorder_and_are_never_too_short(wire: Wire) -> None:
     assert counted["reordered"] > 0 and balance(counted) == 0
 
 
-def test_outages_by_configuration_and_by_command(wire: Wire) -> None:
-    wire.start(config(outages=[{"at_us": 0, "for_us": 3_000_000_000}]))
-    a, b = wire.raw("a"), wire.raw("b")
-    send(a, range(10))  # before `start`
-    assert received(b, 10) == list(range(10))
-    wire.ask("start")
-    send(a, range(10, 20))
-    assert is_silent(b)
-    counted = wire.stop()
-    assert counted["dropped"]["outage"] == 10 and sum(counted["series"]["outage"]) == 10
-    send(a, range(20, 30))  # after `stop`
-    assert received(b, 10) == list(range(20, 30))
-
-
-def test_outages_by_command(wire: Wire) -> None:
+@pytest.mark.parametrize("name", [LINK, "*"])
+def test_outages_by_command(wire: Wire, name: str) -> None:
     wire.start(config())
     a, b = wire.raw("a"), wire.raw("b")
-    wire.ask("start")
-    wire.write(f"outage {LINK} on")
-    wire.ask("stop")  # an answer follows the commands before it
+    before_us = time.monotonic_ns() // 1000
+    times = [int(wire.ask("start")), int(wire.ask(f"outage {name} on"))]
     send(a, range(5))
     send(b, range(5))
-    wire.ask("stop")
     assert is_silent(a) and is_silent(b)
-    wire.write(f"outage {LINK} off")
-    statistics = json.loads(wire.ask("stop"))["links"][LINK]
-    assert [command["outage"] for command in statistics["commands"]] == [True, False]
+    times.append(int(wire.ask(f"outage {name} off")))
+    moments = [before_us, *times, time.monotonic_ns() // 1000]
+    assert moments == sorted(moments)
     send(a, range(5, 10))
     assert received(b, 5) == list(range(5, 10))
+    statistics = json.loads(wire.ask("stop"))
+    assert statistics["started_us"] == times[0]
+    for direction in ("up", "down"):
+        counted = statistics["links"][LINK][direction]
+        assert counted["dropped"]["outage"] == sum(counted["series"]["outage"]) == 5
+    wire.ask(f"outage {name} on")
+    wire.ask("start")  # ends it
+    send(a, range(3))
+    assert received(b, 3) == list(range(3))
 
 
 def test_a_full_queue_is_counted(wire: Wire) -> None:
@@ -299,8 +295,10 @@ def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
     [
         ("", 0, ""),
         ("start\n", 0, ""),
-        ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME on|off'),
-        ("outage node0\n", 2, "standard input: outage: 'on', 'off' or a loss in percent is required"),
+        ("go\n", 2, 'standard input: "go" is not start, stop, or outage NAME STATE'),
+        ("outage node0\n", 2, f"outage: {STATES}"),
+        ("outage node0 101\n", 2, f"outage: {STATES}"),
+        ("outage node0 rate 0\n", 2, f"outage: {STATES}"),
         ("outage node9 on\n", 2, 'standard input: outage: no link has the name "node9"'),
         ("x" * 10_000, 2, "standard input: a line is longer than 4096 bytes"),
     ],
@@ -363,8 +361,6 @@ def test_other_wrong_configurations(tmp_path: Path) -> None:
     twice = config()
     twice["links"] *= 2
     assert refused(path, twice) == "links[1].name: is the name of another link"
-    overlap = config(outages=[{"at_us": 0, "for_us": 10}, {"at_us": 5, "for_us": 10}])
-    assert refused(path, overlap) == "links[0].outages[1]: begins before the outage in front of it ends"
     path.write_text(json.dumps(config()))
     done = subprocess.run([native_program("k8sdds-link"), path], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (2, "k8sdds-link: near: No such device\n")

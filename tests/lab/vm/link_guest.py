@@ -20,7 +20,7 @@ from k8sdds.testbeds.lab.evidence import LinkConditions, QueueConditions
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import SWITCH, emulated, queued
-from k8sdds.testbeds.link_emulation import Schedule, configuration
+from k8sdds.testbeds.link_emulation import configuration
 
 PORT = 7000
 DELAYS = ("delay_p50_us", "delay_p90_us", "delay_p99_us")
@@ -67,7 +67,7 @@ def build(link: Link) -> LabNetwork:
     lab_network = LabNetwork(plan, Sandbox("test-links"))
     forwarded = emulated(plan.topology, link)
     try:
-        lab_network.build({}, configuration(link, forwarded, Schedule(), 1, None) if forwarded else None)
+        lab_network.build({}, configuration(link, forwarded, 1, None) if forwarded else None)
     except BaseException:
         lab_network.close()
         raise
