@@ -127,9 +127,10 @@ class Metrics(BaseModel):
     duplicates: int | None = column("samples", "subscribers",
         "Number of samples that a subscriber received again (same publisher and sequence number), summed over"
         " subscribers")
-    out_of_order: int | None = column("samples", "subscribers",
-        "Number of samples that arrived after one with a higher sequence number of the same publisher, summed over"
-        " subscribers. In a topic with a key, samples have an order only within their instance")
+    out_of_order: int | None = metric("stale samples", "samples", "samples", "subscribers",
+        "Number of samples that arrived after one with a higher sequence number of the same publisher, so that an application"
+        " had a newer one; summed over subscribers. In a topic with a key, samples have an order only within their"
+        " instance", scale="linear")
     foreign_samples: int | None = column("samples", "participants",
         "Number of samples on the topics of a trial that no participant of the trial sent, or that were not as announced:"
         " participants ignore them. Null for RTI PerfTest")
@@ -214,8 +215,6 @@ class Metrics(BaseModel):
     gaps: int | None = metric("gaps above the deadline", "gaps", "delay", "subscribers",
         "Number of times without a fresh sample that were longer than `deadline_ms`, summed over publishers and subscribers. Null"
         " without `deadline_ms`: jitter alone would exceed the default of one period", scale="linear")
-    stale: int | None = metric("stale samples", "samples", "delay", "subscribers",
-        "`out_of_order` of a paced test: samples that an application does not need, because it had a newer one", scale="linear")
     outage_s: float | None = column("delay", "testbed", "Observed length of the outage", only=SOME_TESTS)
     outage_blind_ms: float | None = metric("blind in the outage", "ms", "delay", "subscribers",
         "Longest time from the failure on without a fresh sample that was due after it, which began before the repair. Of the publisher"

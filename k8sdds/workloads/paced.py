@@ -62,7 +62,7 @@ class Paced(Workload):
     metrics: tuple[str, ...] = (
         "delay_p90_us", "delay_mean_us", "delay_p50_us", "delay_p99_us", "delay_p999_us", "delay_p9999_us",
         "delay_max_us", "delay_jitter_us", "deadline_missed_percent", "age_mean_us", "age_p99_us", "age_max_us",
-        "blind_ms", "gaps", "stale", "achieved_rate_percent",
+        "blind_ms", "gaps", "out_of_order", "achieved_rate_percent",
     )  # fmt: skip
     measured_by = SUBSCRIBER
     histograms: tuple[str, ...] = ("one_way", "one_way_realtime", "half_round_trip")
@@ -186,7 +186,6 @@ def set_arrivals(record: Metrics, outputs: TrialOutputs) -> None:
     record.deadline_missed_percent = aggregate.ratio(record.deadline_missed, expected, 100)
     for name in ("age_mean_us", "age_p99_us", "age_max_us", "blind_ms"):
         setattr(record, name, aggregate.complete_max(one.get(name) for one in own))
-    record.stale = aggregate.count(summary["out_of_order"] for summary in subscribers.values())
     if outputs.trial.cell.test_options.get("deadline_ms"):
         record.gaps = aggregate.count(one.get("gaps") for one in own)
 

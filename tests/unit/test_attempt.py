@@ -112,7 +112,11 @@ def test_the_age_follows_from_what_subscribers_reported(recording: Recording) ->
     # Each sample is the newest for a period, on average half of it longer than its delay.
     assert record["age_mean_us"] == pytest.approx(record["delay_mean_us"] + 1e6 / 400 / 2, rel=0.02)
     assert record["delay_max_us"] < record["age_p99_us"] + 1e6 / 400 and record["blind_ms"] > 1000 / 400
-    assert (record["gaps"], record["stale"], record["retransmitted_bytes_per_payload_byte"]) == (13, 0, 0)
+    assert (record["gaps"], record["out_of_order"], record["retransmitted_bytes_per_payload_byte"]) == (
+        13,
+        0,
+        0,
+    )
     # A participant that was not read, or middleware that does not count, leaves the ratio unknown.
     recording.change("pub0", retransmitted_bytes=None)
     assert recording.record()["retransmitted_bytes_per_payload_byte"] is None
