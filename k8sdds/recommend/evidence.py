@@ -242,7 +242,7 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
             f"measure it: k8sdds run {application.name}",
         )
     notes: list[str] = []
-    rows = _over_its_link(application, _allowed(application, rows, notes), notes)
+    rows = _allowed(application, rows, notes)
     rows = _of_one_definition(rows, notes)
     rows = _of_one_environment(rows, notes)
     rows = _of_one_background(application, rows, notes)
@@ -251,54 +251,46 @@ def of_folders(application: Application, folders: Sequence[str]) -> Evidence:
 
 
 def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
-    """Return the trials of configurations that an application may choose, and note if there are others."""
+    """Return the trials of configurations that an application may choose, over its link; note if there are others."""
     known = {"networks": set(applications.default_networks(application))} | applications.allowed(application)
     kept: list[_Entry] = []
     refused: set[str] = set()
-    for flow, values, row in rows:
-        why = {
-            SHOWN.get(axis, axis)
-            for axis, text in zip(CHOSEN, values, strict=True)
-            if axis in known and label_without_engine(text) not in known[axis]
-        }
-        if not (
-            why or applications.is_encrypted_once(application, str(row["network"]), str(row["security"]))
-        ):
-            why = {"encryption"}
-        if not why:
-            kept.append((flow, values, row))
-        refused |= why
+    for entry in rows:
+        if why := _refusals(application, known, entry):
+            refused |= why
+        else:
+            kept.append(entry)
     others = ", ".join(sorted(refused))
     if not kept:
+        link = application.link.link
+        over = f" --link {link.name}" if link.name in links.LINKS.names() else ""
         raise InputError(
             f"{application.name} does not allow any measured configuration: {others}",
-            f"allow them in `choices`, see: k8sdds docs {Application.page}",
+            f"measure those that it allows: k8sdds recommend {application.name}{over}; or allow others in `choices`,"
+            f" see: k8sdds docs {Application.page}",
         )
     if left_out := len(rows) - len(kept):
-        notes.append(f"{left_out} trials are left out: the application does not allow their {others}")
+        notes.append(f"{counted('trial')(left_out)} left out: the application does not allow their {others}")
     return kept
 
 
-def _over_its_link(application: Application, rows: Sequence[_Entry], notes: list[str]) -> list[_Entry]:
-    """Return the trials over the links that an application names, and note if there are others; it may name none."""
+def _refusals(application: Application, known: Mapping[str, set[str]], entry: _Entry) -> set[str]:
+    """Return the settings of a trial that an application does not allow. Without a link, it allows any."""
+    _, values, row = entry
+    why = {
+        SHOWN.get(axis, axis)
+        for axis, text in zip(CHOSEN, values, strict=True)
+        if axis in known and label_without_engine(text) not in known[axis]
+    }
+    if not (why or applications.is_encrypted_once(application, str(row["network"]), str(row["security"]))):
+        why = {"encryption"}
     wanted = application.link.link
-    if wanted == Link():
-        return list(rows)
-
-    def is_wanted(row: Row) -> bool:
+    if wanted != Link():
         with contextlib.suppress(ValueError):  # of another version
-            return links.matches(wanted, AXES["link"].parsed(row["link"]))
-        return False
-
-    kept = [entry for entry in rows if is_wanted(entry[2])]
-    if not kept:
-        raise InputError(
-            f"no trial was measured over {wanted.describe()}",
-            f"measure it: k8sdds recommend {application.name}, with the same link",
-        )
-    if left_out := len(rows) - len(kept):
-        notes.append(f"{counted('trial')(left_out)} left out, with other links than {wanted.describe()}")
-    return kept
+            if links.matches(wanted, AXES["link"].parsed(row["link"])):
+                return why
+        why |= {f"links other than {wanted.describe().removeprefix('links ')}"}
+    return why
 
 
 def _options(application: Application, rows: Sequence[_Entry]) -> list[Option]:
