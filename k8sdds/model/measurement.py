@@ -155,7 +155,7 @@ class Measurement:
     member_bytes: dict[str, list[int]] | None = None
     """Bytes that each member of the link of a publisher's node sent; None if the links are not bonded."""
     links: Mapping[str, Any] | None = None
-    """What each direction of the emulated links did (`analysis.link_conditions`); None if nothing impairs them, or only
+    """What each direction of the emulated links did (`link_statistics.summary`); None if nothing impairs them, or only
     rules of the kernel that count nothing."""
     outside: Mapping[str, OutsideCpu] = field(default_factory=dict)
     """What else each machine with participants spent; without machines whose processes could not be read."""

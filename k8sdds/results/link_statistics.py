@@ -1,16 +1,31 @@
-"""Read what emulated links did to packets over time (docs/reference/link-emulator.md)."""
+"""Read and summarize what emulated links did to packets (docs/reference/link-emulator.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
 from k8sdds.system import reading
-from k8sdds.system.shapes import Integer, Number, Shape
+from k8sdds.system.shapes import Integer, Number, Shape, Text
 
 FILE = "links.json"
 """The statistics of `k8sdds-link`, in the folder of an attempt."""
+MAX_OUTAGE_ERROR_S = 0.02
+"""How much earlier or longer than requested an outage of a link may be."""
+
+UNKNOWN: dict[str, Any] = dict.fromkeys(
+    ("packets", "lost", "decided", "bursts", "burst_mean_packets", "queue_drops", "outages", "outage_s", "outage_drops",
+     "not_forwarded", "duplicated", "reordered", "delay_p50_us", "delay_p99_us", "delay_error_p99_us", "rate_mbit")
+)  # fmt: skip
+"""The keys of a summary of which nothing is known. The kernel's queues count only some of it."""
+
+Conditions = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Node, then `up` or `down`, to the summary of a direction."""
+Interval = tuple[float, float]
+"""Begin and end, by CLOCK_MONOTONIC in µs."""
 
 
 class Series(Shape):
@@ -31,23 +46,69 @@ class Series(Shape):
         return self
 
 
-class Direction(Shape):
-    """A direction of a link."""
+class Dropped(Shape):
+    """Packets that a direction of a link dropped."""
 
+    loss: Integer
+    queue: Integer
+    outage: Integer
+    missed: Integer
+    overflow: Integer
+    unsent: Integer
+
+
+class Times(Shape):
+    """Times of the packets, in µs."""
+
+    p50: Number
+    p99: Number
+
+
+class Rate(Shape):
+    """The rate that was achieved while packets waited."""
+
+    mbit: Number
+
+
+class Direction(Shape):
+    """What a direction of a link did."""
+
+    packets_in: Integer
+    dropped: Dropped
+    loss_decisions: Integer
+    loss_bursts: list[list[Integer]]
+    """Length of a burst, and how many had it."""
+    duplicated: Integer
+    reordered: Integer
+    delay_us: Times
+    error_us: Times
+    rate: Rate | None
     series: Series
 
 
-class LinkSeries(Shape):
+class BothWays(Shape):
     """The directions of a link."""
 
     up: Direction
     down: Direction
 
 
+class State(Shape):
+    """What a link did from a moment on: `off` if it forwarded all packets."""
+
+    node: Text
+    """Its node; `*` for all links."""
+    at_us: Integer
+    state: Text
+
+
 class LinkStatistics(Shape):
     """The links of an attempt, by node."""
 
-    links: dict[str, LinkSeries]
+    started_us: Integer
+    """When the statistics began, by CLOCK_MONOTONIC."""
+    outages: list[State]
+    links: dict[str, BothWays]
 
 
 def read(folder: Path) -> LinkStatistics | None:
@@ -56,3 +117,55 @@ def read(folder: Path) -> LinkStatistics | None:
         return LinkStatistics.model_validate(reading.json_file(folder / FILE))
     except (FileNotFoundError, reading.UnreadableError, ValidationError):
         return None
+
+
+def summary(statistics: LinkStatistics, measured: Interval | None = None) -> Conditions:
+    """Return the summary of each direction of each link, for the record.
+
+    Args:
+        statistics: Those of `k8sdds-link`, with its outages.
+        measured: The measured interval; None if it is unknown.
+    """
+    return {
+        name: {
+            way: UNKNOWN | _of_direction(direction) | _outages(statistics, name, measured)
+            for way, direction in (("up", link.up), ("down", link.down))
+        }
+        for name, link in statistics.links.items()
+    }
+
+
+def _of_direction(direction: Direction) -> dict[str, Any]:
+    dropped, count = direction.dropped, sum(number for _, number in direction.loss_bursts)
+    return {
+        "packets": direction.packets_in,
+        "lost": dropped.loss,
+        "decided": direction.loss_decisions,
+        "bursts": count,
+        "burst_mean_packets": round(dropped.loss / count, 3) if count else None,
+        "queue_drops": dropped.queue,
+        "outage_drops": dropped.outage,
+        # The emulator was too slow for these.
+        "not_forwarded": dropped.missed + dropped.overflow + dropped.unsent,
+        "duplicated": direction.duplicated,
+        "reordered": direction.reordered,
+        "delay_p50_us": direction.delay_us.p50,
+        "delay_p99_us": direction.delay_us.p99,
+        "delay_error_p99_us": direction.error_us.p99,
+        "rate_mbit": direction.rate.mbit if direction.rate else None,
+    }
+
+
+def _outages(statistics: LinkStatistics, node: str, measured: Interval | None) -> dict[str, Any]:
+    """Return how many outages of a link began in the measured interval, and how long they lasted in it."""
+    if measured is None:
+        return {}
+    begin_us, end_us = (moment - statistics.started_us for moment in measured)
+    states = [each for each in statistics.outages if each.node in (node, "*")]
+    times = [*(each.at_us for each in states), end_us]
+    lengths = [
+        min(until_us, end_us) - each.at_us
+        for each, until_us in zip(states, times[1:], strict=True)
+        if each.state != "off" and begin_us - MAX_OUTAGE_ERROR_S * 1e6 <= each.at_us < end_us
+    ]
+    return {"outages": len(lengths), "outage_s": sum(lengths) / 1e6}

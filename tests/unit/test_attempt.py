@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from k8sdds.analysis import link_conditions
 from k8sdds.campaign import record as attempt
 from k8sdds.model.impairments import Loss
 from k8sdds.model.link import Link
@@ -47,7 +46,7 @@ class Recording:
 
     def measurement(self, **codes: int) -> Measurement:
         links = self.expected["link_bytes"]
-        statistics = self.folder / link_statistics.FILE
+        statistics = link_statistics.read(self.folder)
         return Measurement(
             outcomes={
                 participant.name: Outcome(
@@ -59,7 +58,7 @@ class Recording:
             received_bytes=links["received"],
             includes_scheduling=self.expected["includes_scheduling"],
             conntrack_entries=self.expected.get("conntrack_entries"),
-            links=link_conditions.read(json.loads(statistics.read_text())) if statistics.exists() else None,
+            links=link_statistics.summary(statistics) if statistics else None,
         )
 
     def reported(self, participant: str) -> dict[str, Any]:

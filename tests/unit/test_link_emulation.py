@@ -13,6 +13,7 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.model.link import KERNEL, USERSPACE, Link
 from k8sdds.model.trial import Cell
+from k8sdds.results import link_statistics
 from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.topology import SWITCH, emulated
@@ -133,9 +134,9 @@ def test_what_the_queue_of_a_rate_drops_is_no_loss() -> None:
 
 
 def test_what_the_kernel_counts_proves_its_loss() -> None:
-    def seen(lost: int) -> link_conditions.Conditions:
+    def seen(lost: int) -> link_statistics.Conditions:
         counted = netem.Counters(4000, lost, 0, 0).summary(netem.Counters(0, 0, 0, 0))
-        return {"node0": {"up": link_conditions.UNKNOWN | counted, "down": link_conditions.UNKNOWN}}
+        return {"node0": {"up": link_statistics.UNKNOWN | counted, "down": link_statistics.UNKNOWN}}
 
     assert not link_conditions.differing(Link(up={"loss": {"percent": 20}}, engine=KERNEL), seen(1000), 1)
     wrong = link_conditions.differing(Link(up={"loss": {"percent": 25}}, engine=KERNEL), seen(1000), 1)
@@ -143,8 +144,8 @@ def test_what_the_kernel_counts_proves_its_loss() -> None:
     # netem drops packets when it has no room for them.
     overflow = link_conditions.differing(Link(rate_mbit=1, engine=KERNEL), seen(1), 1)
     assert overflow == "up of node0: 1 of 4001 packets were lost, not 0 %"
-    summary = link_conditions.read(simulated(Loss(percent=0), 1, 1))["node0"]["up"]
-    assert list(summary) == list(link_conditions.UNKNOWN)
+    counted = summary(simulated(Loss(percent=0), 1, 1))["node0"]["up"]
+    assert list(counted) == list(link_statistics.UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -197,15 +198,24 @@ def simulated(loss: Loss, packets: int, seed: int, error_us: float = 20) -> dict
         "delay_us": delays,
         "error_us": delays | {"p99": error_us},
         "rate": None,
+        "series": {"bin_ms": 100} | {name: [] for name in SERIES},
     }
     return {"started_us": 0, "outages": [], "links": {"node0": {"up": direction, "down": direction}}}
 
 
+SERIES = ("packets_in", "bytes_out", "lost", "queue", "outage", "mean_delay_us")
 MEASURED = (10e6, 14e6)
 
 
+def summary(
+    statistics: dict[str, Any], measured: link_statistics.Interval | None = None
+) -> link_statistics.Conditions:
+    read = link_statistics.LinkStatistics.model_validate(statistics)
+    return link_statistics.summary(read, measured)
+
+
 def differing(link: Link, statistics: dict[str, Any]) -> str:
-    return link_conditions.differing(link, link_conditions.read(statistics, MEASURED), 4)
+    return link_conditions.differing(link, summary(statistics, MEASURED), 4)
 
 
 LOSSES = [
@@ -260,14 +270,14 @@ def with_states(*states: tuple[float, str]) -> dict[str, Any]:
 def test_outages_are_proven_to_be_in_the_measured_interval() -> None:
     link = Link(outages={"at_s": 1, "every_s": 2, "for_s": 0.5}, engine=USERSPACE)
     done = with_states((1.003, "100"), (1.505, "off"), (3.001, "100"), (3.502, "off"))
-    summary = link_conditions.read(done, MEASURED)["node0"]["up"]
-    assert (summary["outages"], summary["outage_s"]) == (2, pytest.approx(1.003))
+    counted = summary(done, MEASURED)["node0"]["up"]
+    assert (counted["outages"], counted["outage_s"]) == (2, pytest.approx(1.003))
     assert not differing(link, done)
     once = with_states((1, "100"), (1.5, "off"), (5, "100"), (5.5, "off"))
     assert differing(link, once) == "up of node0: 1 outages began in the measured interval, not 2"
     short = with_states((1, "100"), (1.4, "off"), (3, "100"), (3.5, "off"))
     assert "lasted 0.900 s of the measured interval, not 1.000 s" in differing(link, short)
-    unknown = link_conditions.read(done)
+    unknown = summary(done)
     assert "not known" in link_conditions.differing(link, unknown, 4)
     # What lasts longer than the interval counts until its end.
     last = Link(outages={"at_s": 3.5, "for_s": 30}, engine=USERSPACE)

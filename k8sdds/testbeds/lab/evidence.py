@@ -13,7 +13,6 @@ from typing import Any
 from typing_extensions import override
 
 from k8sdds import workloads
-from k8sdds.analysis import link_conditions
 from k8sdds.model.measurement import Launch, Outcome
 from k8sdds.model.services import ServiceSet
 from k8sdds.model.trial import FIRST_PUBLISHER, Trial
@@ -199,10 +198,11 @@ class LinkConditions(Reading):
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         statistics = self._emulator.stop()
         write_atomically(self._folder / link_statistics.FILE, json.dumps(statistics))
-        return {"links": link_conditions.read(statistics, _measured(outcomes))}
+        read = link_statistics.LinkStatistics.model_validate(statistics)
+        return {"links": link_statistics.summary(read, _measured(outcomes))}
 
 
-def _measured(outcomes: Mapping[str, Outcome]) -> link_conditions.Interval | None:
+def _measured(outcomes: Mapping[str, Outcome]) -> link_statistics.Interval | None:
     """Return the measured interval of the first publisher, from whose begin outages count; None if it is unknown."""
     found = measured_intervals([outcomes[FIRST_PUBLISHER.name]])
     return (found[0][0] / 1000, found[0][1] / 1000) if found else None
@@ -225,7 +225,7 @@ class QueueConditions(Reading):
         for (node, direction), now in self._read().items():
             before = self._before.get((node, direction), now)
             counted = now.summary(before) if now and before else {}
-            found[node][direction] = link_conditions.UNKNOWN | counted
+            found[node][direction] = link_statistics.UNKNOWN | counted
         return {"links": dict(found)}
 
     def _read(self) -> dict[tuple[str, str], netem.Counters | None]:

@@ -89,7 +89,7 @@ class Counters:
     """Packets that are delayed or wait for the rate now."""
 
     def summary(self, before: Counters) -> dict[str, Any]:
-        """Return what happened since `before`, as far as netem counts it (`analysis.link_conditions`).
+        """Return what happened since `before`, as far as netem counts it (`link_statistics.UNKNOWN`).
 
         A duplicate is a packet of its own.
         """
