@@ -76,11 +76,8 @@ def is_link(name: str) -> bool:
         _, text = LINKS.read(name)
     except InputError:
         return False
-    has_a_link, has_others = (
-        any(yaml_text.has_key(text, key) for key in keys)
-        for keys in ({*LinkChoice.model_fields} - {"name"}, ("sweeps", "flows"))
-    )
-    return has_a_link and not has_others
+    known = yaml_text.top_keys(text)
+    return bool(known & LinkChoice.model_fields.keys() - {"name"}) and not known & {"sweeps", "flows"}
 
 
 def load(name: str) -> NamedLink:

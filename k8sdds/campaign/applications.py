@@ -45,7 +45,7 @@ def _read(name: str) -> Application:
     path, text = (
         EXPERIMENTS_AND_APPLICATIONS if name in experiments.EXPERIMENTS.names() else APPLICATIONS
     ).read(name)
-    if yaml_text.has_key(text, "sweeps"):
+    if "sweeps" in yaml_text.top_keys(text):
         raise InputError(f"{name} is an experiment, not an application", f"measure it: k8sdds run {name}")
     application = yaml_text.parse(text, Application, str(path), experiments.KNOWN)
     return application.model_copy(update={"link": links.relative_to(path.parent, application.link)})
@@ -86,7 +86,7 @@ def load_experiment(name: str, *changes: Any, **of_experiments: Any) -> Experime
     Raises:
         InputError: As `load` or `experiment`.
     """
-    if not yaml_text.has_key(EXPERIMENTS_AND_APPLICATIONS.read(name)[1], "flows"):
+    if "flows" not in yaml_text.top_keys(EXPERIMENTS_AND_APPLICATIONS.read(name)[1]):
         return experiments.load(name, *changes, **of_experiments)
     if any(of_experiments.values()):
         raise InputError(

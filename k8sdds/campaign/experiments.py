@@ -63,7 +63,7 @@ def load(name: str, *changes: Any, **more_changes: Any) -> Experiment:
 def _read(name: str) -> Experiment:
     path, text = EXPERIMENTS.read(name)
     # The experiment in the run folder of an application holds the application.
-    model = ApplicationExperiment if yaml_text.has_key(text, "application") else Experiment
+    model = ApplicationExperiment if "application" in yaml_text.top_keys(text) else Experiment
     experiment = yaml_text.parse(text, model, str(path), KNOWN)
     lines = yaml_text.lines_of(text, "sweeps")
     sweeps = [

@@ -12,7 +12,6 @@ from k8sdds import middleware, workloads
 from k8sdds.analysis import profile as profiles
 from k8sdds.analysis.profile import Profile
 from k8sdds.campaign import background, node_cpu, validity
-from k8sdds.model import link_files
 from k8sdds.model.axis import DDS, axes
 from k8sdds.model.impairments import with_files
 from k8sdds.model.measurement import Measurement
@@ -161,9 +160,9 @@ def _settings(cell: Cell) -> dict[str, Any]:
         # Tests of other programs are known to be without DDS Security.
         and (implementation or axis.scope != DDS or name == "security")
     }
-    if link_files.files_of(cell.link):
-        named = with_files(cell.link, lambda part: {"file": Path(part.file).name})
-        settings["link"] = AXES["link"].recorded(named)
+    # Where a file is says nothing about the trial.
+    named = with_files(cell.link, lambda part: {"file": Path(part.file).name})
+    settings["link"] = AXES["link"].recorded(named)
     settings["nodes"] = cell.node_count
     if implementation:
         settings["qos"] = Path(cell.qos_profile).stem if implementation.takes_qos(cell) else "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -91,24 +92,18 @@ class Outage(Strict):
 
     @property
     def _fading_s(self) -> float:
-        usual = USUAL_FADING_S if self.fading_s is None else self.fading_s
-        return usual if self.kind == "wifi" else 0
+        return (self.fading_s or USUAL_FADING_S) if self.kind == "wifi" else 0
 
     @property
     def slow_mbit(self) -> float:
         """The rate before nothing passes; 0 if it does not fall."""
-        usual = USUAL_FADING_MBIT if self.fading_mbit is None else self.fading_mbit
-        return usual if self.kind == "wifi" else 0
+        return (self.fading_mbit or USUAL_FADING_MBIT) if self.kind == "wifi" else 0
 
     def starts(self, length_s: float) -> Iterator[float]:
-        """Yield when nothing passes any more, in an interval of this length."""
-        start, count = self._first_s, 0
-        while start < length_s:
-            yield start
-            if self.every_s is None:
-                return
-            count += 1
-            start = self._first_s + count * self.every_s
+        """Return when nothing passes any more, in an interval of this length."""
+        count = 1 if self.every_s is None else math.ceil((length_s - self._first_s) / self.every_s)
+        starts = (self._first_s + index * (self.every_s or 0) for index in range(count))
+        return (start for start in starts if start < length_s)
 
     def phases(self, length_s: float) -> list[Phase]:
         """Return what happens in an interval of this length: before each outage of a Wi-Fi link, its rate falls."""
@@ -132,7 +127,7 @@ class Outage(Strict):
 
     def describe(self) -> str:
         """Describe the outage: `outage of 0.5 s every 10 s`."""
-        kind = {"link": "outage", "wifi": "Wi-Fi outage"}[self.kind]
+        kind = "Wi-Fi outage" if self.kind == "wifi" else "outage"
         first = f" at {self.at_s:g} s" if self.at_s is not None else ""
         period = f" every {self.every_s:g} s" if self.every_s is not None else ""
         return f"{kind} of {self.for_s:g} s{first}{period}"

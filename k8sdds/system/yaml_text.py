@@ -171,9 +171,9 @@ def lines_of(text: str, key: str) -> list[int]:
     return [items.lc.item(i)[0] + 1 for i in range(len(items))]
 
 
-def has_key(text: str, key: str) -> bool:
-    """Return whether YAML text has a top-level key, without parsing it."""
-    return bool(re.search(f"^{key}:", text, re.MULTILINE))
+def top_keys(text: str) -> set[str]:
+    """Return the top-level keys of YAML text, without parsing it."""
+    return set(re.findall(r"^(\w+):", text, re.MULTILINE))
 
 
 def dump(data: Any) -> str:
