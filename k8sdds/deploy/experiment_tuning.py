@@ -21,6 +21,10 @@ PING_S = 20
 """How long a ping may take, which sends a packet each second until the first reply. Some drivers reset their network
 card for another MTU, and a busy machine replies late: only packets that never pass may count as lost."""
 
+FORGET_PATH_MTUS = "ip route flush cache 2>/dev/null; ip -6 route flush cache 2>/dev/null; :"
+"""Command that drops the path MTUs that a machine learned. A pod with a smaller MTU, whose packets leave its node with
+the node's address, makes other machines send all packets to the node in that size for 10 minutes."""
+
 Lines = tuple[str, ...]
 
 
@@ -99,7 +103,7 @@ def _connected(cluster: str) -> Iterator[tuple[Profile, Connections]]:
 
 def _undo(profile: Profile, connections: Connections) -> None:
     """Restore the original settings of all machines that have saved ones."""
-    script = tuning.undo_script(FOLDER)
+    script = f"{tuning.undo_script(FOLDER).rstrip()} || exit\n{FORGET_PATH_MTUS}\n"
     connections.all(lambda host: _run(host, script), [node.name for node in profile.nodes])
 
 
@@ -132,12 +136,16 @@ def pings_of(mtu: int, facts: Mapping[str, Lines]) -> dict[str, tuple[str, str]]
         address = addresses[other]
         # The header of a ping is as long as that of UDP.
         payload = mtu - IP_AND_UDP_HEADERS_BYTES[family_of(address)]
+        ping = f"ping -q -M do -c 1 -w {PING_S}"
+        # A path MTU may be learned again between the command and the ping, so one try does not suffice.
         scripts[machine] = (
             other,
-            (
-                f"ping -q -M do -c 1 -w {PING_S} {address} >/dev/null 2>&1 || exit 0\n"
-                f"ping -q -M do -c 1 -w {PING_S} -s {payload} {address} >/dev/null 2>&1 || echo lost\n"
-            ),
+            f"{ping} {address} >/dev/null 2>&1 || exit 0\n"
+            "for try in 1 2; do\n"
+            f"  {FORGET_PATH_MTUS}\n"
+            f"  {ping} -s {payload} {address} >/dev/null 2>&1 && exit\n"
+            "done\n"
+            "echo lost\n",
         )
     return scripts if len(names) > 1 else {}
 
