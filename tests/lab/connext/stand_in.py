@@ -13,9 +13,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from k8sdds.middleware.connext import options
 from tests.unit.importing import logs
+
+# Only this module: an image with the stand-ins contains Python, but none of the libraries that its package needs.
+sys.path.append(str(Path(__file__).parents[3] / "k8sdds/middleware/connext"))
+import options
 
 VERSION = (4, 1)
 PRODUCT = "RTI Connext DDS 7.2.0"
