@@ -11,7 +11,8 @@ from k8sdds.model import link_files
 from k8sdds.model.axis import axes, lists_of
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import PARTS, Direction, with_files
-from k8sdds.model.link import KERNEL, SHORT, USERSPACE, Link, LinkChoice
+from k8sdds.model.link import KERNEL, SHORT, USERSPACE, Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.system import reading, yaml_text
 from k8sdds.system.errors import InputError
 from k8sdds.system.shipped import ShippedFiles

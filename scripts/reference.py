@@ -23,7 +23,7 @@ from k8sdds.campaign import experiments
 from k8sdds.cli.app import command_tree
 from k8sdds.deploy import profiles
 from k8sdds.model.application import Application
-from k8sdds.model.link import LinkChoice
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.networks.network import Difference
 from k8sdds.results.columns import GROUPS, Column, Metric
 from k8sdds.results.fingerprint import Fingerprint

@@ -28,7 +28,8 @@ from k8sdds.campaign.trial_loop import (
 from k8sdds.model import link_files
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import FromFile, with_files
-from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.link import Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.trial import Trial
 from k8sdds.perftest import command
 from k8sdds.results.run_folder import (

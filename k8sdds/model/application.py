@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from k8sdds.model.axis import OneOrMore, choices_of, require_unique
 from k8sdds.model.experiment import Experiment, Sweep
-from k8sdds.model.link import LinkChoice
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.rate_profile import MAX_RATE
 from k8sdds.model.settings import MAX_PARTICIPANTS, MIN_SAMPLE_BYTES, Layout
 from k8sdds.model.trial import AXES, Cell

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, create_model, model_validator
 
 from k8sdds.model.axis import keys_of, lists_of, require_unique
 from k8sdds.model.ip_families import IpFamilies
-from k8sdds.model.link import LinkChoice, LinkChoices
+from k8sdds.model.link_choice import LinkChoice, LinkChoices
 from k8sdds.model.settings import Layout, Number, Placement
 from k8sdds.model.trial import AXES, MAX_LOSS_PERCENT, Cell
 from k8sdds.system.strict import MAX_LABEL, MAX_NAME, MAX_REMARKS, MAX_TITLE, Strict, mistake

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
-    WrapSerializer,
-    create_model,
-    model_serializer,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field, model_validator
 
 from k8sdds.model import link_files
-from k8sdds.model.axis import NETWORK, Axis, OneOrMore, axes, compact, keys_of, lists_of, require_unique
+from k8sdds.model.axis import NETWORK, Axis, axes, compact
 from k8sdds.model.impairments import (
     MAX_DELAY_US,
     PARTS,
@@ -49,9 +37,9 @@ MAX_MEMBERS = 8
 KERNEL, USERSPACE = "kernel", "userspace"
 """Engines that impair links: netem and other queues of the kernel, or the forwarder of k8sdds."""
 SHORT = {"rate_mbit": "rate", "loss_percent": "loss", "delay_us": "delay"}
-"""Keys of a link that state a part in a word, and that part. The delay and the loss are those of the whole way
-between two nodes, the rate is that of each link."""
+"""Keys of a link that state a part in a number, and that part."""
 WHOLE_WAY = ("loss_percent", "delay_us")
+"""Those that are of the whole way between two nodes, while the rate is that of each link."""
 
 
 def _impairment(name: str) -> Axis:
@@ -315,90 +303,3 @@ class Link(Strict):
             for name in names
             if (value := getattr(self, name)) != axes(Link)[name].default
         ]
-
-
-if TYPE_CHECKING:
-
-    class _Keys(Strict):
-        def __getattr__(self, name: str) -> Any: ...
-
-else:
-    _Keys = create_model("_Keys", __base__=Strict, **keys_of(Link))
-
-
-class LinkChoice(_Keys):
-    """The links between the nodes and their switch. Lists are combined."""
-
-    like: str = Field(
-        default="",
-        max_length=4096,
-        description="take the values of this link, by its name (`k8sdds list links`) or file, and change those that"
-        " are set here. `link: NAME` is short for `link: {like: NAME}`",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        return {"like": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _values_are_unique(self) -> LinkChoice:
-        require_unique(self, lists_of(Link))
-        return self
-
-    @model_validator(mode="after")
-    def _each_is_possible(self) -> LinkChoice:
-        if not self.like:
-            _ = self.link
-        return self
-
-    @model_serializer(mode="wrap")
-    def _as_written(self, dump: SerializerFunctionWrapHandler) -> Any:
-        """Leave out what is not set, because a value that is set replaces that of `like`."""
-        return {name: value for name, value in dump(self).items() if name in self.model_fields_set}
-
-    @property
-    def count(self) -> int:
-        """The number of combinations."""
-        return math.prod(len(getattr(self, name)) for name in lists_of(Link))
-
-    @property
-    def link(self) -> Link:
-        """The link of a choice that has only one, or the first one."""
-        return next(self.each())
-
-    def each(self) -> Iterator[Link]:
-        """Yield the links of all combinations of a choice whose `like` `k8sdds.links.resolve` has replaced."""
-        assert not self.like, f"link like {self.like}"
-        lists = lists_of(Link)
-        single = {name: getattr(self, name) for name in Link.model_fields if name not in lists}
-        if self.rate and self.rate.mbit and not self.rate_mbit:
-            # Both forms are one link, which has one id.
-            single |= {"rate_mbit": self.rate.mbit, "rate": None}
-        for values in itertools.product(*(getattr(self, name) for name in lists)):
-            yield Link(**single, **dict(zip(lists, values, strict=True)))
-
-
-def _one_or_all(choices: list[LinkChoice], dump: SerializerFunctionWrapHandler) -> Any:
-    """Return a single link without a list, as users write it."""
-    dumped = dump(choices)
-    return dumped[0] if len(dumped) == 1 else dumped
-
-
-class _OneOrSeveral:
-    """The JSON Schema of links as users write them: one, or a list; each a mapping or a name."""
-
-    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        listed = handler(core)
-        one = [listed["items"], {"type": "string"}]
-        return {"anyOf": [*one, listed | {"items": {"anyOf": one}}]}
-
-
-LinkChoices = Annotated[
-    list[LinkChoice],
-    OneOrMore,
-    Field(min_length=1, max_length=100),
-    WrapSerializer(_one_or_all),
-    _OneOrSeveral(),
-]
-"""A link, or several to measure one after the other."""

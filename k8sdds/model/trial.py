@@ -28,7 +28,8 @@ from k8sdds.model.axis import (
 )
 from k8sdds.model.background import Background
 from k8sdds.model.ip_families import IpFamilies, IpFamily
-from k8sdds.model.link import STANDARD_MTU, Link, LinkChoices
+from k8sdds.model.link import STANDARD_MTU, Link
+from k8sdds.model.link_choice import LinkChoices
 from k8sdds.model.message_size import FragmentBytes, MessageBytes
 from k8sdds.model.rate_profile import CONSTANT, MAX_RATE
 from k8sdds.model.security import NONE, SecurityChoice

@@ -12,7 +12,8 @@ from k8sdds.claims.model import DEFAULTS, SELECTABLE
 from k8sdds.model.application import Application, Choices
 from k8sdds.model.axis import DDS, LOAD, WORKLOAD, axes, compact
 from k8sdds.model.experiment import LISTS, Experiment, Sweep
-from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.link import Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.trial import AXES, EXEMPT, Cell
 from k8sdds.recommend import evidence
 from k8sdds.results.record import COLUMNS

@@ -20,7 +20,8 @@ from k8sdds.campaign.record import description
 from k8sdds.campaign.trial_loop import plan_json
 from k8sdds.model import link_files
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
-from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.link import Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.outages import Outage, Phase
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.results.run_folder import SCHEMA, RunFolder

@@ -16,7 +16,7 @@ from k8sdds.cli import init
 from k8sdds.deploy import facts, new_profile, profiles
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.kubernetes import Kubernetes
-from k8sdds.model.link import LinkChoice
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.profile import (
     Access,
     MetricsServer,

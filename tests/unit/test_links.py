@@ -10,7 +10,8 @@ from k8sdds import links
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.link import Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.offloads import CARD, Bond, Offloads, parse_features
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.networks import NETWORKS, find

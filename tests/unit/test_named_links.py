@@ -21,7 +21,8 @@ from k8sdds.model.application import Application
 from k8sdds.model.axis import axes, compact
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import Loss, Rate
-from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.link import Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.trial import AXES, Cell
 from k8sdds.recommend import evidence
 from k8sdds.results.tidy import _row

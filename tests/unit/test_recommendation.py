@@ -26,7 +26,7 @@ from k8sdds.campaign.racing import searched
 from k8sdds.cli.app import app
 from k8sdds.deploy.tuning import load as load_tuning
 from k8sdds.model.application import Requirement
-from k8sdds.model.link import LinkChoice
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.recommend import evidence, files, results
 from k8sdds.recommend.answer import Answer, answer, of_run
 from k8sdds.recommend.next_step import next_step

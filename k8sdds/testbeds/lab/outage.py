@@ -10,7 +10,8 @@ from pathlib import Path
 from k8sdds import workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
-from k8sdds.model.link import USERSPACE, LinkChoice
+from k8sdds.model.link import USERSPACE
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.outages import Phase
 from k8sdds.model.trial import Trial
 from k8sdds.results import arrivals

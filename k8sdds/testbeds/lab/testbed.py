@@ -19,7 +19,7 @@ from typing_extensions import override
 from k8sdds import links, networks, workloads
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment, Sweep
-from k8sdds.model.link import LinkChoice
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.offloads import CARD
 from k8sdds.model.trial import Cell, NetworkMode, Trial
 from k8sdds.results.fingerprint import Fingerprint, unobserved

@@ -28,7 +28,8 @@ from k8sdds.kubernetes.metrics import metrics_api, node_meter
 from k8sdds.middleware import config_checksum, connext
 from k8sdds.model import link_files
 from k8sdds.model.impairments import Delay, FromFile, Loss, Rate
-from k8sdds.model.link import Link, LinkChoice
+from k8sdds.model.link import Link
+from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.trial import participants
 from k8sdds.networks import packets
 from k8sdds.perftest import log
