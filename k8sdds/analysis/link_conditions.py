@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from k8sdds.model.impairments import Direction, Loss
+from k8sdds.model import link_files
+from k8sdds.model.impairments import PARTS, Direction, Loss
 from k8sdds.model.link import Link
 from k8sdds.results import link_statistics
 
@@ -16,6 +17,10 @@ MAX_FORWARDING_US = 1000.0
 """The same for links that nothing but the outages of a test impairs: what it measures has a resolution of 1 ms."""
 CHANCE = 1e-6
 """Largest probability that a link which does what was requested is found to differ, for each comparison."""
+MAX_NOT_FORWARDED_SHARE = 1e-4
+"""Largest share of packets that the emulator dropped without a request: far fewer than links are asked to lose."""
+CAPACITY_PER_S = 100_000
+"""Packets of 1500 bytes per second and direction that `k8sdds-link` forwards on one core (docs: benchmarks)."""
 
 
 def differing(link: Link, conditions: link_statistics.Conditions, duration_s: float) -> str:
@@ -56,16 +61,52 @@ def _outage_differences(link: Link, seen: Mapping[str, Any], duration_s: float) 
 
 
 def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) -> Iterator[str]:
-    if seen["not_forwarded"]:
-        yield f"{seen['not_forwarded']} of {seen['packets']} packets were not forwarded, because the machine was busy"
+    if any(getattr(wanted, part) for part in PARTS) and seen["packets"] is None:
+        yield "what its queues did was not counted"
+        return
+    yield from _wrongly_passed(seen)
     least_us = MAX_ERROR_US if is_shaped else MAX_FORWARDING_US
     allowed_us = max(least_us, MAX_ERROR_SHARE * (wanted.delay.mean_us if wanted.delay else 0))
     error_us = seen["delay_error_p99_us"]
     if error_us is not None and error_us > allowed_us:
         yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"
     loss = wanted.loss or Loss(percent=0)
-    if loss.mean_percent is not None:
+    if loss.mean_percent is None:
+        yield from _pattern_differences(link_files.values(loss), seen)
+    else:
         yield from _loss_differences(loss, loss.mean_percent / 100, seen)
+
+
+def _wrongly_passed(seen: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what happened to packets although no link does it."""
+    packets, missing = seen["packets"], seen["not_forwarded"]
+    if missing and missing > MAX_NOT_FORWARDED_SHARE * packets:
+        why = (
+            "more were on the way at once than k8sdds-link has room for: lower the rate or the delay"
+            if seen["overflow"] > missing / 2
+            else f"the machine was too slow: k8sdds-link forwards about {CAPACITY_PER_S:,} packets/s in each direction"
+            " if it has a core for itself. Lower the rate of the test, or use a machine with more cores"
+        )
+        yield f"{missing} of {packets} packets were not forwarded, because {why}"
+    if seen["oversized"]:
+        yield (
+            f"{seen['oversized']} of {packets} packets were larger than the MTU, so that several packets of the wire"
+            " were lost or delayed as one: leave out `offloads` of the link"
+        )
+
+
+def _pattern_differences(pattern: str, seen: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the lost packets with a recorded pattern: the n-th packet has its n-th value."""
+
+    def lost_of(count: int) -> int:
+        cycles, rest = divmod(count, len(pattern))
+        return cycles * pattern.count("1") + pattern[:rest].count("1")
+
+    # Packets that an outage dropped have values, too, and are not among the decided ones.
+    decided, dropped = seen["decided"], seen["outage_drops"]
+    most = lost_of(decided + dropped)
+    if not most - dropped <= seen["lost"] <= most:
+        yield f"{seen['lost']} of {decided} packets were lost, not {most} as recorded"
 
 
 def _loss_differences(loss: Loss, expected: float, seen: Mapping[str, Any]) -> Iterator[str]:

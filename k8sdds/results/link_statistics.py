@@ -18,7 +18,8 @@ MAX_OUTAGE_ERROR_S = 0.02
 
 UNKNOWN: dict[str, Any] = dict.fromkeys(
     ("packets", "lost", "decided", "bursts", "burst_mean_packets", "queue_drops", "outages", "outage_s", "outage_drops",
-     "not_forwarded", "duplicated", "reordered", "delay_p50_us", "delay_p99_us", "delay_error_p99_us", "rate_mbit")
+     "not_forwarded", "overflow", "oversized", "duplicated", "reordered", "delay_p50_us", "delay_p99_us",
+     "delay_error_p99_us", "rate_mbit")
 )  # fmt: skip
 """The keys of a summary of which nothing is known. The kernel's queues count only some of it."""
 
@@ -78,6 +79,7 @@ class Direction(Shape):
     loss_decisions: Integer
     loss_bursts: list[list[Integer]]
     """Length of a burst, and how many had it."""
+    oversized: Integer
     duplicated: Integer
     reordered: Integer
     delay_us: Times
@@ -145,8 +147,10 @@ def _of_direction(direction: Direction) -> dict[str, Any]:
         "burst_mean_packets": round(dropped.loss / count, 3) if count else None,
         "queue_drops": dropped.queue,
         "outage_drops": dropped.outage,
-        # The emulator was too slow for these.
+        # The emulator was too slow for these, or had no room for them.
         "not_forwarded": dropped.missed + dropped.overflow + dropped.unsent,
+        "overflow": dropped.overflow,
+        "oversized": direction.oversized,
         "duplicated": direction.duplicated,
         "reordered": direction.reordered,
         "delay_p50_us": direction.delay_us.p50,

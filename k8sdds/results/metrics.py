@@ -316,11 +316,15 @@ class Metrics(BaseModel):
         "publishers", "Bytes that publishers sent again because a subscriber missed them, since the measured interval began and with"
         " the middleware's headers, per byte of payload delivered to all subscribers in it. Null if the middleware does not count"
         " them: only Cyclone DDS does", scale="linear")
+    link_engine: dict[str, Any] | None = column("evidence", "testbed",
+        "How `k8sdds-link` ran: the `seed` of its random decisions, its `core` (null: any), and whether participants run on this"
+        " core, too (`measured_core`). Null without it")
     link_conditions: dict[str, Any] | None = column("evidence", "testbed",
         "What `k8sdds-link` or netem did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"
         " among so many `decided` ones, in `bursts` of `burst_mean_packets`; `queue_drops`; the number of `outages` that began in the measured interval,"
         " with each fall of the rate before one, and their length in it, `outage_s`; `outage_drops` and what was"
-        " `not_forwarded` because the machine was busy; `duplicated` and `reordered` packets; the delays of the packets themselves,"
+        " `not_forwarded` because the machine was busy or (`overflow`) too many were on the way; those that were"
+        " `oversized`, above the MTU; `duplicated` and `reordered` packets; the delays of the packets themselves,"
         " and the 99th percentile of their error; and the rate that was achieved while packets waited. netem counts packets (copies, too), lost ones and those that the"
         " queue dropped; the others are null. Null without such links")
     link_bytes: dict[str, Any] | None = column("evidence", "testbed",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from k8sdds.analysis import link_conditions
 from k8sdds.links import with_engines
+from k8sdds.model import link_files
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.model.link import KERNEL, USERSPACE, Link
@@ -193,6 +195,7 @@ def simulated(loss: Loss, packets: int, seed: int, error_us: float = 20) -> dict
         | {"loss": sum(runs[True])},
         "loss_bursts": [[length, 1] for length in runs[True]],
         "loss_decisions": packets,
+        "oversized": 0,
         "duplicated": 0,
         "reordered": 0,
         "delay_us": delays,
@@ -249,14 +252,56 @@ def test_links_that_do_something_else_are_found(wanted: Loss, done: Loss, text: 
         assert text in differing(Link(loss=wanted), simulated(done, 20_000, seed))
 
 
-def test_late_and_forgotten_packets_are_found() -> None:
+def test_late_packets_are_found() -> None:
     link = Link(delay=Delay(mean_us=10_000))
     assert not differing(link, simulated(Loss(percent=0), 100, 1, error_us=199))
     late = differing(link, simulated(Loss(percent=0), 100, 1, error_us=201))
     assert late == "up of node0: 1 % of the packets were late by 201 µs or more; at most 200 µs are allowed"
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [("missed", "about 100,000 packets/s in each direction"), ("overflow", "lower the rate or the delay")],
+)
+def test_a_tiny_share_of_packets_may_not_be_forwarded(cause: str, text: str) -> None:
+    statistics = simulated(Loss(percent=0), 20_000, 1)
+    statistics["links"]["node0"]["down"]["dropped"][cause] = 2
+    assert not differing(Link(), statistics)
+    statistics["links"]["node0"]["down"]["dropped"][cause] = 3
+    found = differing(Link(), statistics)
+    assert "3 of 20000 packets were not forwarded" in found and text in found
+
+
+def test_packets_above_the_mtu_are_found() -> None:
     statistics = simulated(Loss(percent=0), 100, 1)
-    statistics["links"]["node0"]["down"]["dropped"]["missed"] = 3
-    assert "3 of 100 packets were not forwarded" in differing(link, statistics)
+    statistics["links"]["node0"]["down"]["oversized"] = 1
+    assert "1 of 100 packets were larger than the MTU" in differing(Link(), statistics)
+
+
+def test_the_kernel_must_have_counted() -> None:
+    link = Link(up={"loss": {"percent": 20}}, engine=KERNEL)
+    found = link_conditions.differing(
+        link, {"node0": dict.fromkeys(("up", "down"), link_statistics.UNKNOWN)}, 1
+    )
+    assert found == "up of node0: what its queues did was not counted"
+
+
+def test_recorded_losses_are_those_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "pattern").write_text("0010\n1\n")
+    link = link_files.checked(Link(up={"loss": {"file": str(tmp_path / "pattern")}}))
+
+    def seen(decided: int, lost: int, outage_drops: int = 0) -> str:
+        statistics = simulated(Loss(percent=0), 100, 1)
+        direction = statistics["links"]["node0"]["up"] = {**statistics["links"]["node0"]["up"]}
+        direction["loss_decisions"] = decided
+        direction["dropped"] = direction["dropped"] | {"loss": lost, "outage": outage_drops}
+        return differing(link, statistics)
+
+    assert not seen(0, 0) and not seen(3, 1) and not seen(10, 4)
+    assert seen(10, 3) == "up of node0: 3 of 10 packets were lost, not 4 as recorded"
+    assert "5 of 10" in seen(10, 5)
+    # Of 12 packets, 4 are lost; an outage that drops two of them hides at most two losses.
+    assert [lost for lost in range(8) if not seen(10, lost, outage_drops=2)] == [2, 3, 4]
 
 
 def with_states(*states: tuple[float, str]) -> dict[str, Any]:

@@ -86,11 +86,8 @@ def _contradiction(cell: Cell) -> Problem | None:
             "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
             f"use a network of pods with these rules: {', '.join(fitting)}",
         )
-    if cell.link.is_shaped and cell.link.bond and cell.link.engine != "auto":
-        return problem(
-            "the lab cannot impair the members of a LAG, but for rate_mbit, loss_percent and delay_us",
-            "remove link.lag, or the other keys of `link`",
-        )
+    if unfit := _unfit_engine(cell.link):
+        return problem(*unfit)
     exemption = network.loss_exemption_with(cell.network_options)
     if cell.link.loss_percent and cell.link.engine == "auto" and exemption:
         fitting = [engine.name for engine in network.engines if not engine.loss_exemption]
@@ -101,6 +98,25 @@ def _contradiction(cell: Cell) -> Problem | None:
         )
     shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
     return problem(shared_node, "change the placement") if shared_node else None
+
+
+def _unfit_engine(link: Link) -> tuple[str, str] | None:
+    """Return why the engine of a link cannot impair it as the link is, and the remedy; None if it can."""
+    if link.engine == "auto" or not link.is_shaped:
+        return None
+    if link.bond:
+        return (
+            "the lab cannot impair the members of a LAG, but for rate_mbit, loss_percent and delay_us",
+            "remove link.lag, or the other keys of `link`",
+        )
+    large = [name for name, on in link.offloads.requested().items() if on and name != "gro"]
+    if large:
+        return (
+            f"link.offloads switches {', '.join(large)} on: the engine of the link would lose or delay several packets"
+            " of the wire as one",
+            f"remove {', '.join(large)} from link.offloads",
+        )
+    return None
 
 
 def _translates(cell: Cell) -> bool:

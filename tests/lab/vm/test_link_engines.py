@@ -164,10 +164,10 @@ def test_losses_are_as_asked(cases: dict[str, dict[str, Any]], name: str, engine
         node: {way: side | {"not_forwarded": 0, "delay_error_p99_us": None} for way, side in sides.items()}
         for node, sides in conditions.items()
     }
-    assert link_conditions.differing(Link.model_validate(LINKS[name]), counted) == ""
+    assert link_conditions.differing(Link.model_validate(LINKS[name]), counted, 0) == ""
     if any("loss" in LINKS[name][way] for way in ("up", "down")):
         other = Link.model_validate({way: {"loss": {"percent": 40}} for way in ("up", "down")})
-        assert "packets were lost, not 40 %" in link_conditions.differing(other, counted)
+        assert "packets were lost, not 40 %" in link_conditions.differing(other, counted, 0)
 
 
 @pytest.mark.parametrize("engine", [KERNEL, USERSPACE])
