@@ -67,6 +67,11 @@ def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...
     return Layout(cpus, reserved, len(pubs) > len(for_pubs) or len(subs) > len(for_subs))
 
 
+def measures(layout: Layout, core: int | None) -> bool:
+    """Return whether participants may run on a core; None is any core."""
+    return core is None or any(cpus is None or core in cpus for cpus in layout.cpus.values())
+
+
 def steering(name: str, layout: Layout, node_of: Mapping[str, str]) -> dict[str, str]:
     """Return the mask of cores to which each node steers received packets (RPS), for a layout with this name."""
     cpus: dict[str, set[int]] = {node: set() for node in node_of.values()}

@@ -19,7 +19,7 @@ from k8sdds.system.sandbox import START_TIMEOUT_S, Sandbox
 ALL_LINKS = "*"
 CONFIGURATION = Path("/run/links.json")
 """Its configuration, in the sandbox."""
-ANSWER_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S, END_TIMEOUT_S = 60, 5
 
 
 class LinkEmulator:
@@ -33,23 +33,27 @@ class LinkEmulator:
             PartFailed: It was killed.
         """
         self._name = f"{sandbox.name}: k8sdds-link"
-        sandbox.put({CONFIGURATION: json.dumps(configuration).encode()})
-        commands, self._commands = os.pipe()
-        # The program has both ends, so that it does not end with this process if the lab outlives it.
-        self._process = subprocess.Popen(
-            [*sandbox.enter(namespace), native_program("k8sdds-link"), str(CONFIGURATION)],
-            stdin=commands,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(self._commands,),
-            start_new_session=True,
-        )
-        os.close(commands)
+        self.seed: int = configuration["seed"]
+        self.core: int | None = configuration["cpu"] if configuration["cpu"] >= 0 else None
+        """The core on which it runs; None: any."""
         self.started_us = 0
         """When the statistics began, by CLOCK_MONOTONIC."""
         self._states: list[dict[str, Any]] = []
         """All that `interrupt` has changed since then."""
         self._messages: deque[bytes] = deque(maxlen=10)
+        self._reader = threading.Thread(target=self._read_messages, daemon=True, name=self._name)
+        program = native_program("k8sdds-link")
+        sandbox.put({CONFIGURATION: json.dumps(configuration).encode()})
+        self._process, self._commands = _started([*sandbox.enter(namespace), program, str(CONFIGURATION)])
+        try:
+            self.pid = self._await_ready()
+        except BaseException:
+            self.close(0)
+            raise
+        self._reader.start()
+
+    def _await_ready(self) -> int:
+        """Return the id of the program when it forwards packets. Raises like `__init__`."""
         assert self._process.stderr is not None
         errors = self._process.stderr.fileno()
         if not processes.has_output(errors, START_TIMEOUT_S) or self._read_message() != b"ready":
@@ -58,8 +62,7 @@ class LinkEmulator:
         pid = processes.descendant(self._process.pid, 1)
         if pid is None:
             raise self._failure("has ended")
-        self.pid = pid
-        threading.Thread(target=self._read_messages, daemon=True, name=self._name).start()
+        return pid
 
     def start(self) -> None:
         """Begin all random decisions and the statistics again, without an outage.
@@ -87,13 +90,19 @@ class LinkEmulator:
         self._states.append({"node": node, "at_us": changed_us - self.started_us, "state": state})
         return changed_us
 
-    def close(self) -> None:
-        """Release its pipes, when its sandbox is closed."""
+    def close(self, timeout_s: float = END_TIMEOUT_S) -> None:
+        """Release its pipes, and end it if it has not ended with its sandbox."""
         os.close(self._commands)
-        for stream in (self._process.stdout, self._process.stderr):
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        # While the reader runs, it alone may close what it reads.
+        unread = () if self._reader.ident else (self._process.stderr,)
+        for stream in (self._process.stdout, *unread):
             if stream is not None:
                 stream.close()
-        self._process.wait()
 
     def _moment(self, line: str) -> int:
         """Return when a command took effect."""
@@ -124,8 +133,10 @@ class LinkEmulator:
         return line
 
     def _read_messages(self) -> None:
-        while self._read_message():
-            pass
+        assert self._process.stderr is not None
+        with self._process.stderr:
+            while self._read_message():
+                pass
 
     def _failure(self, what: str) -> PrerequisiteError:
         """Return the error for a program that did not do what it was asked for. Raises PartFailed if it was killed."""
@@ -134,3 +145,24 @@ class LinkEmulator:
             processes.require_not_stopped(code, self._name)
         said = b" ".join(self._messages).decode(errors="replace") or "no message"
         return PrerequisiteError(f"{self._name} {what}: {said}", "run: k8sdds doctor")
+
+
+def _started(argv: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a program that reads commands; return it and where to write them."""
+    commands, write = os.pipe()
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=commands,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # The program has both ends, so that it does not end with this process if the lab outlives it.
+            pass_fds=(write,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(write)
+        raise
+    finally:
+        os.close(commands)
+    return process, write

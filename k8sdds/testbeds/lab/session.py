@@ -16,6 +16,7 @@ from k8sdds.system.paths import native_program
 from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
 from k8sdds.testbeds.lab import evidence, outage, pod_starts, runner, services
+from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import LabNetworkKey
 
@@ -51,6 +52,11 @@ class LabSession(Session):
             "fingerprint": observed.model_dump() if observed else None,
             **({"node_settings": settings} if (settings := lab_network.node_settings) else {}),
             **({"node_links": links} if (links := lab_network.node_links) else {}),
+            **(
+                {"link_engine": _link_engine(emulator, trial.cell)}
+                if (emulator := lab_network.emulator)
+                else {}
+            ),
         }
 
     @override
@@ -141,6 +147,11 @@ class LabSession(Session):
             )
 
         return measured(evidence.readings(lab_network, trial, launches, deadline_s), run)
+
+
+def _link_engine(emulator: LinkEmulator, cell: Cell) -> dict[str, Any]:
+    measured = core_layout.measures(_layout(cell), emulator.core)
+    return {"seed": emulator.seed, "core": emulator.core, "measured_core": measured}
 
 
 def _layout(cell: Cell) -> core_layout.Layout:

@@ -34,7 +34,9 @@ from link_tools import (
     received,
 )
 
+from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
+from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
 from tests.conftest import NOBODY, open_for_all
 
 pytestmark = pytest.mark.skipif(not is_root(), reason="opens sockets in other namespaces")
@@ -306,6 +308,28 @@ def test_an_interface_that_is_down_and_one_that_is_deleted(wire: Wire) -> None:
 def test_standard_input(wire: Wire, text: str, code: int, error: str) -> None:
     wire.start(config())
     assert wire.end(input=text) == (code, f"k8sdds-link: {error}\n" if error else "")
+
+
+def test_an_emulator_leaves_nothing_open(wire: Wire) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(
+        PrerequisiteError, match=r'did not start: k8sdds-link: .*"mangle": is not a known key'
+    ):
+        LinkEmulator(wire.sandbox, "switch", config({"mangle": 1}, cpu=-1))
+    assert len(os.listdir("/proc/self/fd")) == before
+    emulator = LinkEmulator(wire.sandbox, "switch", config(cpu=-1))
+    emulator.start()
+    assert emulator.interrupt(ALL_LINKS, "on") >= emulator.started_us > 0
+    assert [each["state"] for each in emulator.stop()["outages"]] == ["on"]
+    os.kill(emulator.pid, signal.SIGSTOP)
+    emulator.close(0.1)  # does not wait for a program that does not end
+    wire.sandbox.close()
+    # The thread that reads its messages ends when the program does.
+    for thread in threading.enumerate():
+        if thread.name.endswith("k8sdds-link"):
+            thread.join(TIMEOUT_S)
+            assert not thread.is_alive()
+    assert len(os.listdir("/proc/self/fd")) < before
 
 
 def refused(path: Path, document: Any) -> str:

@@ -57,6 +57,8 @@ def test_packets_are_lost_delayed_and_interrupted_as_asked(k8sdds: Command, tmp_
         assert record["valid"] or LATE in record["reason"], record["reason"]
         link = Link.model_validate(record["link"])
         assert record["fingerprint"]["link"] == link.fingerprint and link.engine == "userspace"
+        engine = record["link_engine"]
+        assert engine["seed"] > 0 and engine["measured_core"] == (len(os.sched_getaffinity(0)) < 4)
         (conditions,) = record["link_conditions"].values()
         up, down = conditions["up"], conditions["down"]
         found = statistics(tmp_path / "out", record)["down"]
