@@ -15,9 +15,12 @@ namespace k8sdds {
 
 namespace {
 
-constexpr double kMaxUs = 3600e6;           // of a delay, an outage and its time: one hour
-constexpr double kMaxMbit = 1e6;
-constexpr std::size_t kMaxItems = 10'000'000, kMaxLinks = 256;
+// As in k8sdds/model/impairments.py, link_files.py and strict.py; tests compare them. Delays have twice as much room, because
+// the jitter of some distributions is scaled.
+constexpr double kMaxDelayUs = 2 * 60e6, kMaxTraceMs = 86.4e6;
+constexpr double kMaxMbit = 400e3;
+constexpr double kMaxQueuePackets = 1e6, kMaxQueueBytes = 1 << 30, kMaxQueueMs = 60e3;
+constexpr std::size_t kMaxItems = 1'000'000, kMaxLinks = 256;
 constexpr std::size_t kMaxFile = 256 << 20;
 
 [[noreturn]] void refuse(const std::string& key, const std::string& why) { throw Failure(kUsage, key + ": " + why); }
@@ -116,13 +119,13 @@ Distribution distribution_of(Fields& fields) {
 
 DelayConfig delay_of(Fields& fields) {
     DelayConfig delay;
-    delay.mean_ns = fields.number("mean_us", 0, kMaxUs, 0) * 1e3;
-    delay.jitter_ns = fields.number("jitter_us", 0, kMaxUs, 0) * 1e3;
+    delay.mean_ns = fields.number("mean_us", 0, kMaxDelayUs, 0) * 1e3;
+    delay.jitter_ns = fields.number("jitter_us", 0, kMaxDelayUs, 0) * 1e3;
     delay.distribution = distribution_of(fields);
     delay.correlation = fields.percent("correlation_percent");
     delay.reorder = fields.percent("reorder_percent");
     fields.each("values_us", kMaxItems, [&](const std::string& key, const Json& value) {
-        delay.values_ns.push_back(std::llround(number_of(key, value, 0, kMaxUs) * 1e3));
+        delay.values_ns.push_back(std::llround(number_of(key, value, 0, kMaxDelayUs) * 1e3));
     });
     if (!delay.values_ns.empty() && (delay.mean_ns > 0 || delay.jitter_ns > 0 || delay.correlation > 0))
         refuse(fields.key("values_us"), "excludes mean_us, jitter_us and correlation_percent");
@@ -157,7 +160,7 @@ RateConfig rate_of(Fields& fields) {
     RateConfig rate;
     rate.mbit = fields.number("mbit", 0, kMaxMbit, 0);
     fields.each("trace_ms", kMaxItems, [&](const std::string& key, const Json& value) {
-        const double ms = number_of(key, value, 0, kMaxUs / 1e3);
+        const double ms = number_of(key, value, 0, kMaxTraceMs);
         if (ms != std::floor(ms)) refuse(key, "must be an integer");
         const std::int64_t ns = static_cast<std::int64_t>(ms) * 1'000'000;
         if (!rate.trace_ns.empty() && ns < rate.trace_ns.back()) refuse(key, "is before the item in front of it");
@@ -171,9 +174,9 @@ RateConfig rate_of(Fields& fields) {
 
 QueueConfig queue_of(Fields& fields) {
     QueueConfig queue;
-    queue.packets = fields.integer("packets", 0, 1e9, 0);
-    queue.bytes = fields.integer("bytes", 0, 1e12, 0);
-    queue.ms = fields.number("ms", 0, kMaxUs / 1e3, 0);
+    queue.packets = fields.integer("packets", 0, kMaxQueuePackets, 0);
+    queue.bytes = fields.integer("bytes", 0, kMaxQueueBytes, 0);
+    queue.ms = fields.number("ms", 0, kMaxQueueMs, 0);
     const std::string discipline = fields.text("discipline");
     if (!discipline.empty() && discipline != "drop-tail" && discipline != "codel")
         refuse(fields.key("discipline"), "must be drop-tail or codel");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -13,6 +14,20 @@ struct Failure : std::runtime_error {
     int exit_code;
 };
 constexpr int kUsage = 2, kSystem = 4;
+
+// Runs a program, and prints the error that ends it. Returns its exit code.
+template <typename Run>
+int run_program(const char* name, Run run) {
+    try {
+        return run();
+    } catch (const Failure& failure) {
+        std::fprintf(stderr, "%s: %s\n", name, failure.what());
+        return failure.exit_code;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s: %s\n", name, error.what());
+        return kSystem;
+    }
+}
 
 inline std::string errno_text() { return std::strerror(errno); }
 

@@ -4,9 +4,9 @@
 #include <sys/prctl.h>
 
 #include <cstdio>
-#include <exception>
 
 #include "config.h"
+#include "failure.h"
 #include "forwarder.h"
 
 namespace {
@@ -45,13 +45,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
-        return run(argc, argv);
-    } catch (const Failure& failure) {
-        std::fprintf(stderr, "k8sdds-link: %s\n", failure.what());
-        return failure.exit_code;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "k8sdds-link: %s\n", error.what());
-        return kSystem;
-    }
+    return run_program("k8sdds-link", [&] { return run(argc, argv); });
 }

@@ -6,53 +6,40 @@
 
 namespace k8sdds {
 
-std::size_t Buckets::index_of(std::int64_t value) {
-    const int magnitude = 63 - __builtin_clzll(static_cast<std::uint64_t>(value | (kSub - 1)));
-    const int bucket = magnitude - (kSubBits - 1);         // 0 for values below kSub
-    return static_cast<std::size_t>((bucket + 1) * kHalf + (value >> bucket) - kHalf);
-}
-
-std::int64_t Buckets::highest_of(std::size_t index) {
-    const std::int64_t position = static_cast<std::int64_t>(index);
-    if (position < kSub) return position;
-    const std::int64_t bucket = position / kHalf - 1, sub = position % kHalf + kHalf;
-    return ((sub + 1) << bucket) - 1;
-}
-
-void Buckets::record(std::int64_t value) {
-    value = std::clamp<std::int64_t>(value, 0, (1LL << kHighest) - 1);
-    ++counts_[index_of(value)];
+void Histogram::record(std::int64_t value) {
+    value = std::clamp<std::int64_t>(value, 0, kHighest);
+    ++counts_[Counted::index_of(value)];
     ++count_;
     sum_ += static_cast<double>(value);
     max_ = std::max(max_, value);
 }
 
-std::int64_t Buckets::percentile(double percent) const {
+std::int64_t Histogram::percentile(double percent) const {
     const double rank = std::max(1.0, percent / 100 * static_cast<double>(count_));
     std::uint64_t seen = 0;
-    for (std::size_t i = 0; i < kBuckets; ++i) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
         seen += counts_[i];
-        if (static_cast<double>(seen) >= rank) return std::min(highest_of(i), max_);
+        if (static_cast<double>(seen) >= rank) return std::min(Counted::highest_of(i), max_);
     }
     return max_;
 }
 
-Json Buckets::used(double unit) const {
+Json Histogram::used(double unit) const {
     Json list = Json::array();
-    for (std::size_t i = 0; i < kBuckets; ++i)
-        if (counts_[i] > 0) list.push_back({static_cast<double>(std::min(highest_of(i), max_)) / unit, counts_[i]});
+    for (std::size_t i = 0; i < counts_.size(); ++i)
+        if (counts_[i] > 0) list.push_back({static_cast<double>(std::min(Counted::highest_of(i), max_)) / unit, counts_[i]});
     return list;
 }
 
 namespace {
 
-Json microseconds(const Buckets& buckets) {
-    Json result = {{"count", buckets.count()},
-                   {"mean", json_rounded(buckets.mean() / 1e3, 3)},
-                   {"max", static_cast<double>(buckets.max()) / 1e3}};
+Json microseconds(const Histogram& histogram) {
+    Json result = {{"count", histogram.count()},
+                   {"mean", json_rounded(histogram.mean() / 1e3, 3)},
+                   {"max", static_cast<double>(histogram.max()) / 1e3}};
     for (const auto& [name, percent] : {std::pair{"p50", 50.0}, {"p90", 90.0}, {"p99", 99.0}, {"p99_9", 99.9}})
-        result[name] = static_cast<double>(buckets.percentile(percent)) / 1e3;
-    result["buckets"] = buckets.used(1e3);
+        result[name] = static_cast<double>(histogram.percentile(percent)) / 1e3;
+    result["buckets"] = histogram.used(1e3);
     return result;
 }
 

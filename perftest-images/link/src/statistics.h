@@ -7,15 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "buckets.h"
 #include "json.h"
 
 namespace k8sdds {
 
 struct Packet;
 
-// A histogram of non-negative integers with log-linear buckets, whose width is at most 0.8 % of their values. It takes
-// 35 KB: perftest's Histogram, which also counts episodes, takes 1 MB, and there are four in each direction.
-class Buckets {
+// A histogram of non-negative integers with buckets of at most 0.8 % of their values. It takes 35 KB: that of perftest, which
+// also counts episodes, takes 1 MB, and there are four in each direction.
+class Histogram {
 public:
     void record(std::int64_t value);
     std::uint64_t count() const { return count_; }
@@ -26,13 +27,10 @@ public:
     Json used(double unit) const;
 
 private:
-    static constexpr int kSubBits = 8, kHighest = 40;      // values up to 2^40 ns, 18 minutes, one for all larger ones
-    static constexpr std::int64_t kSub = 1 << kSubBits, kHalf = kSub / 2;
-    static constexpr std::size_t kBuckets = static_cast<std::size_t>((kHighest - kSubBits + 2) * kHalf);
-    static std::size_t index_of(std::int64_t value);
-    static std::int64_t highest_of(std::size_t index);
+    using Counted = Buckets<8>;
+    static constexpr std::int64_t kHighest = (1LL << 40) - 1;   // ns, 18 minutes; larger values count as this
 
-    std::array<std::uint64_t, kBuckets> counts_{};
+    std::array<std::uint64_t, Counted::index_of(kHighest) + 1> counts_{};
     std::uint64_t count_ = 0;
     std::int64_t max_ = 0;
     double sum_ = 0;
@@ -79,7 +77,7 @@ private:
     std::uint64_t decided_ = 0, lost_ = 0, queue_ = 0, outage_ = 0, missed_ = 0, overflow_ = 0, unsent_ = 0;
     std::uint64_t oversized_ = 0, duplicated_ = 0, reordered_ = 0;
     std::uint64_t latest_ = 0;              // highest number of a packet that departed
-    Buckets delays_, errors_, bursts_, gaps_;
+    Histogram delays_, errors_, bursts_, gaps_;
     bool losing_ = false;
     std::int64_t run_length_ = 0;           // consecutive packets with the same decision
     std::int64_t busy_ns_ = 0, last_done_ = 0;

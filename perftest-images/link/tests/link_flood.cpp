@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -85,13 +84,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
-        return run(argc, argv);
-    } catch (const Failure& failure) {
-        std::fprintf(stderr, "k8sdds-link-flood: %s\n", failure.what());
-        return failure.exit_code;
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "k8sdds-link-flood: %s\n", error.what());
-        return kUsage;
-    }
+    return run_program("k8sdds-link-flood", [&] { return run(argc, argv); });
 }

@@ -68,15 +68,12 @@ int simulate(const Config& config, const LinkConfig& link, bool up, std::int64_t
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
+    return run_program("k8sdds-link-tool", [&] {
         if (argc != 5) throw Failure(kUsage, "usage: k8sdds-link-tool CONFIG LINK up|down START_US");
         const Config config = read_config(argv[1]);
         for (const LinkConfig& link : config.links)
             if (link.name == argv[2])
                 return simulate(config, link, argv[3] == std::string("up"), std::llround(std::stod(argv[4]) * 1e3));
         throw Failure(kUsage, "no such link");
-    } catch (const Failure& failure) {
-        std::fprintf(stderr, "k8sdds-link-tool: %s\n", failure.what());
-        return failure.exit_code;
-    }
+    });
 }
