@@ -141,8 +141,8 @@ void print_files(const std::string& dir) {
               "end " + exit_record->substr(0, end_of_code) + (message.empty() ? "" : " " + message) + "\n");
 }
 
-// Forwards lines of the client to the supervisor, and the supervisor's `ready` to the client, until the supervisor
-// exits.
+// Forwards lines of the client to the supervisor, and the supervisor's `ready` and `measured` to the client, until the
+// supervisor exits.
 void forward(Fd& to_supervisor, const Fd& from_supervisor) {
     Input input;
     bool input_open = true;
@@ -159,7 +159,8 @@ void forward(Fd& to_supervisor, const Fd& from_supervisor) {
             if (n < 0 && errno == EINTR) continue;
             if (n <= 0) return;
             // The client derives the agreed start from this host's clock.
-            write_all(STDOUT_FILENO, "ready " + std::to_string(realtime_ns()) + "\n");
+            const std::string word(block.data(), block[0] == 'm' ? sizeof "measured" - 1 : sizeof "ready" - 1);
+            write_all(STDOUT_FILENO, word + " " + std::to_string(realtime_ns()) + "\n");
         }
         if (!fds[1].revents) continue;
         do {

@@ -70,6 +70,17 @@ def test_files_are_complete_and_followed_by_the_end(supervisor):
     assert client.process.wait(60) == 0
 
 
+def test_the_begin_of_the_interval_is_reported(supervisor):
+    script = "printf M >/proc/self/fd/$K8SDDS_PHASE_FD; sleep 0.3"
+    client = ParticipantExec(supervisor, script, "--report-start").ready()
+    sent_ns = time.time_ns()
+    client.send("go\n")
+    keyword, begin_ns = client.line().split()
+    assert keyword == "measured" and sent_ns <= int(begin_ns) <= time.time_ns()
+    _, end = read_files(client.process.stdout)
+    assert end == ["0"]
+
+
 def test_agreed_start(supervisor):
     client = ParticipantExec(supervisor, "true").ready()
     start_ns = time.time_ns() + 1_500_000_000
