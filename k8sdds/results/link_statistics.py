@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from k8sdds.system import reading
-from k8sdds.system.shapes import Integer, Number, Shape, Text
+from k8sdds.system.shapes import Finite, Integer, Number, Shape, Text
 
 FILE = "links.json"
 """The statistics of `k8sdds-link`, in the folder of an attempt."""
@@ -77,7 +77,7 @@ class Direction(Shape):
     packets_in: Integer
     dropped: Dropped
     loss_decisions: Integer
-    loss_bursts: list[list[Integer]]
+    loss_bursts: list[list[Finite]]
     """Length of a burst, and how many had it."""
     oversized: Integer
     duplicated: Integer
@@ -138,7 +138,7 @@ def summary(statistics: LinkStatistics, measured: Interval | None = None) -> Con
 
 
 def _of_direction(direction: Direction) -> dict[str, Any]:
-    dropped, count = direction.dropped, sum(number for _, number in direction.loss_bursts)
+    dropped, count = direction.dropped, sum(int(number) for _, number in direction.loss_bursts)
     return {
         "packets": direction.packets_in,
         "lost": dropped.loss,
