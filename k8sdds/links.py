@@ -142,16 +142,17 @@ def matches(wanted: Link, measured: Link) -> bool:
     return measured.without_places().model_copy(update=engine) == wanted.without_places()
 
 
-def with_engines(experiment: E, has_netem: bool) -> E:
+def with_engines(experiment: E, has_netem: bool, has_queues: bool = True) -> E:
     """Return the experiment with an engine for every link that needs one and for which the user sets none.
 
     Links with nothing but the short keys of `SHORT` keep the queues and rules of the kernel, as in earlier versions, if
-    the kernel has what their delay needs.
+    the testbed `has_queues` and the kernel has what their delay needs.
     """
 
     def with_engine(choice: LinkChoice) -> LinkChoice:
         link = choice.link
-        if link.engine != "auto" or not (link.exceeds_short_keys or (link.delay_us and not has_netem)):
+        lacks_queues = bool((link.delay_us and not has_netem) or (link.is_shaped and not has_queues))
+        if link.engine != "auto" or not (link.exceeds_short_keys or lacks_queues):
             return choice
         engine = KERNEL if has_netem and not link.kernel_obstacle else USERSPACE
         return choice.model_copy(update={"engine": engine})

@@ -307,6 +307,10 @@ def _clean_cluster(
             if not dry_run:
                 leftover.namespace.delete()
             removed.append(name)
+    if selected.name and not kept:
+        from k8sdds.deploy import node_links
+
+        removed += [f"the emulated link of {node}" for node in node_links.restore(selected.name, dry_run)]
     return removed, kept, []
 
 

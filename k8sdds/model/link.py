@@ -60,35 +60,32 @@ class Link(Strict):
         default=None,
         gt=0,
         le=MAX_RATE_MBIT,
-        description="shaped rate, in Mbit/s, short for `rate: {mbit: …}`; default: as fast as the CPU allows"
-        " (lab only)",
+        description="shaped rate, in Mbit/s, short for `rate: {mbit: …}`; default: as fast as the CPU allows",
     )
     loss_percent: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} % loss", several=False)] = Field(
         default=0,
         ge=0,
         lt=100,
-        description="random loss of UDP packets on the way from one node to another (lab only)",
+        description="random loss of UDP packets on the way from one node to another",
     )
     delay_us: Annotated[float, Axis(NETWORK, lambda v: f"{v:g} µs delay", several=False)] = Field(
         default=0,
         ge=0,
         le=MAX_DELAY_US,
-        description="added delay on the way from one node to another, in microseconds (lab only)",
+        description="added delay on the way from one node to another, in microseconds",
     )
     delay: Annotated[Delay | None, _impairment("delay")] = Field(
-        default=None, description="one-way delay, both ways (lab only)"
+        default=None, description="one-way delay, both ways"
     )
     loss: Annotated[Loss | None, _impairment("loss")] = Field(
-        default=None, description="loss of packets, both ways (lab only)"
+        default=None, description="loss of packets, both ways"
     )
-    rate: Annotated[Rate | None, _impairment("rate")] = Field(
-        default=None, description="rate, both ways (lab only)"
-    )
+    rate: Annotated[Rate | None, _impairment("rate")] = Field(default=None, description="rate, both ways")
     queue: Annotated[Queue | None, _impairment("queue")] = Field(
-        default=None, description="queue in front of the rate, both ways (lab only)"
+        default=None, description="queue in front of the rate, both ways"
     )
     duplicate_percent: Annotated[float | None, _impairment("duplicate_percent")] = Field(
-        default=None, ge=0, lt=100, description="share of the packets that arrive twice, both ways (lab only)"
+        default=None, ge=0, lt=100, description="share of the packets that arrive twice, both ways"
     )
     up: Annotated[Direction, _of_direction("up")] = Field(
         default=Direction(),

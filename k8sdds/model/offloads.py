@@ -53,6 +53,8 @@ class Offloads(Strict):
         return ", ".join(f"{name} {'on' if on else 'off'}" for name, on in self.requested().items())
 
 
+SEGMENTATION = Offloads(gso=False, tso=False, uso=False, tunnel=False)
+"""Offloads whose packets are larger than those of the wire."""
 CARD = Offloads(gro=True, tso=False, tunnel=False)
 """Offloads with which a veth pair carries the packets of a link between two Ethernet cards: none is larger than the
 MTU, and the receiver joins them. Checksums and scatter/gather stay on, as on most of these cards."""

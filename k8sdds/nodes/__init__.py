@@ -10,6 +10,7 @@ from k8sdds.nodes.cluster import (
     down,
     exec_argv,
     forward,
+    give_real_time_priority,
     link_down,
     link_up,
     ls,
@@ -22,5 +23,6 @@ from k8sdds.nodes.spec import LocalNode, NodeLink, NodeSpec, SharedFolder
 
 __all__ = [
     "LocalNode", "NodeLink", "NodeSpec", "SharedFolder",
-    "clean", "connect", "damaged", "down", "exec_argv", "forward", "link_down", "link_up", "ls", "run", "stop", "up",
+    "clean", "connect", "damaged", "down", "exec_argv", "forward", "give_real_time_priority",
+    "link_down", "link_up", "ls", "run", "stop", "up",
 ]  # fmt: skip

@@ -184,6 +184,24 @@ def run(cluster: str, name: str, argv: Sequence[str], stdin: str = "", timeout_s
     return done.stdout
 
 
+def give_real_time_priority(cluster: str, name: str, unit: str) -> None:
+    """Give the processes of a systemd unit of a node real-time priority, as they can have it on a machine of its own.
+
+    With cgroups of version 1, only those in the cgroup of this machine's CPU time can have it, if its kernel groups
+    real-time processes. They keep their other cgroups, by which systemd ends them.
+    """
+    record, hierarchies = _known(cluster, name), cgroups.hierarchies()
+    groups = [each.of_cluster(Path(record.data)) / name / "system.slice" / unit for each in hierarchies]
+    listed = [group / "cgroup.procs" for group in groups if group.is_dir()]
+    pids = {int(pid) for file in listed for pid in file.read_text().split()}
+    for hierarchy in hierarchies:
+        if "cpu" in hierarchy.name.split(","):
+            for pid in pids:
+                (hierarchy.parent / "cgroup.procs").write_text(str(pid))
+    for pid in pids:
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
+
+
 def connect(cluster: str, name: str, port: int) -> list[str]:
     """Return the command that connects stdin and stdout to a port of a node."""
     record = _known(cluster, name)

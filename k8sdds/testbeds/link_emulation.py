@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,17 @@ def configuration(link: Link, ports: Sequence[Port], seed: int, cpu: int | None)
         "cpu": -1 if cpu is None else cpu,
         "links": [{"name": port.node, "near": port.near, "far": port.far, **directions} for port in ports],
     }
+
+
+def states(phases: Sequence[Phase]) -> list[tuple[int, str]]:
+    """Return the states of a link, each with its time from the start of the measured interval in µs."""
+    found = []
+    for each, following in itertools.zip_longest(phases, phases[1:]):
+        found.append((each.at_us, state_of(each)))
+        end_us = each.at_us + each.for_us
+        if following is None or following.at_us > end_us:
+            found.append((end_us, OFF))
+    return found
 
 
 def state_of(phase: Phase) -> str:

@@ -17,7 +17,7 @@ from k8sdds.model.trial import Cell, Participant, Trial
 from k8sdds.networks import UNKNOWN
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds import Block, selection
-from k8sdds.testbeds.cluster import installed, namespace, placement, pods, preflight
+from k8sdds.testbeds.cluster import installed, links, namespace, placement, pods, preflight
 from k8sdds.testbeds.cluster.blocks import count_switches, make_blocks
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
 from k8sdds.testbeds.cluster.nodes import (
@@ -208,13 +208,36 @@ def test_the_background_runs_on_the_nodes_of_the_first_participants() -> None:
 
 
 def test_settings_that_only_the_lab_supports_are_rejected() -> None:
-    cells = [cell(network="baremetal"), cell(link={"rate_mbit": 100}), cell(capture=True)]
+    cells = [cell(network="baremetal"), cell(link={"lag": 2}), cell(capture=True)]
     problems = preflight.unsupported(cells, can_switch=True)
     assert len(problems) == 3 and all(problem.input for problem in problems)
     smaller = cell(network_options={"mtu": 1376})
     assert preflight.unsupported([smaller], can_switch=True) == []
     assert preflight.unsupported([cell()], can_switch=False) == []
     assert "mtu" in preflight.unsupported([smaller], can_switch=False)[0].what
+
+
+def test_links_are_emulated_on_nodes_that_k8sdds_deployed() -> None:
+    lossy = {"loss": {"percent": 1}, "engine": "userspace"}
+    assert preflight.unsupported([cell(link=lossy)], can_switch=True) == []
+    refused = {
+        "did not deploy": (cell(link=lossy), False),
+        "k8sdds-link emulates": (cell(link=lossy | {"engine": "kernel"}), True),
+        "Cilium takes packets": (cell(network="cilium-vxlan", link=lossy), True),
+    }
+    for why, (wanted, deployed) in refused.items():
+        (problem,) = preflight.unsupported([wanted], can_switch=deployed)
+        assert why in problem.what and problem.remedy and problem.input
+
+
+def test_the_links_of_publishers_or_subscribers_alone_are_emulated() -> None:
+    wanted = cell(subscribers=2)
+    places = dict(zip(wanted.participants, ("a", "b", "c"), strict=True))
+    impaired = {
+        nodes: links.impaired(cell(subscribers=2, link={"loss": {"percent": 1}, "nodes": nodes}), places)
+        for nodes in ("all", "publishers", "subscribers")
+    }
+    assert impaired == {"all": {"a", "b", "c"}, "publishers": {"a"}, "subscribers": {"b", "c"}}
 
 
 def test_missing_networks_are_reported() -> None:

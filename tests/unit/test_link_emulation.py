@@ -19,7 +19,7 @@ from k8sdds.results import link_statistics
 from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.topology import SWITCH, emulated
-from k8sdds.testbeds.link_emulation import Port, configuration, state_of
+from k8sdds.testbeds.link_emulation import Port, configuration, state_of, states
 
 PORT = Port("node0", "link-node0", "far-node0")
 
@@ -57,6 +57,15 @@ def test_a_wifi_outage_is_a_low_rate_and_then_silence() -> None:
 
 def plan(network: str = "flannel-vxlan", **link: Any) -> Plan:
     return make_plan(Cell(network=network, test="paced", payload_bytes=64, rate=10, link=Link(**link)))
+
+
+def test_a_link_is_restored_after_each_outage() -> None:
+    link = Link(rate_mbit=54, outages={"every_s": 4, "for_s": 0.5, "kind": "wifi"}, engine=USERSPACE)
+    assert states(link.outage_phases(8)) == [
+        (1_000_000, "rate 6"), (2_000_000, "100"), (2_500_000, "off"),
+        (5_000_000, "rate 6"), (6_000_000, "100"), (6_500_000, "off"),
+    ]  # fmt: skip
+    assert states([]) == []
 
 
 def test_only_chosen_nodes_have_a_forwarder_between_their_link_and_the_switch() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,7 @@ class ParticipantExec:
         self._container = launch.participant.name
         self._output = output_folder(launch.directory)
         self._deadline_s = deadline_s
+        self._at_measured: Callable[[], None] | None = None
         self._stream: ExecStream | None = None
         self._argv = [
             SUPERVISOR, "attend", "--dir", self._output, "--deadline", f"{deadline_s:.3f}",
@@ -85,6 +86,11 @@ class ParticipantExec:
         for key, value in launch.env.items():
             self._argv += ["--env", f"{key}={value}"]
         self._argv += ["--", *launch.argv]
+
+    def report_start(self, at_measured: Callable[[], None]) -> None:
+        """Call a function when the measured interval begins, if the stream is whole. Call this before `prepare`."""
+        self._at_measured = at_measured
+        self._argv.insert(2, "--report-start")
 
     def prepare(self) -> str:
         """Start the supervisor, send it the participant's files and compare clocks.
@@ -224,6 +230,8 @@ class ParticipantExec:
                 files[Path(name).name] = stream.read_bytes(_number(size.encode()), end)
             elif kind == "end":
                 break
+            elif kind == "measured" and self._at_measured:
+                self._at_measured()
             # Ignore other lines, such as a late reply to `clock`.
         for name, content in files.items():
             (self.launch.directory / name).write_bytes(content)

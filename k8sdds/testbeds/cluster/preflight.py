@@ -11,6 +11,7 @@ from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.ip_families import TITLES, IpFamily
+from k8sdds.model.link import KERNEL
 from k8sdds.model.placement import same_node
 from k8sdds.model.services import ProxyMode
 from k8sdds.model.settings import SAME_NODE, NetworkChoice
@@ -50,7 +51,7 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
             "remove it, or use --testbed lab",
         )
     if cell.link.is_shaped or cell.link.engine != "auto":
-        yield "`link` shapes links of the lab, not of a cluster", "remove it, or use --testbed lab"
+        yield from _unsupported_link(cell, can_switch)
     if workloads.find(cell.test).interrupts_links:
         yield f"{cell.test} interrupts links of the lab, not of a cluster", "remove it, or use --testbed lab"
     if cell.link.bond:
@@ -66,6 +67,17 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
         yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
     if cell.capture:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
+
+
+def _unsupported_link(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
+    what, in_lab = cell.link.describe(), "remove `link`, or use --testbed lab"
+    if not can_switch:
+        why = f"{what}: k8sdds has no access to the nodes of a cluster that it did not deploy"
+        yield why, f"{in_lab}, or measure on a cluster that `k8sdds deploy` built"
+    if cell.link.engine == KERNEL:
+        yield f"{what}: on clusters, k8sdds-link emulates the links of nodes", "leave out `engine: kernel`"
+    if cell.network.startswith("cilium"):
+        yield f"{what}: Cilium takes packets before k8sdds-link can", "use another network, or --testbed lab"
 
 
 def reduce_networks(

@@ -23,7 +23,7 @@ from k8sdds.perftest.output import NOT_STARTED
 from k8sdds.system.errors import PartFailed, PrerequisiteError
 from k8sdds.system.ssh import HostLost
 from k8sdds.testbeds import Block, Session, listening
-from k8sdds.testbeds.cluster import evidence, placement, pod_starts, trial_run
+from k8sdds.testbeds.cluster import evidence, links, placement, pod_starts, trial_run
 from k8sdds.testbeds.cluster.blocks import on_host, pod_network
 from k8sdds.testbeds.cluster.created_services import Services
 from k8sdds.testbeds.cluster.discovery import DiscoveryServers
@@ -83,6 +83,7 @@ class ClusterSession(Session):
         known, tolerated = nodes or (), tolerations(nodes or ())
         with_host = any(on_host(trial.cell) for trial in trials)
         memory = memory_bytes(trial.cell for trial in trials)
+        self._image = image
         self._pods = PodPool(namespace, image, memory, volumes(trials), tolerated)
         self._probes = NodeProbes(namespace, with_host, image, tolerated)
         self._discovery = DiscoveryServers(namespace, selected.image, tolerated)
@@ -298,6 +299,16 @@ class ClusterSession(Session):
         ]
         raw_files = launches[0].directory.parent
         readings = self._evidence(trial, pods, slots, layout, raw_files, deadline_s)
+        if links.emulates([cell]):
+            seed = self._namespace.name
+            emulated = links.EmulatedLinks(
+                self._cluster, trial, pods, self._nodes, layout, self._image, seed, raw_files, deadline_s
+            )
+            # Last, so that its statistics begin right before the participants start.
+            readings.append(emulated)
+            if cell.link.outages:
+                first = next(each for each in execs if each.launch.participant == FIRST_PUBLISHER)
+                first.report_start(emulated.begin_outages)
         pod_starts.measure(self._pods, cell, slots.values(), raw_files, self._execution)
 
         def run(at_start: Callable[[], None]) -> Measurement:

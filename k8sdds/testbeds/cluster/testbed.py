@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from k8sdds import links as named_links
 from k8sdds import versions
 from k8sdds.kubernetes import leases, objects
 from k8sdds.kubernetes.client import KubernetesClient
@@ -21,7 +22,7 @@ from k8sdds.networks import find, with_engines
 from k8sdds.networks.detection import DetectedNetwork
 from k8sdds.system.errors import Problem
 from k8sdds.testbeds import Block, Testbed
-from k8sdds.testbeds.cluster import installed, namespace, permissions, pod_room, preflight
+from k8sdds.testbeds.cluster import installed, links, namespace, permissions, pod_room, preflight
 from k8sdds.testbeds.cluster.blocks import HOST, count_switches, make_blocks, on_host
 from k8sdds.testbeds.cluster.namespace import CampaignLease, CampaignNamespace
 from k8sdds.testbeds.cluster.node_settings import NodeTuning
@@ -122,6 +123,7 @@ class ClusterTestbed(Testbed):
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
         experiment = with_engines(experiment, lambda _: True)
+        experiment = named_links.with_engines(experiment, has_netem=False, has_queues=False)
         if isinstance(experiment, ApplicationExperiment) and (
             self.switch or experiment.application.choices.networks
         ):
@@ -162,6 +164,7 @@ class ClusterTestbed(Testbed):
             *preflight.pod_start_problems(cells),
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name, cells).problems(),
+            *links.problems(self.selected.name, cells),
             *preflight.policy_problems(cells, self.client, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *preflight.placement_problems(
@@ -172,7 +175,8 @@ class ClusterTestbed(Testbed):
     def _disturbed_campaigns(self, trials: Sequence[Trial]) -> list[Problem]:
         """Return the running campaigns that would lose their network or get other settings of the nodes."""
         tuning = NodeTuning(self.selected.name, [trial.cell for trial in trials])
-        if not tuning.changes_nodes and not self.preparation_s(self.blocks(trials, seed=0)):
+        emulates = links.emulates(trial.cell for trial in trials)
+        if not emulates and not tuning.changes_nodes and not self.preparation_s(self.blocks(trials, seed=0)):
             return []
         return [
             Problem(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from k8sdds import workloads
 from k8sdds.model.ip_families import IpFamily
 from k8sdds.model.link import KERNEL, USERSPACE, Link
-from k8sdds.model.offloads import Offloads
+from k8sdds.model.offloads import SEGMENTATION
 from k8sdds.model.placement import numbered
 from k8sdds.model.services import IPTABLES, ServiceSet
 from k8sdds.model.settings import Placement
@@ -24,9 +24,6 @@ SWITCH = "switch"
 TBF_BURST = "16kb"
 TBF_LATENCY = "50ms"
 """Token bucket of rate-limited links: a burst of about ten full frames, at most 50 ms of queue."""
-
-SEGMENTATION = Offloads(gso=False, tso=False, uso=False, tunnel=False)
-"""Offloads whose packets are larger than those of the wire."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,164 @@
+"""Emulate the links of the nodes of a trial, on clusters that k8sdds deployed."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from k8sdds.model.link import USERSPACE
+from k8sdds.model.measurement import Outcome
+from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
+from k8sdds.results import link_statistics
+from k8sdds.system.errors import Problem
+from k8sdds.system.files import write_atomically
+from k8sdds.testbeds.cluster.nodes import NodeInfo
+from k8sdds.testbeds.cluster.pod_pool import ReadyPod
+from k8sdds.testbeds.core_layout import Layout
+from k8sdds.testbeds.evidence import Reading, measured_intervals
+from k8sdds.testbeds.link_emulation import Port, configuration, states
+
+if TYPE_CHECKING:
+    # Imported when it is needed, because other clusters need nothing of `deploy`.
+    from k8sdds.deploy.node_links import NodeLinks
+
+MARGIN_S = 90
+"""How long nodes wait for the end of a trial after its deadline, before they restore their links themselves."""
+
+
+class EmulatedLinks(Reading):
+    """The emulated links of a trial's nodes, from before its participants get ready until they have ended.
+
+    The raw folder keeps all of what they did to packets, with its course over time.
+
+    Args:
+        cluster: Name of the cluster.
+        trial: The trial.
+        pods: The pods of its participants.
+        nodes: The nodes of the cluster; None if they are not known.
+        layout: The cores of the participants.
+        image: Image of the participants, which has the program.
+        seed: What the random decisions depend on.
+        folder: Raw folder of the attempt.
+        deadline_s: How long the participants may run.
+    """
+
+    def __init__(
+        self, cluster: str, trial: Trial, pods: Mapping[str, ReadyPod], nodes: Sequence[NodeInfo] | None,
+        layout: Layout, image: str, seed: str, folder: Path, deadline_s: float,
+    ) -> None:  # fmt: skip
+        self._cluster, self._trial, self._image, self._folder = cluster, trial, image, folder
+        self._seed = seed
+        self._places = {participant: pods[participant.name].node for participant in trial.cell.participants}
+        self._addresses = {node.name: node.address for node in nodes or () if node.address}
+        self._core = next(iter(layout.harness or ()), None)
+        self._at_most_s = deadline_s + MARGIN_S
+        self._links: NodeLinks | None = None
+        self._machines = {pod.node: pod.machine for pod in pods.values()}
+        self._statistics: dict[str, dict[str, Any]] = {}
+
+    @override
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        from k8sdds.deploy import node_links
+
+        places, link = dict.fromkeys(self._places.values()), self._trial.cell.link
+        emulations = {
+            node: node_links.Emulation(
+                self._configuration(index, node, node_links.NEAR, node_links.FAR),
+                [address for other in places if other != node and (address := self._addresses.get(other))],
+                states(link.outage_phases(self._trial.duration_s)),
+            )
+            for index, node in enumerate(places)
+            if node in impaired(self._trial.cell, self._places)
+        }
+        with node_links.emulated(self._cluster, emulations, self._image, self._at_most_s) as self._links:
+            yield
+            self._statistics = self._links.stop()
+
+    def _configuration(self, index: int, node: str, near: str, far: str) -> dict[str, Any]:
+        trial = self._trial
+        # The same random decisions in all networks, others on each node and in each repetition.
+        seed = zlib.crc32(f"{self._seed} {trial.repetition} {index}".encode())
+        return configuration(trial.cell.link, [Port(node, near, far)], seed, self._core)
+
+    @override
+    def before(self) -> None:
+        assert self._links is not None
+        self._links.start()
+
+    def begin_outages(self) -> None:
+        """Let the outages of the links begin. Call it when the measured interval begins."""
+        assert self._links is not None
+        self._links.begin()
+
+    @override
+    def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
+        if not (seen := self._statistics):
+            return {}
+        write_atomically(self._folder / link_statistics.FILE, json.dumps(_together(seen.values())))
+        meters = outcomes[FIRST_PUBLISHER.name].meters or {}
+        measured = next(iter(measured_intervals([outcomes[FIRST_PUBLISHER.name]])), None)
+        found: dict[str, Any] = {}
+        for node, its in seen.items():
+            interval = None
+            if measured is not None:
+                # By the clock of the node.
+                begin_us, end_us = (moment_ns / 1000 + self._ahead_us(node, meters) for moment_ns in measured)
+                interval = begin_us, end_us
+            read = link_statistics.LinkStatistics.model_validate(its)
+            found |= link_statistics.summary(read, interval)
+        return {"links": found}
+
+    def _ahead_us(self, node: str, meters: Mapping[str, Any]) -> float:
+        """Return by how much CLOCK_MONOTONIC of a node is ahead of that of the first publisher's node."""
+        if self._machines[node] == self._machines[self._places[FIRST_PUBLISHER]]:
+            return 0
+        publisher_us = (meters["started_at_ns"] - meters["start_monotonic_ns"]) / 1000
+        return float(publisher_us - self._statistics[node]["clock_us"])
+
+
+def _together(statistics: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the statistics of all nodes as those of one program. Times are from the start of each node's."""
+    return {
+        "started_us": next(iter(statistics))["started_us"],
+        "seconds": max(its["seconds"] for its in statistics),
+        "links": {name: link for its in statistics for name, link in its["links"].items()},
+        "outages": [outage for its in statistics for outage in its["outages"]],
+    }
+
+
+def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
+    """Return the nodes whose links are impaired: all with a participant, or those with a publisher or subscriber."""
+    if cell.link.nodes == "all":
+        return set(places.values())
+    publishes = cell.link.nodes == "publishers"
+    return {
+        node
+        for participant, node in places.items()
+        if (participant.publishes if publishes else participant.subscribes)
+    }
+
+
+def emulates(cells: Iterable[Cell]) -> bool:
+    """Return whether links are emulated for these cells."""
+    return any(
+        (cell.link.is_shaped or cell.link.engine == USERSPACE) and cell.crosses_links for cell in cells
+    )
+
+
+def problems(cluster: str, cells: Sequence[Cell]) -> list[Problem]:
+    """Return why the nodes of a cluster cannot emulate links, if cells need it. Makes no changes."""
+    if not cluster or not emulates(cells):
+        return []
+    from k8sdds.deploy import node_links
+
+    return [
+        Problem(f"{node} cannot emulate its link: {why}", "leave out `link`, or use --testbed lab")
+        for node, why in node_links.unsupported(cluster).items()
+    ]

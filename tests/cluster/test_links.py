@@ -1,0 +1,127 @@
+"""Emulated links of a real cluster: packets are lost, delayed and interrupted, and every node is restored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from k8sdds import nodes, versions
+from k8sdds.deploy import node_links
+from k8sdds.deploy.node_links import FOLDER, UNIT
+from k8sdds.model.link import Link
+from k8sdds.system.errors import PartFailed
+from k8sdds.testbeds.link_emulation import Port, configuration
+from tests.cluster.conftest import running, wait
+from tests.clusters import Deployed
+from tests.measuring import last_attempts, measured
+
+pytestmark = pytest.mark.long
+
+EXPERIMENT = """\
+name: links
+baseline: host
+repetitions: 1
+duration_s: 3
+warmup_s: 0.5
+max_loss_percent: 100
+sweeps:
+  - networks: [host, flannel-vxlan]
+    test: paced
+    reliability: best-effort
+    payload_bytes: 256
+    rate: 200
+    link:
+      delay: {mean_us: 50 ms}
+      up: {loss: {percent: 10}}
+      outages: {at_s: 1, for_s: 0.5}
+"""
+
+
+@pytest.fixture
+def states(one_machine: Deployed, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, str]]:
+    """What emulated links could leave on each node: interfaces, rules, units, mounts, snapshots, files."""
+    monkeypatch.setenv("K8SDDS_STATE_DIR", str(one_machine.state))
+    script = (
+        "ip -oneline link show dev eth0; ls -d /sys/class/net/k8sdds*; nft list tables netdev;"
+        f" systemctl list-units --all --plain --no-legend 'k8sdds-link*'; grep {FOLDER} /proc/self/mountinfo;"
+        f" ctr --namespace k8s.io snapshots ls | grep {FOLDER}; ls -d {FOLDER}; tc qdisc show dev eth0; :"
+    )
+
+    def read() -> dict[str, str]:
+        return {name: nodes.run(one_machine.name, name, ["sh", "-c", script]) for name in one_machine.nodes}
+
+    return read
+
+
+def is_emulated(cluster: Deployed) -> bool:
+    """Return whether the link of a node is emulated now."""
+    return bool(nodes.run(cluster.name, cluster.nodes[-1], ["sh", "-c", f"ls {FOLDER}/ready || :"]))
+
+
+def test_links_lose_delay_and_interrupt_packets(
+    one_machine: Deployed, states: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    before = states()
+    attempts = measured(one_machine.k8sdds, tmp_path, EXPERIMENT, "--testbed", one_machine.name)
+    assert states() == before
+    assert {attempt["network"] for attempt in attempts} == {"host", "flannel-vxlan"}
+    for attempt in attempts:
+        assert attempt["link"]["engine"] == "userspace"
+        assert len(attempt["link_conditions"]) == 2
+        # Each packet passes two links, and is delayed by both.
+        assert 100_000 < attempt["delay_p50_us"] < 110_000
+        assert attempt["blind_ms"] > 500
+        for directions in attempt["link_conditions"].values():
+            up, down = directions["up"], directions["down"]
+            assert up["packets"] and down["packets"] and down["lost"] == 0
+            assert up["outages"] == down["outages"] == 1
+            assert all(49_500 < way["delay_p50_us"] < 51_000 for way in (up, down))
+        sent = max(
+            (ways["up"] for ways in attempt["link_conditions"].values()), key=lambda way: way["packets"]
+        )
+        assert sent["packets"] > 600 and sent["outage_drops"] > 80
+        assert 0.05 < sent["lost"] / sent["decided"] < 0.15
+
+
+def test_a_killed_program_costs_an_attempt_and_a_killed_command_leaves_nothing(
+    one_machine: Deployed, states: Callable[[], dict[str, str]], tmp_path: Path
+) -> None:
+    before = states()
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT.replace("duration_s: 3", "duration_s: 6"))
+    on_cluster = ("./experiment.yaml", "--testbed", one_machine.name, "-o", "run")
+    with running(tmp_path, *on_cluster, K8SDDS_STATE_DIR=str(one_machine.state)) as process:
+        wait(lambda: is_emulated(one_machine), process, "an emulated link")
+        kill = ["systemctl", "kill", "--signal=KILL", UNIT]
+        nodes.run(one_machine.name, one_machine.nodes[-1], kill)
+        wait(lambda: (tmp_path / "run/trials.jsonl").exists(), process, "the failed attempt")
+        (failed,) = last_attempts(tmp_path / "run")
+        assert failed["reason"].startswith("part-failed"), failed["reason"]
+        wait(lambda: is_emulated(one_machine), process, "the emulated link of the next attempt")
+        process.kill()
+        process.communicate()
+    cleaned = one_machine.k8sdds("clean", "--testbed", one_machine.name)
+    assert cleaned.stdout.count("the emulated link of") == 2, cleaned.stdout + cleaned.stderr
+    assert states() == before
+
+
+def test_nodes_restore_their_link_after_a_deadline(
+    one_machine: Deployed, states: Callable[[], dict[str, str]]
+) -> None:
+    """What a killed command and a node that cannot be reached have in common: nothing else ends the emulation."""
+    before, node = states(), one_machine.nodes[-1]
+    link = configuration(Link(), [Port(node, node_links.NEAR, node_links.FAR)], 1, None)
+    emulation = {node: node_links.Emulation(link)}
+    with (
+        pytest.raises(PartFailed, match=rf"{node}: k8sdds-link has ended"),
+        node_links.emulated(one_machine.name, emulation, versions.PERFTEST_IMAGE, at_most_s=5) as links,
+    ):
+        links.start()
+        before_us = links.interrupt(node, "100")
+        assert before_us < links.interrupt(node, "off")
+        assert states() != before
+        time.sleep(8)
+        assert states() == before
+        links.stop()
