@@ -42,7 +42,7 @@ class Candidate:
     cells: tuple[Cell, ...]
     """In the order of the application's flows."""
 
-    @property
+    @cached_property
     def cell_ids(self) -> tuple[str, ...]:
         """The ids of its cells, which identify it."""
         return tuple(cell.cell_id for cell in self.cells)
@@ -170,8 +170,9 @@ def expand(experiment: Experiment) -> Expansion:
         for *values, link in itertools.product(*(getattr(sweep, name) for name in LISTS), every):
             settings = dict(zip(LISTS, values, strict=True)) | {"link": link}
             cell = _cell_of(experiment, sweep, settings | checksum)
-            if cells.setdefault(cell.cell_id, cell) is cell:
-                where[cell.cell_id] = sweep.where
+            cell_id = cell.cell_id
+            if cells.setdefault(cell_id, cell) is cell:
+                where[cell_id] = sweep.where
     return Expansion(experiment, tuple(cells.values()), where)
 
 

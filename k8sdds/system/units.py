@@ -31,8 +31,10 @@ def number(key: str, value: Any) -> Any:
     """
     if isinstance(value, list):
         return [number(key, item) for item in value]
+    if not isinstance(value, str):
+        return value
     own, units = _of(key)
-    found = _NUMBER.fullmatch(value) if units and isinstance(value, str) else None
+    found = _NUMBER.fullmatch(value) if units else None
     if found is None:
         return value
     if found[2] not in units:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,8 +69,11 @@ def parse(text: str, model: type[Model], source: str, context: dict[str, Any] | 
         raise InputError("\n".join(lines), see) from error
 
 
+@functools.lru_cache(maxsize=128)
 def load(text: str, source: str) -> Any:
-    """Parse YAML text into ruamel's data types, which keep line numbers.
+    """Parse YAML text into ruamel's data types, which keep line numbers. Callers must not change the data.
+
+    The last texts are remembered, because a file is parsed and its keys are then looked up by line.
 
     Raises:
         UnreadableError: The text is not valid YAML, or exceeds a limit.

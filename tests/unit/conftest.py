@@ -16,10 +16,14 @@ from k8sdds.cli import main, terminal
 from tests.conftest import Command, environment
 from tests.reports import reports  # noqa: F401 (a fixture)
 
+# Collecting the tests creates hundreds of thousands of objects, and none of them is garbage.
+gc.disable()
+
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collections, which otherwise visit them again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -122,9 +122,9 @@ def test_clean_finds_what_a_killed_writer_left(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("$K8SDDS list --json | true; exit ${PIPESTATUS[0]}", 0, ""),
-        ("$K8SDDS list --json >/dev/full", 3, "cannot write the output: No space left on device"),
-        pytest.param("$K8SDDS list --json >&-", 0, "", marks=pytest.mark.long),
+        ("$K8SDDS testbed --json | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("$K8SDDS testbed --json >/dev/full", 3, "cannot write the output: No space left on device"),
+        pytest.param("$K8SDDS testbed --json >&-", 0, "", marks=pytest.mark.long),
         pytest.param("$K8SDDS show no-such-experiment 2>/dev/full", 2, "", marks=pytest.mark.long),
     ],
 )

@@ -6,6 +6,8 @@ import itertools
 import random
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from k8sdds.analysis import race
 from k8sdds.analysis.race import Measured
 from k8sdds.analysis.requirements import NOT_MET
 from k8sdds.campaign import applications, start
-from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign.expansion import Expansion, expand
 from k8sdds.campaign.racing import Racing, searched
 from k8sdds.model.application import ApplicationExperiment, Search
 from k8sdds.model.trial import Trial
@@ -22,7 +24,7 @@ from k8sdds.recommend import evidence, results
 from k8sdds.recommend.answer import Answer, answer
 from k8sdds.results.record import TrialRecord
 from k8sdds.system.errors import InputError
-from tests.applications import Truth, application, best_of, trials_of
+from tests.applications import Truth, application, best_of
 
 CHOICES = {
     "networks": ["flannel-vxlan", "flannel-hostgw", "kube-router", "weavenet"],
@@ -30,65 +32,75 @@ CHOICES = {
 }
 
 
-def experiment(share: float = 0.2, **changes: Any) -> ApplicationExperiment:
-    asked = application(choices=CHOICES, **changes)
-    whole = applications.experiment(asked)
-    trials = share * len(expand(whole).cells) * asked.repetitions
-    return whole.model_copy(update={"search": Search(max_trials=max(12, round(trials)))})
+@cache
+def search_of(share: float = 0.2) -> Expansion:
+    """Return a search with a share of the trials of all configurations."""
+    asked = application(choices=CHOICES)
+    whole = expand(applications.experiment(asked))
+    search = Search(max_trials=max(12, round(share * len(whole.cells) * asked.repetitions)))
+    return replace(whole, experiment=whole.experiment.model_copy(update={"search": search}))
 
 
-def run(experiment: ApplicationExperiment, truth: Truth, seed: int) -> list[TrialRecord]:
+def application_of(search: Expansion) -> ApplicationExperiment:
+    assert isinstance(search.experiment, ApplicationExperiment)
+    return search.experiment
+
+
+def run(search: Expansion, truth: Truth, seed: int) -> list[TrialRecord]:
     """Return all attempts of a search."""
     chance = random.Random(seed)
-    plan = start.planner_of(expand(experiment))
+    plan = start.planner_of(search)
     assert isinstance(plan, Racing)
     attempts: list[TrialRecord] = []
-    trials: Sequence[Trial] = trials_of(experiment)
+    trials: Sequence[Trial] = search.trials("lab")
     while trials:
         attempts += [truth.record(trial, chance) for trial in trials]
         trials = plan.more(attempts)
     return attempts
 
 
-def concluded(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> Answer:
+def concluded(search: Expansion, attempts: list[TrialRecord]) -> Answer:
+    experiment = application_of(search)
     return answer(evidence.of_trials(experiment, [vars(record) for record in attempts], {}, "search"))
 
 
 def test_a_search_leaves_trials_for_the_verdict_about_its_leader() -> None:
     """The answer can name another configuration than the search, so a few have fewer repetitions."""
-    asked = experiment(share=0.13)
-    answers = [concluded(asked, run(asked, Truth(noise=0.2), seed)) for seed in range(8)]
+    search = search_of(share=0.13)
+    answers = [concluded(search, run(search, Truth(noise=0.2), seed)) for seed in range(8)]
     repetitions = [answer.ranked[0].option.repetitions for answer in answers]
-    assert sum(number >= asked.application.repetitions for number in repetitions) >= 7, repetitions
+    assert sum(number >= application_of(search).application.repetitions for number in repetitions) >= 7, (
+        repetitions
+    )
 
 
-def found_by(experiment: ApplicationExperiment, attempts: list[TrialRecord]) -> dict[str, Any]:
-    plan = start.planner_of(expand(experiment))
-    assert isinstance(plan, Racing)
-    known = candidates(experiment)
+def found_by(search: Expansion, attempts: list[TrialRecord]) -> dict[str, Any]:
+    plan, known = start.planner_of(search), search.candidates
+    assert isinstance(plan, Racing) and known
     leader = race.next_round(known.designs, plan.measured(attempts))[0][0]
     return dict(known.measurable[leader].choices)
 
 
 def test_a_search_without_a_valid_trial_has_an_answer() -> None:
-    search = experiment()
-    reasons = {trial.cell.cell_id: "no-match: pub0" for trial in trials_of(search)}
-    found = answer(evidence.of_trials(search, [], reasons, "search"))
+    search = search_of()
+    reasons = {trial.cell.cell_id: "no-match: pub0" for trial in search.trials("lab")}
+    found = answer(evidence.of_trials(application_of(search), [], reasons, "search"))
     assert found.verdict == NOT_MET and found.ranked
 
 
 def test_the_first_round_has_every_value_of_every_choice() -> None:
-    search = experiment()
-    first = {trial.cell.cell_id for trial in trials_of(search)}
-    known = candidates(search)
+    search = search_of()
+    first = {trial.cell.cell_id for trial in search.trials("lab")}
+    known = search.candidates
+    assert known
     measured = [each for each in known.measurable if set(each.cell_ids) <= first]
     for axis, values in enumerate(zip(*known.designs, strict=True)):
         assert {str(each.choices[axis][1]) for each in measured} == set(values)
 
 
 def test_a_search_has_at_most_the_given_trials_each_once() -> None:
-    search = experiment()
-    assert search.search is not None
+    search = search_of()
+    assert search.search
     attempts = run(search, Truth(), 1)
     ids = [record.trial_id for record in attempts]
     assert len(ids) == len(set(ids)) <= search.search.max_trials
@@ -102,10 +114,10 @@ def test_a_search_with_few_trials_uses_all_that_compare_configurations(flows: in
         {"name": f"flow-{number}", "payload_bytes": 1000 + number, "rate": 100, "delay": "p90 <= 10 ms"}
         for number in range(flows)
     ]
-    search = searched(application(flows=many, choices=CHOICES), 10 * flows)
+    search = expand(searched(application(flows=many, choices=CHOICES), 10 * flows))
     attempts = run(search, Truth(noise=0.2), 1)
     assert 8 * flows < len(attempts) <= 10 * flows
-    plan = start.planner_of(expand(search))
+    plan = start.planner_of(search)
     assert plan is not None
     assert f", {len(attempts)} of at most {10 * flows} trials: " in plan.status(attempts)
 
@@ -117,14 +129,14 @@ def test_a_single_configuration_is_measured_as_often_as_without_a_search() -> No
         "receive_mode": "listener",
         "message_bytes": "auto",
     }
-    search = searched(application(choices=one))
+    search = expand(searched(application(choices=one)))
     attempts = run(search, Truth(), 1)
     assert [record.repetition for record in attempts] == list(range(5))
     assert concluded(search, attempts).confidence == pytest.approx(0.9), "one-sided tests at 5 %"
 
 
 def test_requirements_are_judged_at_a_level_for_all_configurations_and_rounds() -> None:
-    search = experiment()
+    search = search_of()
     attempts = run(search, Truth(), 1)
     found = concluded(search, attempts)
     rounds = len({record.repetition for record in attempts})
@@ -142,32 +154,32 @@ def test_a_search_needs_trials_of_two_configurations() -> None:
 
 
 def test_the_plan_depends_only_on_the_attempts() -> None:
-    search = experiment()
+    search = search_of()
     attempts = run(search, Truth(), 1)
     before = [record for record in attempts if record.repetition in (0, 1)]
-    plans = [start.planner_of(expand(search)) for _ in range(2)]
+    plans = [start.planner_of(search) for _ in range(2)]
     first, second = (plan.more(before) if plan else [] for plan in plans)
     assert [trial.trial_id for trial in first] == [trial.trial_id for trial in second]
     assert {trial.trial_id for trial in first} == {r.trial_id for r in attempts if r.repetition == 2}
 
 
 def test_a_search_finds_the_best_or_a_tie_with_a_fifth_of_the_trials() -> None:
-    search, truth = experiment(), Truth(noise=0.04)
-    wanted = best_of(search, truth)
+    search, truth = search_of(), Truth(noise=0.04)
+    wanted = best_of(application_of(search), truth)
     found = [found_by(search, run(search, truth, seed)) for seed in range(10)]
     assert sum(each == wanted for each in found) >= 8
 
 
 def test_a_search_finds_two_choices_that_are_good_only_together() -> None:
     truth = Truth(noise=0.03, pairs={frozenset({"weavenet", "fastdds"}): 0.25})
-    search = experiment()
+    search = search_of()
     found = [found_by(search, run(search, truth, seed)) for seed in range(6)]
     assert sum((each["networks"], each["middleware"]) == ("weavenet", "fastdds") for each in found) >= 5
 
 
 def test_a_search_avoids_configurations_that_do_not_meet_the_requirements() -> None:
     truth = Truth(noise=0.03, delay={"multicast": 30.0, "flannel-hostgw": 30.0})
-    search = experiment()
+    search = search_of()
     for seed in range(3):
         found = found_by(search, run(search, truth, seed))
         assert found["networks"] != "flannel-hostgw" and found["transport"] == "unicast"

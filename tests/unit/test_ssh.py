@@ -80,7 +80,9 @@ def test_ctrl_c_is_noticed_whichever_thread_receives_its_signal() -> None:
     assert noticed == [True]
 
 
-def test_ctrl_c_does_not_wait_for_work_that_does_not_end() -> None:
+def test_ctrl_c_does_not_wait_for_work_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("k8sdds.system.ssh.connections.END_S", 0.2)
+
     def work(host: Host) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         stuck.wait(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -147,25 +148,46 @@ HOSTILE_SUBSCRIBERS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("every", [1, 5])
-@pytest.mark.parametrize(
+def check_survives(path: Path, attempts: Sequence[dict[str, Any]]) -> None:
+    run = folder(path, attempts)
+    assert report.summarize(run)["answer"]
+    assert len(capacity.draw(content.read(run), path)) <= 2
+
+
+SEARCHES = pytest.mark.parametrize(
     ("sweep", "damages"), [({}, HOSTILE), (SUBSCRIBERS, HOSTILE_SUBSCRIBERS)], ids=["rate", "subscribers"]
 )
-def test_a_report_survives_damaged_records(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    sweep: dict[str, Any],
-    damages: list[dict[str, Any]],
-    every: int,
-) -> None:
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw figures in few dots."""
     monkeypatch.setattr(canvas, "AS_PDF", ContextVar("without", default=False))
     monkeypatch.setattr(canvas, "DPI", 50)
+
+
+@SEARCHES
+def test_a_report_survives_damaged_records(
+    fast: None, tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]]
+) -> None:
+    """Every record is damaged in one way; or the damages are spread over a fifth of the records."""
     attempts = recorded(**sweep)
     for number, damage in enumerate(damages):
-        damaged = [a | damage if index % every == 0 else a for index, a in enumerate(attempts)]
-        run = folder(tmp_path / f"{number}", damaged)
-        assert report.summarize(run)["answer"], damage
-        assert len(capacity.draw(content.read(run), tmp_path)) <= 2, damage
+        check_survives(tmp_path / f"{number}", [attempt | damage for attempt in attempts])
+    several = itertools.cycle(damages)
+    spread = [a if index % 5 else a | next(several) for index, a in enumerate(attempts)]
+    check_survives(tmp_path / "spread", spread)
+
+
+@pytest.mark.long
+@SEARCHES
+def test_a_report_survives_damages_of_a_fifth_of_the_records(
+    fast: None, tmp_path: Path, sweep: dict[str, Any], damages: list[dict[str, Any]]
+) -> None:
+    attempts = recorded(**sweep)
+    for number, damage in enumerate(damages):
+        damaged = [a if index % 5 else a | damage for index, a in enumerate(attempts)]
+        check_survives(tmp_path / f"{number}", damaged)
 
 
 def test_two_networks_of_a_folder_are_compared_by_their_brackets(

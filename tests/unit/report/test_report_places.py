@@ -11,7 +11,7 @@ import pytest
 from k8sdds.analysis import cpu_places
 from k8sdds.report import content
 from k8sdds.report.content import Content
-from k8sdds.report.figures import details, topology
+from k8sdds.report.figures import canvas, details, topology
 from k8sdds.results import timeline
 from tests import run_folders as folders
 
@@ -98,12 +98,18 @@ def test_dropped_packets_are_drawn_where_they_were_counted(changed: Any, tmp_pat
     assert "too large" in of_weavenet and "too large" not in figure.alt.partition("weavenet: ")[0]
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lay out figures of the topology without writing their files."""
+    monkeypatch.setattr(topology, "save", lambda *args: canvas.Figure(*args[2:], svg=""))
+
+
 @pytest.mark.parametrize(("values", "link"), [
     ({}, "MTU 1500"), ({"testbed": "cluster"}, "MTU ?"), ({"link": {"mtu": 9000}}, "MTU 9000"),
     ({"node_links": {"a": {"mtu_bytes": 4000}, "b": {"mtu_bytes": 3000}}, "testbed": "cluster"}, "MTU 3000"),
 ])  # fmt: skip
 def test_the_mtu_of_links_is_the_recorded_one(
-    changed: Any, tmp_path: Path, values: dict[str, Any], link: str
+    undrawn: None, changed: Any, tmp_path: Path, values: dict[str, Any], link: str
 ) -> None:
     made = changed(**values)
     (figure,) = topology.draw(made, tmp_path)
