@@ -126,7 +126,7 @@ class K8sddsPerftest(Middleware):
         outage_s = max(load.outage_s, cell.link.longest_outage_s)
         argv += ["-peerTimeout", str(command.PEER_TIMEOUT_S + math.ceil(outage_s))]
         argv += ["-awaitPeers"] if outage_s else []
-        if load.outage_s and participant.subscribes:
+        if participant.subscribes and _logs_arrivals(trial, load):
             argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
         return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
 
@@ -156,6 +156,12 @@ class K8sddsPerftest(Middleware):
     @override
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
         return output.read(folder / participant.name / "stdout")
+
+
+def _logs_arrivals(trial: Trial, load: Load) -> bool:
+    """Return whether subscribers log what arrives in each millisecond, for figures of trials over impaired links."""
+    fits = trial.duration_s <= arrivals.longest_s(trial.cell.publishers)
+    return load.outage_s > 0 or (load.on_schedule and trial.cell.link.engine != "auto" and fits)
 
 
 def _size_options(cell: Cell) -> list[str]:

@@ -40,7 +40,7 @@ class Load:
     """With `on_schedule`: a sample that arrives later than this after it was due counts as missed. Default: one
     period."""
     outage_s: float = 0
-    """How long peers may be unreachable. If it is not 0, subscribers log what arrives in each millisecond."""
+    """How long peers may be unreachable."""
 
 
 def role_option(participant: Participant) -> str:

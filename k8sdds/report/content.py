@@ -78,6 +78,16 @@ class Content:
         return self.name
 
     @cached_property
+    def as_measured(self) -> list[Row]:
+        """The same trials as measured: in `best`, those whose other repetitions ended before a time do not have it."""
+        nulled = {
+            row["trial_id"]: row["attempt"] for row in self.best if tidy.ELSEWHERE in (row["missing"] or "")
+        }
+        table = self.table[self.table["trial_id"].isin(nulled)]
+        rows = {(row["trial_id"], row["attempt"]): row for row in overhead.plain_rows(table)}
+        return [rows.get((row["trial_id"], row["attempt"]), row) for row in self.best]
+
+    @cached_property
     def invalid(self) -> list[Row]:
         """Invalid attempts, in the order in which they ended."""
         return overhead.plain_rows(self.table[~self.table["valid"]])

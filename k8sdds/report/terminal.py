@@ -143,7 +143,7 @@ def _table(content: Content, setting: Setting) -> TextTable:
 def _column_title(title: str, unit: str) -> str:
     """Return a narrow column title, such as `p90 µs` for `p90 latency`: the first word, and the unit."""
     first = title.split(" ")[0]
-    return f"{first} {unit}" if len(first) <= 6 else unit
+    return f"{first} {unit}" if len(first) <= 8 and not unit.startswith(first) else unit
 
 
 def _overhead(row: Row | None) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
 from k8sdds.system import reading
-from k8sdds.system.shapes import Finite, Integer, Number, Shape, Text
+from k8sdds.system.shapes import Finite, Integer, Number, Shape
+from k8sdds.system.strict import MAX_TITLE
 
 FILE = "links.json"
 """The statistics of `k8sdds-link`, in the folder of an attempt."""
@@ -96,12 +97,13 @@ class BothWays(Shape):
 
 
 class State(Shape):
-    """What a link did from a moment on: `off` if it forwarded all packets."""
+    """What a link did from a moment on."""
 
-    node: Text
+    node: Annotated[str, Field(max_length=MAX_TITLE)]
     """Its node; `*` for all links."""
     at_us: Integer
-    state: Text
+    state: Annotated[str, Field(max_length=MAX_TITLE)]
+    """The share that it dropped in percent, `rate` with its rate, or `off` if it forwarded all packets."""
 
 
 class LinkStatistics(Shape):

@@ -48,7 +48,7 @@ class OutageOptions(PacedOptions):
         default="subscriber",
         description="whose node: that of the first publisher, or of the first subscriber",
     )
-    for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"for {v:g} s", column="outage_for_s")] = Field(
+    for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"outage of {v:g} s", column="outage_for_s")] = Field(
         default=1, ge=0.1, le=30, description="how long it lasts, in seconds"
     )
     after_s: Annotated[float, Axis(WORKLOAD, lambda v: f"after {v:g} s", column="outage_after_s")] = Field(
@@ -103,7 +103,7 @@ class Outage(Paced):
     @override
     def headlines(self) -> tuple[str, ...]:
         # What does not recover has no time of recovery.
-        return self.metrics[:3]
+        return self.metrics[:2]
 
     @override
     def unsupported(self, cell: Cell) -> str | None:

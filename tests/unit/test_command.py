@@ -66,6 +66,19 @@ def test_peers_await_the_longest_outage_of_their_link() -> None:
         assert "-arrivalsFile" not in args
 
 
+def test_what_arrives_over_impaired_links_is_logged() -> None:
+    paced = {"test": "paced", "rate": 100, "link": {"loss": {"percent": 1}, "engine": "userspace"}}
+    assert value(line("sub0", **paced), "-arrivalsFile") == "/raw/arrivals.csv"
+    others: list[dict[str, object]] = [
+        {"link": {"rate_mbit": 54}},
+        {"test": "throughput"},
+        {"publishers": 200},
+    ]
+    for other in others:
+        assert "-arrivalsFile" not in line("sub0", **paced | other)
+    assert "-arrivalsFile" not in line("pub0", **paced)
+
+
 def test_discovery_options() -> None:
     arguments = line(middleware="fastdds", discovery="server", subscribers=2)
     assert value(arguments, "-discovery") == "server"

@@ -2,9 +2,10 @@
 
 `levels` draws overheads and levels along the payload or the number of subscribers, `distributions` percentiles,
 `capacity` delays by offered rate, `trade_off` throughput against latency, `topology` paths, `details` subscribers,
-rates over time and CPU time, `outages` outages, `flame_graph` profiles, `changes` comparisons and histories, and
-`recommendation` answers. `estimates` draws what they have in common: axes, means, intervals and trials. `canvas` has
-the style, grids of panels and legends. seaborn and matplotlib are imported when the first figure is drawn.
+rates over time and CPU time, `over_time` samples and links over time, `outages` recoveries, `flame_graph` profiles,
+`changes` comparisons and histories, and `recommendation` answers. `estimates` draws what they have in common: axes,
+means, intervals and trials. `canvas` has the style, grids of panels and legends. seaborn and matplotlib are imported
+when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from k8sdds.report.figures import (
     flame_graph,
     levels,
     outages,
+    over_time,
     topology,
     trade_off,
 )
@@ -73,7 +75,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             partial(trade_off.draw, content, setting, folder),
             partial(details.fairness, content, setting, folder),
             partial(details.timeline, content, setting, folder),
-            partial(outages.timeline, content, setting, folder),
+            partial(over_time.draw, content, setting, folder),
             partial(details.cpu, content, setting, folder, outside),
         ]
     whole = [

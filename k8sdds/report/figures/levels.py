@@ -127,7 +127,10 @@ def headline(content: Content, setting: Setting, folder: Path, name: str) -> Fig
         f"{' Dotted lines end at the 50th and 99th percentile.' if others else ''} Dots: single trials."
         f"{' Logarithmic axis.' if logarithmic else ''} {content.caption(setting, test)}."
     )
-    return save(drawing, folder, setting.file_name(test), test, title, f"{title}. {alt}.", caption)
+    # The first headline metric of a test has the name of the test.
+    first = next(one for one in HEADLINES if test_of(one, setting.tests) == test)
+    kind = test if name == first else f"{test}-{formats.slug(metric.title)}"
+    return save(drawing, folder, setting.file_name(kind), test, title, f"{title}. {alt}.", caption)
 
 
 def _drawing(content: Content, setting: Setting, quantities: Sequence[_Quantity]) -> Drawing:
