@@ -62,7 +62,8 @@ def reason(outputs: TrialOutputs, profile: Profile | Reason | None = None) -> Re
 
 
 def _is_result(failed: Reason, outputs: TrialOutputs) -> bool:
-    return workloads.find(outputs.trial.cell.test).is_result(failed, outputs)
+    cell = outputs.trial.cell
+    return workloads.find(cell.test).is_result(failed, cell)
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:

@@ -22,6 +22,7 @@ import pytest
 from k8sdds.deploy import facts
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.ssh import Connections, Host, HostError, HostLost, ScriptResult, Target
+from k8sdds.system.ssh.client import execute
 from tests.deploy.conftest import Farm
 
 
@@ -123,7 +124,7 @@ def test_large_streams_in_all_directions(farm: Farm, tmp_path: Path) -> None:
         assert host.send(file, "exit 3").code == 3
         assert host.send(b"", "wc -c").out.strip() == "0"
         file.unlink()
-        with pytest.raises(PrerequisiteError, match="was deleted"):
+        with pytest.raises(FileNotFoundError):
             host.send(file, "true")
 
 
@@ -163,7 +164,7 @@ def test_a_closed_connection_is_not_opened_again(farm: Farm) -> None:
         # As when Ctrl-C ends the connections right before a script starts.
         host.end()
         with pytest.raises(HostLost):
-            host._execute(opened, "echo again", io.BytesIO(), 10)
+            execute("alpha", opened, "echo again", io.BytesIO(), 10)
 
 
 def test_lost_connection_is_reported(farm: Farm) -> None:
@@ -177,8 +178,8 @@ def test_lost_connection_is_reported(farm: Farm) -> None:
 
 
 def test_silent_machine_is_lost(farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("k8sdds.system.ssh.host.ALIVE_INTERVAL_S", 0.2)
-    monkeypatch.setattr("k8sdds.system.ssh.host.ALIVE_LIMIT_S", 1)
+    monkeypatch.setattr("k8sdds.system.ssh.client.ALIVE_INTERVAL_S", 0.2)
+    monkeypatch.setattr("k8sdds.system.ssh.client.ALIVE_LIMIT_S", 1)
     # The server's stopped process is killed later, because nothing else would end it.
     stop = "kill -STOP $PPID; (sleep 10; kill -KILL $PPID) & cat >/dev/null; wait"
     file = tmp_path / "content"
