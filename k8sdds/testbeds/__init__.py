@@ -36,13 +36,12 @@ def repetitions(trials: Sequence[Trial], seed: int) -> list[Block]:
     The networks of one condition follow each other: they are compared, and a machine changes least within seconds.
     """
     order = random.Random(seed)
+    compared: dict[int, dict[str, list[Trial]]] = {}
+    for trial in trials:
+        compared.setdefault(trial.repetition, {}).setdefault(trial.cell.condition, []).append(trial)
     blocks = []
-    for repetition in sorted({trial.repetition for trial in trials}):
-        compared: dict[str, list[Trial]] = {}
-        for trial in trials:
-            if trial.repetition == repetition:
-                compared.setdefault(trial.cell.condition, []).append(trial)
-        conditions = list(compared.values())
+    for repetition, groups in sorted(compared.items()):
+        conditions = list(groups.values())
         order.shuffle(conditions)
         for members in conditions:
             order.shuffle(members)

@@ -158,13 +158,15 @@ def test_the_networks_of_a_condition_follow_each_other_in_random_order() -> None
         for number in range(300)
         for cell in cells
     ]
+    place = {id(cell): number for number, cell in enumerate(cells)}
+    conditions = {id(cell): cell.condition for cell in cells}
     blocks = repetitions(trials, seed=1)
+    assert len(blocks) == 300
     first = Counter(block.trials[0].cell.cell_id for block in blocks)
     for number, block in enumerate(blocks):
-        assert sorted(trial.trial_id for trial in block.trials) == sorted(
-            trial.trial_id for trial in trials if trial.repetition == number
-        )
-        groups = [list(group) for _, group in groupby(block.trials, key=lambda trial: trial.cell.condition)]
+        assert {trial.repetition for trial in block.trials} == {number}
+        assert sorted(place[id(trial.cell)] for trial in block.trials) == list(range(len(cells)))
+        groups = [list(group) for _, group in groupby(block.trials, lambda trial: conditions[id(trial.cell)])]
         assert [len({trial.cell.network for trial in group}) for group in groups] == [3] * 4
     # Expected 25 of 300 for each cell, with a standard deviation of 4.8.
     assert len(first) == len(cells) and max(first.values()) < 50 and min(first.values()) > 5
