@@ -66,6 +66,7 @@ class Launches:
                     lock_memory=trial.cell.lock_memory,
                     private={**credentials.get(participant, {}), **command_line.private},
                     inputs=_present({paths.qos: qos, paths.config: own_config}),
+                    restarted=tuple(command_line.restarted),
                 )
             )
         for service in () if servers else trial.cell.services:

@@ -62,8 +62,7 @@ def reason(outputs: TrialOutputs, profile: Profile | Reason | None = None) -> Re
 
 
 def _is_result(failed: Reason, outputs: TrialOutputs) -> bool:
-    cell = outputs.trial.cell
-    return workloads.find(cell.test).is_result(failed, cell)
+    return workloads.find(outputs.trial.cell.test).is_result(failed, outputs)
 
 
 def warnings(outputs: TrialOutputs) -> list[str]:

@@ -128,7 +128,8 @@ class K8sddsPerftest(Middleware):
         argv += ["-awaitPeers"] if outage_s else []
         if participant.subscribes and _logs_arrivals(trial, load):
             argv += ["-arrivalsFile", str(paths.files / arrivals.FILE)]
-        return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {})
+        restarted = ["-restarted"] if participant.subscribes else []
+        return Command(argv, {NONCE: surroundings.nonce} if surroundings.nonce else {}, restarted=restarted)
 
     def _options(self) -> list[str]:
         """Return the options that select a variant of the backend."""
@@ -155,7 +156,16 @@ class K8sddsPerftest(Middleware):
 
     @override
     def summary(self, trial: Trial, participant: Participant, folder: Path) -> Summary | None:
-        return output.read(folder / participant.name / "stdout")
+        summary = output.read(folder / participant.name / "stdout")
+        try:
+            before = arrivals.before_killed(folder, participant.name)
+        except reading.UnreadableError:
+            return None
+        if not summary or not before:
+            return summary
+        # The number of samples that were sent includes those that only the killed process received.
+        received, lost = (summary["received"] or 0) + before, max((summary["lost"] or 0) - before, 0)
+        return Summary({**summary.data, "received": received, "lost": lost})
 
 
 def _logs_arrivals(trial: Trial, load: Load) -> bool:

@@ -71,6 +71,8 @@ class Launch:
     """Whether it may lock its memory."""
     inputs: dict[str, Path] = field(default_factory=dict)
     """Other files that it reads: path in the pod to path on this machine, which are the same in the lab."""
+    restarted: tuple[str, ...] = ()
+    """Further arguments of a process that takes the place of this one in an outage."""
 
     @property
     def supervisor_options(self) -> list[str]:

@@ -61,9 +61,9 @@ from k8sdds.system.strict import Strict
 MAX_LOSS_PERCENT = 50.0
 """Share of lost best-effort samples above which the trial is not valid, unless the experiment sets another one."""
 
-Role = Literal["publisher", "subscriber", "discovery", "load"]
+Role = Literal["publisher", "subscriber", "discovery", "load", "standby"]
 """What a process of a trial does. `discovery`: a discovery server, which neither publishes nor subscribes. `load`: a
-part of the background."""
+part of the background. `standby`: a pod for a participant whose pod is killed."""
 
 PUBLISHER: Final = "publisher"
 SUBSCRIBER: Final = "subscriber"
@@ -73,6 +73,7 @@ SHORT_ROLES: dict[Role, str] = {
     "subscriber": "sub",
     "discovery": "discovery",
     "load": "load",
+    "standby": "standby",
 }
 """The name of a role in pod names, folders, labels and JSON keys. Network interfaces are named after pods, so
 the names are short."""
@@ -88,7 +89,7 @@ class Participant:
     @property
     def name(self) -> str:
         """The name of its pod, folder and JSON key: `pub0`, `sub3`, `discovery`."""
-        return self.short_role if self.role == "discovery" else f"{self.short_role}{self.index}"
+        return self.short_role if self.role in ("discovery", "standby") else f"{self.short_role}{self.index}"
 
     @property
     def short_role(self) -> str:
@@ -120,7 +121,7 @@ class Participant:
 
 
 FIRST_PUBLISHER, FIRST_SUBSCRIBER = Participant(PUBLISHER), Participant(SUBSCRIBER)
-DISCOVERY_SERVER = Participant("discovery")
+DISCOVERY_SERVER, STANDBY = Participant("discovery"), Participant("standby")
 LOAD_SOURCE, LOAD_SINK = Participant("load", 0), Participant("load", 1)
 """Pods of the background: on the node of the first publisher, and on that of the first subscriber."""
 

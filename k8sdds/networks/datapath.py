@@ -61,6 +61,11 @@ class LabNode:
         return str(NODE_SUBNETS[self.family][10 + self.index])
 
     @property
+    def other_address(self) -> str:
+        """An address in the nodes' subnet that no node has: that of this node after its address has changed."""
+        return str(NODE_SUBNETS[self.family][-2 - self.index])
+
+    @property
     def prefix(self) -> int:
         """Length of the prefix of the nodes' subnet."""
         return NODE_SUBNETS[self.family].prefixlen
@@ -161,6 +166,8 @@ class Daemon:
     """File inside the sandbox that receives the daemon's output."""
     ready: tuple[str, ...]
     """Command, run in the daemon's namespace until it succeeds once: the daemon is ready then."""
+    rejoins: tuple[Batch, ...] = ()
+    """Batches that connect its node with the others when it is ready again after it has ended."""
 
 
 @dataclass(frozen=True)

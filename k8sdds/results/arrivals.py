@@ -23,6 +23,8 @@ MAX_LINES, AFTER_S = 1_000_000, 5
 """Most lines of a file, which has one for each millisecond and publisher in which samples arrived, until so long after
 the schedule."""
 _MAX_BYTES = 80 * MAX_LINES
+KILLED = "killed"
+"""Folder of an attempt with the files of participants that were killed in an outage, and then started again."""
 _COLUMNS = 7
 
 
@@ -99,8 +101,25 @@ def of_subscriber(folder: Path) -> dict[int, list[Arrival]]:
 
 
 def of_attempt(folder: Path, subscribers: Iterable[str]) -> dict[str, dict[int, list[Arrival]]]:
-    """Return what arrived at each of these subscribers, by publisher. Raises like `of_subscriber`."""
-    return {name: of_subscriber(folder / name) for name in subscribers}
+    """Return what arrived at each of these subscribers, by publisher, also before it was killed.
+
+    Raises like `of_subscriber`.
+    """
+    return {name: _joined(_of_killed(folder, name), of_subscriber(folder / name)) for name in subscribers}
+
+
+def before_killed(folder: Path, participant: str) -> int:
+    """Return how many samples a participant of an attempt had received when it was killed; 0 if it was not."""
+    return sum(arrival.samples for own in _of_killed(folder, participant).values() for arrival in own)
+
+
+def _of_killed(folder: Path, participant: str) -> dict[int, list[Arrival]]:
+    killed = folder / KILLED / participant
+    return of_subscriber(killed) if killed.exists() else {}
+
+
+def _joined(before: dict[int, list[Arrival]], after: dict[int, list[Arrival]]) -> dict[int, list[Arrival]]:
+    return {one: before.get(one, []) + after.get(one, []) for one in {*before, *after}}
 
 
 def write_interruption(folder: Path, interruption: Interruption) -> None:

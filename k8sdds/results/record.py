@@ -80,8 +80,8 @@ class Subject(BaseModel):
         only=SOME_TESTS)
     deadline_ms: float | None = column("cell", "experiment",
         "Requested deadline of a sample in ms; missing: one period", only="trials with a `deadline_ms`")
-    outage_what: str | None = column("cell", "experiment", "What failed: `link` or `lossy`", only=SOME_TESTS)
-    outage_where: str | None = column("cell", "experiment", "Whose node had the outage: `publisher` or `subscriber`", only=SOME_TESTS)
+    outage_what: str | None = column("cell", "experiment", "What failed: `link`, `lossy`, `server`, `pod`, `agent` or `address`", only=SOME_TESTS)
+    outage_where: str | None = column("cell", "experiment", "Whose node or pod had the outage: `publisher` or `subscriber`", only=SOME_TESTS)
     outage_for_s: float | None = column("cell", "experiment", "Requested length of the outage", only=SOME_TESTS)
     outage_after_s: float | None = column("cell", "experiment", "Requested time from the start of the measured interval to the outage",
         only=SOME_TESTS)

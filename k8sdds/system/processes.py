@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -122,13 +123,18 @@ def require_not_stopped(exit_code: int, what: str) -> None:
 
 def wait_gone(pid: int, timeout_s: float) -> bool:
     """Wait until a process has ended; return whether it has. It need not be a child of this process."""
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return True
-    try:
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
+    return wait_any_gone([pid], timeout_s)
+
+
+def wait_any_gone(pids: Iterable[int], timeout_s: float) -> bool:
+    """Wait until one of these processes has ended; return whether one has."""
+    poll = select.poll()
+    with contextlib.ExitStack() as handles:
+        for pid in pids:
+            try:
+                handle = os.pidfd_open(pid)
+            except OSError:
+                return True
+            handles.callback(os.close, handle)
+            poll.register(handle, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))
-    finally:
-        os.close(handle)

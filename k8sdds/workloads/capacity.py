@@ -122,7 +122,8 @@ class Capacity(Paced):
         most = options_of(cell).max_subscribers
         return cell.model_copy(update={SUBSCRIBERS: most}) if most else cell
 
-    def is_result(self, failure: Reason, cell: Cell) -> bool:
+    def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
+        cell = outputs.trial.cell
         several = options_of(cell).searched == SUBSCRIBERS and cell.subscribers > 1
         return several and failure.code == NO_MATCH
 

@@ -9,11 +9,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from k8sdds.discovery import SERVER
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.link import KERNEL
 from k8sdds.model.rate_profile import CONSTANT
-from k8sdds.model.reason import PEER_LOST, Reason
-from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, PUBLISHER, SUBSCRIBER, Cell, Participant
+from k8sdds.model.reason import NO_MATCH, PEER_LOST, Reason
+from k8sdds.model.trial import (
+    FIRST_PUBLISHER,
+    FIRST_SUBSCRIBER,
+    PUBLISHER,
+    STANDBY,
+    SUBSCRIBER,
+    Cell,
+    Participant,
+)
 from k8sdds.perftest.command import Load
 from k8sdds.results import aggregate, arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival
@@ -26,6 +35,7 @@ from k8sdds.workloads.outputs import TrialOutputs
 from k8sdds.workloads.paced import Paced, PacedOptions, set_arrivals
 from k8sdds.workloads.recovery import Recovery
 
+NAME = "outage"
 FEWEST_BEFORE = 20
 """Samples before the failure that show the usual rate and delay."""
 LEAST_AFTER_S = 2.0
@@ -36,17 +46,20 @@ class OutageOptions(PacedOptions):
     """Options of the outage test."""
 
     what: Annotated[
-        Literal["link", "lossy"], Axis(WORKLOAD, lambda v: f"{v} outage", column="outage_what")
+        Literal["link", "lossy", "server", "pod", "agent", "address"],
+        Axis(WORKLOAD, lambda v: f"{v} outage", column="outage_what"),
     ] = Field(
         default="link",
-        description="what fails: the `link` of a node, over which nothing passes any more; or only a share of its"
-        " packets (`lossy`)",
+        description="what fails: the `link` of a node, over which nothing passes any more; only a share of its packets"
+        " (`lossy`); the discovery `server`, which is killed and starts again; the `pod` of a subscriber, which is"
+        " killed and replaced by one at another address; the network's `agent` on a node; or the `address` of a node,"
+        " which gets another one",
     )
     where: Annotated[
         Literal["publisher", "subscriber"], Axis(WORKLOAD, lambda v: f"at the {v}", column="outage_where")
     ] = Field(
         default="subscriber",
-        description="whose node: that of the first publisher, or of the first subscriber",
+        description="whose node or pod: that of the first publisher, or of the first subscriber",
     )
     for_s: Annotated[float, Axis(WORKLOAD, lambda v: f"outage of {v:g} s", column="outage_for_s")] = Field(
         default=1, ge=0.1, le=30, description="how long it lasts, in seconds"
@@ -70,7 +83,19 @@ class OutageOptions(PacedOptions):
                 "set it with `what: lossy`" if self.what == "lossy" else "has no effect without `what: lossy`"
             )
             raise mistake(needed, "drop_percent")
+        if self.where == PUBLISHER and self.what in ("server", "pod"):
+            why = (
+                "has no effect"
+                if self.what == "server"
+                else "must be subscriber: new publishers begin a new schedule"
+            )
+            raise mistake(f"{why} with `what: {self.what}`", "where")
         return self
+
+    @property
+    def of_link(self) -> bool:
+        """Whether the link of a node fails."""
+        return self.what in ("link", "lossy")
 
     @property
     def participant(self) -> Participant:
@@ -83,10 +108,17 @@ def options_of(cell: Cell) -> OutageOptions:
     return OutageOptions(**cell.test_options)
 
 
+def standby(cell: Cell) -> dict[Participant, Participant]:
+    """Return the pod that replaces another one in a trial, with the participant of that one; empty if none does."""
+    if cell.test != NAME or (options := options_of(cell)).what != "pod":
+        return {}
+    return {STANDBY: options.participant}
+
+
 class Outage(Paced):
     """How long subscribers see nothing when something fails, and how long it takes until everything is as before."""
 
-    name = "outage"
+    name = NAME
     options = OutageOptions
     metrics = (
         "recovery_full_ms", "outage_blind_ms", "recovered_percent", "recovery_first_ms", "recovery_bytes",
@@ -113,13 +145,13 @@ class Outage(Paced):
         if cell.rate_profile != CONSTANT:
             return f"an outage test sends at a constant rate: set rate_profile to {CONSTANT}"
         if not cell.crosses_links:
-            return "an outage test interrupts the link between two nodes: leave out transport and placement"
+            return "an outage test is about samples between two nodes: leave out transport and placement"
         if cell.link.outages:
             return "an outage test has one outage: leave out `outages` of the link"
-        if cell.link.engine == KERNEL:
-            return "the kernel's netem has no outages by command: set `engine: userspace` of the link"
-        if cell.link.nodes not in ("all", f"{options.where}s"):
-            return f"the link of the {options.where}'s node is not emulated: set `nodes: all` of the link"
+        if options.what == "server" and cell.discovery != SERVER:
+            return "without a discovery server, none can fail: set `discovery: server`"
+        if why := _not_interrupted(cell) if options.of_link else None:
+            return why
         if options.after_s * cell.rate < FEWEST_BEFORE:
             return (
                 f"{options.after_s:g} s before the outage have fewer than {FEWEST_BEFORE} samples: set after_s of the"
@@ -141,8 +173,9 @@ class Outage(Paced):
         return replace(super().load(cell), outage_s=options_of(cell).for_s)
 
     @override
-    def is_result(self, failure: Reason, cell: Cell) -> bool:
-        return failure.code == PEER_LOST
+    def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
+        # A successor that finds nobody, and peers that miss somebody for good, are failures of what is measured.
+        return failure.code in (PEER_LOST, NO_MATCH, "no-samples") and self.invalid(outputs) is None
 
     @override
     def measure(self, record: Metrics, outputs: TrialOutputs) -> None:
@@ -208,6 +241,16 @@ class Outage(Paced):
         if record.recovery_full_ms is None:
             return f"{blind}, not recovered"
         return f"{blind}, full rate {number(record.recovery_full_ms)} ms after the repair"
+
+
+def _not_interrupted(cell: Cell) -> str | None:
+    """Return why the link of the node cannot be interrupted, or None."""
+    where = options_of(cell).where
+    if cell.link.engine == KERNEL:
+        return "the kernel's netem has no outages by command: set `engine: userspace` of the link"
+    if cell.link.nodes not in ("all", f"{where}s"):
+        return f"the link of the {where}'s node is not emulated: set `nodes: all` of the link"
+    return None
 
 
 def _recoveries(outputs: TrialOutputs, outage: arrivals.Interruption) -> Iterator[Recovery]:

@@ -47,6 +47,8 @@ class Command:
     """When the CPU meters are read; None if the program marks its measured interval itself."""
     private: Mapping[str, bytes] = field(default_factory=dict)
     """Files that the program reads, by name in the private folder of the participant, which is in memory."""
+    restarted: Sequence[str] = ()
+    """Further arguments of a process that takes the place of one that was killed."""
 
 
 class Program(Protocol):

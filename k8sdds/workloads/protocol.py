@@ -61,7 +61,7 @@ class Workload(Protocol):
         """Return the cell with the most participants that a search adds to this one; by default itself."""
         return cell
 
-    def is_result(self, failure: Reason, cell: Cell) -> bool:
+    def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
         """Return whether a failure of the participants is a result: the attempt is valid."""
         return False
 

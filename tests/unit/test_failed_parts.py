@@ -285,8 +285,8 @@ def test_the_peers_of_a_killed_participant_do_not_wait_for_it(
         assert process.stdout is not None and process.stdout.readline()
         return runner.Supervisor(launch, process)
 
-    monkeypatch.setattr(runner, "_start", start)
-    monkeypatch.setattr(runner, "_await_ready", lambda _: "")
+    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "await_ready", lambda _: "")
     started = zip(TRIAL.cell.participants, scripts, strict=False)
     launches = [Launch(participant, (script,), tmp_path) for participant, script in started]
     outcomes = runner.run(None, launches, None, {}, deadline_s, lambda: None)  # type: ignore[arg-type]

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from k8sdds import middleware
 from k8sdds.campaign import experiments, preflight
 from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
+from k8sdds.model.trial import FIRST_SUBSCRIBER, Trial
 from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.system import yaml_text
 from k8sdds.system.numbers import number
 from k8sdds.testbeds.lab import outage as lab_outage
+from k8sdds.testbeds.lab import preflight as lab_preflight
+from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.workloads import find, recovery
 from k8sdds.workloads.outage import OutageOptions
 from tests.unit.test_attempt import Recording
@@ -192,10 +196,10 @@ def loaded(text: str) -> Experiment:
     return yaml_text.parse(text, Experiment, "outages.yaml", experiments.KNOWN)
 
 
-def expansion(test: str, more: str = "", link: str = "") -> Any:
+def expansion(test: str, more: str = "", link: str = "", network: str = "host") -> Any:
     text = (
         f"name: outages\nduration_s: 6\nbaseline: host\n{link}"
-        f"sweeps: [{{networks: host, test: {test}, rate: 100{more}}}]\n"
+        f"sweeps: [{{networks: {network}, test: {test}, rate: 100{more}}}]\n"
     )
     return expand(lab_outage.with_forwarders(loaded(text)))
 
@@ -218,6 +222,9 @@ def test_links_of_the_test_are_forwarded() -> None:
         ("outage", "", "link: {engine: kernel, delay: {mean_us: 5}}\n", "engine: userspace"),
         ("outage", "", "link: {nodes: publishers, delay: {mean_us: 5}}\n", "nodes: all"),
         ("outage", "", "link: {outages: [{at_s: 1, for_s: 1}]}\n", "leave out `outages`"),
+        ("{name: outage, what: server}", ", middleware: fastdds", "", "set `discovery: server`"),
+        ("{name: outage, what: server}", ", middleware: fastdds, discovery: server", "", ""),
+        ("{name: outage, what: pod}", "", "link: {engine: kernel, delay: {mean_us: 5}}\n", ""),
     ],
 )
 def test_refusals(test: str, more: str, link: str, message: str) -> None:
@@ -240,10 +247,63 @@ def test_a_slow_rate_needs_more_time_before_the_outage() -> None:
         {"drop_percent": 30},
         {"for_s": 31},
         {"for_s": 0},
-        {"what": "pod"},
+        {"what": "pod", "where": "publisher"},
+        {"what": "server", "where": "publisher"},
+        {"what": "switch"},
         {"where": "switch"},
     ],
 )
 def test_impossible_options(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         OutageOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("test", "networks", "message"),
+    [
+        ("{name: outage, what: agent}", "flannel-vxlan", "no process of its agent"),
+        ("{name: outage, what: agent}", "{name: flannel-wireguard, engine: userspace}", ""),
+        ("{name: outage, what: address}", "flannel-vxlan", "the new address of a node"),
+        ("{name: outage, what: address}", "host", ""),
+        ("{name: outage, what: pod}", "weavenet", ""),
+    ],
+)
+def test_what_does_not_exist_in_the_lab_does_not_fail_there(test: str, networks: str, message: str) -> None:
+    text = f"name: x\nduration_s: 6\nbaseline: host\nsweeps: [{{networks: [{networks}], test: {test}, rate: 100}}]\n"
+    (cell,) = expand(loaded(text)).cells
+    problem = lab_preflight._contradiction(cell)
+    assert message in problem.what if message and problem else problem is None and not message
+
+
+def test_a_pod_that_is_killed_has_a_successor_with_another_address_on_its_node() -> None:
+    (cell,) = expansion("{name: outage, what: pod}", ", subscribers: 2", network="flannel-vxlan").cells
+    plan = make_plan(cell)
+    pods = {pod.name: pod for pod in plan.topology.pods}
+    assert list(pods) == ["pub0", "sub0", "sub1", "standby"]
+    assert pods["standby"].node == pods["sub0"].node != pods["sub1"].node
+    addresses = {attachment.address for attachment in plan.datapath.attachments.values()}
+    assert len(addresses) == len(pods)
+    (other,) = expansion("outage", ", subscribers: 2", network="flannel-vxlan").cells
+    assert [pod.name for pod in make_plan(other).topology.pods] == ["pub0", "sub0", "sub1"]
+
+
+def test_samples_of_the_killed_process_count(tmp_path: Path) -> None:
+    (cell,) = expansion("{name: outage, what: pod}").cells
+    trial = Trial(cell=cell, testbed="lab", repetition=0, duration_s=6, warmup_s=0.5)
+    killed = tmp_path / arrivals.KILLED / "sub0"
+    killed.mkdir(parents=True)
+    (tmp_path / "sub0").mkdir()
+    lines = (RECORDED / "sub0" / arrivals.FILE).read_text().splitlines(keepends=True)
+    (killed / arrivals.FILE).write_text("".join(lines[:101]))
+    (tmp_path / "sub0" / arrivals.FILE).write_text("".join([lines[0], *lines[151:]]))
+    document = json.loads((RECORDED / "sub0/stdout").read_text())
+    document["k8sdds"] |= {"received": 450, "lost": 150}
+    (tmp_path / "sub0/stdout").write_text(json.dumps(document))
+
+    summary = middleware.find("cyclonedds").summary(trial, FIRST_SUBSCRIBER, tmp_path)
+    before = sum(int(line.split(",")[2]) for line in lines[1:101])
+    assert summary is not None and summary["received"] == 450 + before and summary["lost"] == 150 - before
+    seen = arrivals.of_attempt(tmp_path, ["sub0"])["sub0"][0]
+    assert len(seen) == len(lines) - 51 and seen == sorted(seen)
+    (killed / arrivals.FILE).unlink()
+    assert middleware.find("cyclonedds").summary(trial, FIRST_SUBSCRIBER, tmp_path) is None

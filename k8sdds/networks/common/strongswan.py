@@ -128,6 +128,10 @@ def encrypted(
             File(f"{_folder(node)}/strongswan.conf", _charon_conf(node, engine)),
             File(configuration, f"connections {{\n{connections}}}\n{_SECRETS}"),
         ]
+        initiate = {
+            peer: f"--initiate --child {peer.name} --timeout {INITIATE_TIMEOUT_S} --uri {_uri(node)}"
+            for peer in peers
+        }
         daemons.append(
             Daemon(
                 namespace=node.name,
@@ -135,14 +139,11 @@ def encrypted(
                 environment=(("STRONGSWAN_CONF", f"{_folder(node)}/strongswan.conf"),),
                 log=f"{_folder(node)}/charon.log",
                 ready=("swanctl", "--load-all", "--uri", _uri(node), "--file", configuration),
+                rejoins=(Batch(node.name, "swanctl", tuple(initiate.values())),),
             )
         )
         # Each command waits for its tunnel.
-        initiated = tuple(
-            f"--initiate --child {peer.name} --timeout {INITIATE_TIMEOUT_S} --uri {_uri(node)}"
-            for peer in peers
-            if peer.index > node.index
-        )
+        initiated = tuple(line for peer, line in initiate.items() if peer.index > node.index)
         tunnels += [Batch(node.name, "swanctl", initiated)] if initiated else []
     return replace(
         datapath,

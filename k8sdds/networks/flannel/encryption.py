@@ -10,6 +10,7 @@ without WireGuard.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from k8sdds.networks.common import encapsulation, strongswan
@@ -91,7 +92,7 @@ def wireguard(topology: Topology, mtu: int, engine: Engine | None) -> Datapath:
     return replace(
         lab.bridged(topology, mtu),
         files=tuple(_configuration(topology, node) for node in topology.nodes),
-        daemons=tuple(_daemon(node) for node in topology.nodes) if engine.name == USERSPACE else (),
+        daemons=tuple(_daemon(node, tunnels) for node in topology.nodes) if engine.name == USERSPACE else (),
         tunnels=tuple(tunnels),
         encryption_proof=EncryptionProof(
             # The first byte of a WireGuard message is its type: 4 is data, 1 to 3 are handshake messages.
@@ -118,11 +119,12 @@ def _configuration(topology: Topology, node: LabNode) -> File:
     return File(f"{FOLDER}/{node.name}/wireguard.conf", interface + peers)
 
 
-def _daemon(node: LabNode) -> Daemon:
+def _daemon(node: LabNode, tunnels: Sequence[Batch]) -> Daemon:
     return Daemon(
         namespace=node.name,
         argv=("wireguard-go", "--foreground", _device(node)),
         environment=(("LOG_LEVEL", "error"),),
         log=f"{FOLDER}/{node.name}/wireguard.log",
         ready=("wg", "show", _device(node)),
+        rejoins=tuple(batch for batch in tunnels if batch.namespace == node.name),
     )

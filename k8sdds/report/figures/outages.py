@@ -171,4 +171,6 @@ def _panel(ax: Axes, curves: Mapping[str, _Curve], styles: Styles, lengths: Sequ
 
 
 def _described(rows: Sequence[Row]) -> str:
-    return describe({key: rows[0].get(key) for key in ("outage_what", "outage_where", "reliability")})
+    # A discovery server is neither at the publisher nor at the subscriber.
+    where = () if rows[0].get("outage_what") == "server" else ("outage_where",)
+    return describe({key: rows[0].get(key) for key in ("outage_what", *where, "reliability")})

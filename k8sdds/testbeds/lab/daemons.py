@@ -8,6 +8,7 @@ import secrets
 import shlex
 import subprocess
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import Template
@@ -72,7 +73,7 @@ def write_files(sandbox: Sandbox, files: tuple[File, ...], psk: str | None = Non
             stream.write(Template(file.text).substitute(keys))
 
 
-def start(sandbox: Sandbox, daemons: tuple[Daemon, ...]) -> dict[str, int]:
+def start(sandbox: Sandbox, daemons: Sequence[Daemon]) -> dict[str, int]:
     """Start all daemons and wait until each is ready. They end with the sandbox.
 
     Returns:
@@ -146,14 +147,14 @@ def _run(sandbox: Sandbox, namespace: str, argv: tuple[str, ...]) -> subprocess.
     )
 
 
-def establish_tunnels(sandbox: Sandbox, datapath: Datapath) -> None:
+def establish_tunnels(sandbox: Sandbox, datapath: Datapath, tunnels: Sequence[Batch]) -> None:
     """Run the commands that follow the daemons, in parallel for all namespaces and in order within each.
 
     Raises:
         PrerequisiteError: A command failed; explains the failure if the network has a hint for it.
     """
     by_namespace: dict[str, list[Batch]] = {}
-    for batch in datapath.tunnels:
+    for batch in tunnels:
         by_namespace.setdefault(batch.namespace, []).append(batch)
 
     def run(batches: list[Batch]) -> None:

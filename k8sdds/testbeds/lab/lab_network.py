@@ -65,6 +65,8 @@ class LabNetwork:
         }
         """Processes without which it does not work: (process id, start time) by name."""
         self._daemons: dict[str, int] = {}
+        self._decrypted: dict[str, int] = {}
+        """Bytes that a node's tunnels had decrypted when its daemon ended."""
         self._steering: dict[str, str] = {}
         self._private_files: dict[Path, bytes] = {}
         self.node_settings: dict[str, dict[str, str]] = {}
@@ -114,7 +116,7 @@ class LabNetwork:
         daemons.write_files(self.sandbox, datapath.files, self._psk)
         self._daemons = daemons.start(self.sandbox, datapath.daemons)
         self._add_parts({f"the daemon of {node}": pid for node, pid in self._daemons.items()})
-        daemons.establish_tunnels(self.sandbox, datapath)
+        daemons.establish_tunnels(self.sandbox, datapath, datapath.tunnels)
         if datapath.in_pods:
             self._start_pods(cgroups)
             self._add_parts({f"pod {name}": pid for name, pid in self.pods.items()})
@@ -197,6 +199,32 @@ class LabNetwork:
         if os.geteuid() != 0:
             argv += ["--user", "--preserve-credentials"]
         return [*argv, "--"]
+
+    def remove_pod(self, name: str) -> None:
+        """Kill the processes of a pod, and delete its network namespace with its interface and address."""
+        if pid := self.pods.pop(name, None):
+            del self._parts[f"pod {name}"]
+            processes.kill(pid, processes.start_time(pid))
+        namespace = self.plan.datapath.attachments[name].namespace
+        if namespace in self.plan.datapath.namespaces:
+            self.sandbox.run(["ip", "netns", "del", namespace])
+
+    def stop_daemon(self, node: str) -> None:
+        """Kill the network's daemon on a node."""
+        del self._parts[f"the daemon of {node}"]
+        pid = self._daemons.pop(node)
+        # A new daemon counts from 0.
+        self._decrypted[node] = self.decrypted_bytes(node) or 0
+        processes.kill(pid, processes.start_time(pid))
+        processes.wait_gone(pid, START_TIMEOUT_S)
+
+    def start_daemon(self, node: str) -> None:
+        """Start the network's daemon on a node again, and connect the node with the others. Raises like `build`."""
+        own = [daemon for daemon in self.plan.datapath.daemons if daemon.namespace == node]
+        started = daemons.start(self.sandbox, own)
+        self._daemons |= started
+        self._add_parts({f"the daemon of {node}": pid for node, pid in started.items()})
+        daemons.establish_tunnels(self.sandbox, self.plan.datapath, own[0].rejoins)
 
     def write_private_files(self, launches: Sequence[Launch]) -> None:
         """Write the private files of launches into the participants' private folders, if they differ."""
@@ -361,7 +389,9 @@ class LabNetwork:
     def decrypted_bytes(self, node: str) -> int | None:
         """Return the bytes decrypted by a node's tunnels so far; None if the network does not encrypt."""
         proof = self.plan.datapath.encryption_proof
-        return encryption.decrypted_bytes(self.sandbox, proof, node) if proof else None
+        if proof is None:
+            return None
+        return self._decrypted.get(node, 0) + encryption.decrypted_bytes(self.sandbox, proof, node)
 
     def usage(self) -> Usage | None:
         """Return the CPU time of this machine so far: of the campaign, of the network's daemons, and of other programs.

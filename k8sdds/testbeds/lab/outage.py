@@ -16,12 +16,11 @@ from k8sdds.model.outages import Phase
 from k8sdds.model.trial import Trial
 from k8sdds.results import arrivals
 from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
+from k8sdds.testbeds.lab.failures import KINDS, Outage, Wait
 from k8sdds.testbeds.lab.lab_network import LabNetwork
+from k8sdds.testbeds.lab.supervisors import Attempt
 from k8sdds.testbeds.link_emulation import OFF, state_of
 from k8sdds.workloads import outage
-
-Wait = Callable[[float], bool]
-"""Waits for a number of seconds; returns whether the participants have ended before."""
 
 
 def with_forwarders(experiment: Experiment) -> Experiment:
@@ -47,7 +46,7 @@ def _with_forwarder(choice: LinkChoice) -> LinkChoice:
     return choice.model_copy(update={"engine": USERSPACE}) if choice.engine == "auto" else choice
 
 
-class LinkOutages:
+class LinkOutages(Outage):
     """Phases of outages of one link, or of all, from when the measured interval of a trial begins.
 
     Args:
@@ -66,7 +65,7 @@ class LinkOutages:
     ) -> None:
         self._emulator, self._node, self._phases, self._ended = emulator, node, phases, ended
 
-    def run(self, wait: Wait) -> None:
+    def run(self, wait: Wait, attempt: Attempt) -> None:
         """Interrupt the link and restore it, until all is over. Call it when the measured interval begins."""
         begun = time.monotonic()
         for each, following in itertools.zip_longest(self._phases, self._phases[1:]):
@@ -81,8 +80,8 @@ class LinkOutages:
                 self._ended(failed_us, repaired_us)
 
 
-def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> LinkOutages | None:
-    """Return what interrupts links during a trial, or None."""
+def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Outage | None:
+    """Return what fails during a trial, or None."""
     emulator, cell = lab_network.emulator, trial.cell
     if emulator is None:
         return None
@@ -90,6 +89,8 @@ def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> LinkOutages
         found = cell.link.outage_phases(trial.duration_s)
         return LinkOutages(emulator, ALL_LINKS, found) if found else None
     options = outage.options_of(cell)
+    if not options.of_link:
+        return KINDS[options.what](lab_network, trial, folder)
     node = lab_network.node_of(options.participant.name)
 
     def write(failed_us: int, repaired_us: int) -> None:

@@ -23,6 +23,7 @@ from k8sdds.system.sandbox import unprivileged_remedy
 from k8sdds.testbeds.lab import pod_starts
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, services_of, topology_of
+from k8sdds.workloads import outage
 
 
 def problems(cells: Sequence[Cell]) -> list[Problem]:
@@ -96,6 +97,8 @@ def _contradiction(cell: Cell) -> Problem | None:
             f"link.loss_percent does not apply to its packets: {exemption}",
             f"{other}, or remove link.loss_percent",
         )
+    if cell.test == outage.NAME and (why := _no_outage(cell)):
+        return problem(*why)
     shared_node = same_node(topology_of(cell)) if cell.crosses_links else None
     return problem(shared_node, "change the placement") if shared_node else None
 
@@ -115,6 +118,22 @@ def _unfit_engine(link: Link) -> tuple[str, str] | None:
             f"link.offloads switches {', '.join(large)} on: the engine of the link would lose or delay several packets"
             " of the wire as one",
             f"remove {', '.join(large)} from link.offloads",
+        )
+    return None
+
+
+def _no_outage(cell: Cell) -> tuple[str, str] | None:
+    """Return why what fails in an outage test does not exist in the lab network of a cell, with a remedy; or None."""
+    what, datapath = outage.options_of(cell).what, make_plan(cell).datapath
+    if what == "agent" and not datapath.daemons:
+        return (
+            "no process of its agent runs in the lab: commands have built its datapath, and nothing changes it",
+            "use an engine in userspace, of which a process is a part, or measure on a cluster: --testbed cluster",
+        )
+    if what == "address" and datapath.namespaces:
+        return (
+            "the lab has no agent that would tell the other nodes of the new address of a node",
+            "use a network without addresses of pods (host, baremetal)",
         )
     return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from k8sdds.model.measurement import Launch, Measurement, ParticipantPaths
-from k8sdds.model.trial import FIRST_SUBSCRIBER, Cell, Endpoint, Participant, Trial
+from k8sdds.model.trial import FIRST_SUBSCRIBER, STANDBY, Cell, Endpoint, Participant, Trial
 from k8sdds.networks import find
 from k8sdds.system.errors import PartFailed
 from k8sdds.system.paths import native_program
@@ -17,6 +17,7 @@ from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
 from k8sdds.testbeds.lab import evidence, outage, pod_starts, runner, services
 from k8sdds.testbeds.lab.emulator import LinkEmulator
+from k8sdds.testbeds.lab.failures import Outage
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import LabNetworkKey
 
@@ -83,6 +84,8 @@ class LabSession(Session):
                 service if name == FIRST_SUBSCRIBER.name else None,
             )
             for name, attachment in datapath.attachments.items()
+            # Nobody knows the address of a pod that replaces another one before it does.
+            if name != STANDBY.name
         }
 
     @override
@@ -113,7 +116,14 @@ class LabSession(Session):
             failed = self.failed_part(trial)
             if failed:
                 raise PartFailed(failed)
-            return self._run(trial, launches, deadline_s)
+            failing = outage.of_trial(self._network(trial), trial, launches[0].directory.parent)
+            try:
+                measurement = self._run(trial, launches, deadline_s, failing)
+            finally:
+                if failing and failing.breaks:
+                    self.discard(trial)
+            self._lab.up([trial.cell])
+            return measurement
 
     @override
     def failed_part(self, trial: Trial) -> str:
@@ -125,13 +135,13 @@ class LabSession(Session):
         """Remove the trial's lab network, so that `prepare` builds it again."""
         self._lab.discard(LabNetworkKey.of(trial.cell))
 
-    def _run(self, trial: Trial, launches: Sequence[Launch], deadline_s: float) -> Measurement:
+    def _run(
+        self, trial: Trial, launches: Sequence[Launch], deadline_s: float, failing: Outage | None
+    ) -> Measurement:
         lab_network, layout = self._network(trial), _layout(trial.cell)
         pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)
         lab_network.write_private_files(launches)
         not_steered = lab_network.apply_core_layout(trial.cell.layout, layout)
-
-        failing = outage.of_trial(lab_network, trial, launches[0].directory.parent)
 
         def run(at_start: Callable[[], None]) -> Measurement:
             outcomes = runner.run(

@@ -17,6 +17,7 @@ from k8sdds.networks.datapath import Batch, LabNode, LabPod, Topology
 from k8sdds.system.errors import InputError
 from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.link_emulation import Port
+from k8sdds.workloads import outage
 
 SWITCH = "switch"
 """Name of the namespace with the bridge that connects all nodes."""
@@ -49,7 +50,7 @@ class LabNetworkKey:
             label=cell.network_label,
             network=cell.network,
             options=cell.network_mode[1],
-            pods=tuple(participant.name for participant in cell.pods),
+            pods=tuple(participant.name for participant in pods_of(cell)),
             nodes=cell.node_count,
             placement=tuple(sorted(placement.items())) if isinstance(placement, dict) else placement,
             uses_network=cell.uses_network,
@@ -65,6 +66,11 @@ def services_of(cell: Cell) -> ServiceSet | None:
     return replace(services, proxy=services.proxy or IPTABLES) if services else None
 
 
+def pods_of(cell: Cell) -> list[Participant]:
+    """Return the pods of a cell, the one for a participant that is killed last."""
+    return [*cell.pods, *outage.standby(cell)]
+
+
 def topology_of(cell: Cell) -> Topology:
     """Place a cell's participants on nodes. Raises InputError for an invalid placement."""
     count = cell.node_count
@@ -72,9 +78,10 @@ def topology_of(cell: Cell) -> Topology:
     first, receiver = node_of[FIRST_PUBLISHER], node_of[FIRST_SUBSCRIBER]
     node_of |= dict(zip(cell.loads, (first, receiver), strict=False))
     node_of |= {participant: count - 1 for participant in cell.services if participant not in node_of}
+    node_of |= {new: node_of[old] for new, old in outage.standby(cell).items()}
     pods = []
     slots = [0] * count
-    for index, participant in enumerate(cell.pods):
+    for index, participant in enumerate(pods_of(cell)):
         node = node_of[participant]
         pods.append(LabPod(participant, node=node, slot=slots[node], index=index))
         slots[node] += 1

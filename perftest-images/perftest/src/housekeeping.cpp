@@ -14,11 +14,12 @@ constexpr int64_t interval_ns = 1'000'000'000, idle_ns = 10'000'000, watch_ns = 
 constexpr int blocked_checks = 3;                          // 15 s within one round of tasks
 constexpr double stop_s = 5;
 constexpr int wake_signal = SIGUSR1;                       // ends a wait of the housekeeping thread, which may take 1 s
+constexpr int kill_signal = SIGUSR2;                       // ends the process as SIGKILL does, but keeps what it has measured
 
 sigset_t handled_signals() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int number : {SIGINT, SIGTERM, wake_signal}) sigaddset(&set, number);
+    for (const int number : {SIGINT, SIGTERM, wake_signal, kill_signal}) sigaddset(&set, number);
     return set;
 }
 
@@ -71,7 +72,17 @@ void Housekeeping::force_exit_after(double seconds, int code) {
     finish_.notify_all();
 }
 
+// The middleware tells its peers nothing, and the kernel closes the sockets: for the peers, it is a crash.
+void Housekeeping::die() {
+    {
+        std::lock_guard<std::mutex> lock(tasks_mutex_);
+        if (attached_ && tasks_.save) tasks_.save();
+    }
+    kill(getpid(), SIGKILL);
+}
+
 void Housekeeping::on_signal(int number) {
+    if (number == kill_signal) return die();
     const int code = 128 + number;
     state_.stop(code, number == SIGINT ? "interrupted (SIGINT)" : "terminated (SIGTERM)");
     if (exit_at_.load() == INT64_MAX) force_exit_after(stop_s, code);

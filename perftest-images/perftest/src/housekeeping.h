@@ -23,6 +23,7 @@ struct PeriodicTasks {
     std::function<void()> assert_liveliness;
     std::function<void(int64_t)> check_peers;              // argument: now
     std::function<void()> interval;                        // each second of the measured interval
+    std::function<void()> save;                            // right before the process kills itself
 };
 
 class Housekeeping {
@@ -47,6 +48,7 @@ private:
     void run();
     void watch();
     void on_signal(int number);
+    void die();
     void tick(int64_t now);
     void advance_stage(int64_t now);
     void add_row(int64_t now);

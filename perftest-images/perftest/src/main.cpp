@@ -168,7 +168,8 @@ Outcome measure(Options& options, Output& output, Files& files) {
         IntervalPrinter intervals(state, histogram, *participant, output);
         housekeeping.attach({[&] { participant->assert_liveliness(); },
                              [&](int64_t now) { participant->check_peers(now); },
-                             [&] { if (!options.no_intervals) intervals.print(); }});
+                             [&] { if (!options.no_intervals) intervals.print(); },
+                             [&] { if (files.arrivals.get()) write_arrivals(*participant, files.arrivals); }});
         participant->run();
         state.end_measured(now_ns());
         housekeeping.detach();

@@ -127,6 +127,8 @@ const Option table[] = {
      "Time without messages or progress after which a peer counts as lost."},
     {"-awaitPeers", "", both, &Options::await_peers, 0, 0,
      "Wait for peers until -peerTimeout also if the middleware loses them, as in an outage."},
+    {"-restarted", "", subscriber, &Options::restarted, 0, 0,
+     "Take the place of a subscriber with this id that was killed in the measured interval; publishers have -awaitPeers."},
     {"-noPrintIntervals", "", both, &Options::no_intervals, 0, 0, "Print only the summary."},
     {"-cpu", "", both, &Options::cpu, 0, 0, "Print the CPU usage in percent of the whole host."},
     {"-outputFormat", "csv|json", both, &Options::output_format, 0, 0, "Format of the standard output."},

@@ -73,7 +73,7 @@ struct Options {
 
     int64_t subscribers = 1, publishers = 1, sid = 0, pid = 0;
     double discovery_timeout = 30, peer_timeout = 10;
-    bool await_peers = false;
+    bool await_peers = false, restarted = false;
 
     std::string secure_governance, secure_permissions, secure_authority, secure_permissions_authority;
     std::string secure_certificate, secure_key, secure_algorithm = "aes-256-gcm";

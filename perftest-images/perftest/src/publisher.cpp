@@ -100,18 +100,24 @@ bool Publisher::discover() {
 }
 
 bool Publisher::start_subscribers() {
-    const auto start = [&] {
-        announcer_.send(Kind::start, run_, to_all,
-                        {static_cast<int64_t>(options_.test()), to_ns(options_.warm_up), to_ns(options_.deadline),
-                         options_.data_length, clock_id_, realtime_offset_ns(), options_.keyed ? options_.instances : 0,
-                         workload_->scheduled_ns()});
-    };
+    const auto start = [&] { send_start(to_all); };
     started_ = repeat(now_ns() + to_ns(options_.peer_timeout), start, [&] { return all(&Peer::started); });
     if (!started_) {
         std::lock_guard<std::mutex> lock(state_.mutex);
         state_.stop(exit_peer_lost, "peer lost: no answer to START from subscriber " + ids_without(&Peer::started));
     }
     return started_;
+}
+
+// Starts subscribers. For one that was started again within the measured interval, there is no warm-up, and the rest of the
+// schedule.
+void Publisher::send_start(uint16_t to) {
+    const int64_t first_ns = state_.first_ns.load(), scheduled_ns = workload_->scheduled_ns();
+    const int64_t warm_up_ns = first_ns ? 0 : to_ns(options_.warm_up);
+    const int64_t left_ns = first_ns && scheduled_ns ? std::max<int64_t>(first_ns + scheduled_ns - now_ns(), 1) : scheduled_ns;
+    announcer_.send(Kind::start, run_, to,
+                    {static_cast<int64_t>(options_.test()), warm_up_ns, to_ns(options_.deadline), options_.data_length,
+                     clock_id_, realtime_offset_ns(), options_.keyed ? options_.instances : 0, left_ns});
 }
 
 void Publisher::collect_reports() {
@@ -183,6 +189,7 @@ void Publisher::stop_for_duplicate(unsigned id, const Identity& both) {
 
 void Publisher::on_peer(const Announcement& a) {
     std::unique_lock<std::mutex> lock(state_.mutex);
+    bool restarts = false;
     if (a.id >= peers_.size()) {
         if (a.kind == Kind::ready && a.run == 0)
             state_.stop(exit_usage, "-numSubscribers: a subscriber has the id " + std::to_string(a.id) +
@@ -192,13 +199,20 @@ void Publisher::on_peer(const Announcement& a) {
     Peer& peer = peers_[a.id];
     if (a.kind == Kind::ready && a.run == 0) {
         const Identity::Instance instance = peer.identity.observe(a.instance);
-        if (instance == Identity::Instance::duplicate || (instance == Identity::Instance::first_seen && running_)) {
+        const bool replaced = instance == Identity::Instance::first_seen && running_;
+        if (instance == Identity::Instance::duplicate || (replaced && !options_.await_peers)) {
             const Identity both = peer.identity;
             lock.unlock();
             stop_for_duplicate(a.id, both);
             return;
         }
+        if (replaced) {
+            peer.started = peer.left = false;
+            peer.report = {};
+            peer.report.id = a.id;
+        }
         peer.ready = true;
+        restarts = running_ && !peer.started && state_.first_ns.load();
     }
     if (a.instance != peer.identity.instance()) return;
     peer.last_announcement_ns = now_ns();
@@ -233,6 +247,7 @@ void Publisher::on_peer(const Announcement& a) {
         break;
     }
     lock.unlock();
+    if (restarts) send_start(a.id);
     state_.changed.notify_all();
 }
 

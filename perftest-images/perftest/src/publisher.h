@@ -43,6 +43,7 @@ private:
 
     bool discover();
     bool start_subscribers();
+    void send_start(uint16_t to);
     void warn_of_early_end() const;
     void collect_reports();
     void count_retransmitted();

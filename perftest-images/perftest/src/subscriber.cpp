@@ -228,6 +228,8 @@ void Subscriber::answer_start(unsigned id) {
 void Subscriber::on_peer(const Announcement& a) {
     if (a.id >= sources_.size()) return;
     if (a.to != to_all && a.to != static_cast<uint16_t>(id_)) return;
+    // The middleware also delivers the START of the process that this one replaces.
+    if (options_.restarted && a.kind == Kind::start && a.to == to_all) return;
     Source& source = *sources_[a.id];
     bool starts = false, last_to_start = false, answer_done = false;
     {

@@ -191,7 +191,7 @@ void Run::start() {
     outcome_.start_monotonic_ns = monotonic_ns();
     participant_.release();
     deadline_ = outcome_.start_monotonic_ns + options_.deadline_ns;
-    input_open_ = options_.service;
+    input_open_ = true;
     if (!options_.service) schedule_window(outcome_.start_monotonic_ns);
 }
 
@@ -227,7 +227,7 @@ void Run::watch() {
     if (!finished_) on_timers();
 }
 
-// Reads lines for a service: `go` or `go TIME` when the others start, and `end`.
+// Reads lines: `kill`, and for a service `go` or `go TIME` when the others start, and `end`.
 void Run::on_lines() {
     std::array<char, 256> buffer;
     const ssize_t n = read(STDIN_FILENO, buffer.data(), buffer.size());
@@ -246,6 +246,8 @@ void Run::on_lines() {
         if (line_ == "go") schedule_window(monotonic_ns());
         if (starts_with(line_, "go ") && start_ns) schedule_window(monotonic_ns() + *start_ns - realtime_ns());
         if (line_ == "end" && kill_at_ == kNever) terminate("signal", SIGTERM);
+        // A participant that handles SIGUSR2 first saves what it has measured, and then kills itself.
+        if (line_ == "kill" && kill_at_ == kNever) terminate("signal", SIGUSR2);
         line_.clear();
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,69 @@ def test_what_subscribers_get_around_outages(k8sdds: Command, tmp_path: Path) ->
         else:
             # What was due in the outage did not pass, except for what was on its way.
             assert record["lost"] >= RATE * LENGTH_S - 2
+
+
+PARTS = """\
+name: parts
+baseline: host
+repetitions: 1
+duration_s: 5
+warmup_s: 0.2
+sweeps:
+  - networks: [host, flannel-vxlan]
+    test: {name: outage, after_s: 1, for_s: 0.3, what: pod}
+    middleware: [cyclonedds, fastdds]
+    reliability: best-effort
+    payload_bytes: 256
+    rate: 100
+  - networks: [flannel-vxlan]
+    test: {name: outage, after_s: 1, for_s: 0.3, what: server}
+    middleware: fastdds
+    discovery: server
+    payload_bytes: 256
+    rate: 100
+  - networks: [{name: flannel-wireguard, engine: userspace}]
+    test: {name: outage, after_s: 1, for_s: 0.3, what: agent}
+    payload_bytes: 256
+    rate: 100
+  - networks: [host]
+    test: {name: outage, after_s: 1, for_s: 0.3, what: address}
+    payload_bytes: 256
+    rate: 100
+"""
+SENT = 5 * RATE
+
+
+def test_what_subscribers_get_when_other_parts_fail(k8sdds: Command, tmp_path: Path) -> None:
+    (tmp_path / "parts.yaml").write_text(PARTS)
+    done = k8sdds("run", "parts.yaml", "-o", "out", timeout_s=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = RunFolder.open(tmp_path / "out")
+    records: dict[str, list[dict[str, Any]]] = {}
+    for record in valid_attempts(tmp_path / "out"):
+        records.setdefault(record["outage_what"], []).append(record)
+        outage = arrivals.interruption(run.raw(record["trial_id"], record["attempt"]))
+        assert outage is not None and outage.length_s >= LENGTH_S
+        # The parts are of the same lab network again, and its links were not touched.
+        assert not any(dropped(record).values())
+    assert {what: len(found) for what, found in records.items()} == {
+        "pod": 4, "server": 1, "agent": 1, "address": 1
+    }  # fmt: skip
+
+    for record in records["pod"]:
+        folder = run.raw(record["trial_id"], record["attempt"])
+        first, second = (
+            json.loads((folder / name / "meters.json").read_text()) for name in ("killed/sub0", "sub0")
+        )
+        assert first["signal"] == "SIGKILL" and second["exit_code"] == 0
+        assert record["recovered_percent"] == 100
+        assert record["outage_blind_ms"] >= 1000 * LENGTH_S
+        # The publisher has not begun again, and what neither process received was due while there was none.
+        assert record["sent"] == record["received"] + record["lost"] == SENT
+        assert record["lost"] == pytest.approx(record["outage_blind_ms"] * RATE / 1000, abs=3)
+    (server,) = records["server"]
+    assert server["received"] == SENT, "participants that have found each other need no server"
+    (agent,) = records["agent"]
+    assert agent["outage_blind_ms"] >= 1000 * LENGTH_S and agent["received"] == SENT
+    (address,) = records["address"]
+    assert address["recovered_percent"] == 0 and address["recovery_full_ms"] is None

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -93,6 +94,25 @@ def test_service_measures_from_the_second_go_and_stops_at_end(supervisor):
     report = meters(process)
     assert (report["ended_by"], report["interval"]["kind"]) == ("signal", "measured")
     assert report["interval"]["start_monotonic_ns"] >= sent_ns[1] + 100_000_000
+
+
+def test_a_killed_participant_may_save_what_it_has(supervisor):
+    code = (
+        "import os, signal, time\n"
+        "def die(*_): print('saved', flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "signal.signal(signal.SIGUSR2, die)\nprint('runs', flush=True)\ntime.sleep(30)"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = supervisor.spawn([sys.executable, "-c", code], "--barrier", **pipes)
+    assert process.stdout.readline() == b"ready\n"
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    wait_until(lambda: "runs" in output(process), "the participant to run")
+    process.stdin.write(b"kill\n")
+    process.stdin.flush()
+    assert process.wait(30) == 128 + 9
+    assert output(process).split() == ["runs", "saved"]
+    assert meters(process)["ended_by"] == "signal"
 
 
 def test_interval_without_marks(supervisor):

@@ -1,0 +1,58 @@
+"""Test a subscriber that is killed in the measured interval, and another process that takes its place."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from k8sdds.results import arrivals
+
+PACED = ("-pacedTest", "-pubRate", "200:sleep", "-bestEffort", "-awaitPeers")
+RATE, LENGTH_S = 200, 2
+
+
+@pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
+def test_a_killed_subscriber_keeps_its_log_and_is_replaced(perftest, tmp_path: Path, middleware: str):
+    def subscriber(name: str, *options: str):
+        log = tmp_path / name / arrivals.FILE
+        log.parent.mkdir()
+        return perftest.sub(
+            "-bestEffort", "-awaitPeers", *options, "-arrivalsFile", log, middleware=middleware
+        )
+
+    first = subscriber("first")
+    publisher = perftest.pub(*PACED, time=LENGTH_S, warm_up=0.5, middleware=middleware)
+    publisher.wait_for_phase("M")
+    time.sleep(0.5)
+    first.signal(signal.SIGUSR2)
+    assert first.end() == -signal.SIGKILL and not first.out, "it ends as if it had crashed"
+    killed_us = time.monotonic_ns() // 1000
+    time.sleep(0.2)
+    second = subscriber("second", "-restarted")
+    assert (publisher.end(), second.end()) == (0, 0), publisher.err + second.err
+
+    (before,) = arrivals.of_subscriber(tmp_path / "first").values()
+    (after,) = arrivals.of_subscriber(tmp_path / "second").values()
+    assert sum(one.samples for one in before) > RATE * 0.5 / 2 and before[-1].at_us <= killed_us
+    result = second.k8sdds
+    assert sum(one.samples for one in after) == result["received"] > 0
+    # The publisher did not begin again, and what no process received was due while there was none.
+    assert result["sent"] == publisher.k8sdds["sent"] == RATE * LENGTH_S
+    lost = result["lost"] - sum(one.samples for one in before)
+    assert lost >= RATE * 0.2 - 2
+    blind_us = after[0].at_us - before[-1].at_us
+    assert lost == pytest.approx(blind_us * RATE / 1e6, abs=3)
+    # Its interval is the rest of that of the publisher.
+    assert result["warmup_s"] == 0 and result["arrivals"]["blind_ns"] < blind_us * 1000
+
+
+def test_another_subscriber_with_the_same_id_is_refused_without_outages(perftest):
+    first = perftest.sub("-bestEffort")
+    publisher = perftest.pub("-pacedTest", "-pubRate", "200:sleep", "-bestEffort", time=10)
+    publisher.wait_for_phase("M")
+    perftest.sub("-bestEffort")
+    assert publisher.end() == 2 and "two subscribers have the id 0" in publisher.err
+    first.end()
