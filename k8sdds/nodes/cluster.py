@@ -194,12 +194,14 @@ def give_real_time_priority(cluster: str, name: str, unit: str) -> None:
     groups = [each.of_cluster(Path(record.data)) / name / "system.slice" / unit for each in hierarchies]
     listed = [group / "cgroup.procs" for group in groups if group.is_dir()]
     pids = {int(pid) for file in listed for pid in file.read_text().split()}
-    for hierarchy in hierarchies:
-        if "cpu" in hierarchy.name.split(","):
-            for pid in pids:
-                (hierarchy.parent / "cgroup.procs").write_text(str(pid))
+    parents = [each.parent / "cgroup.procs" for each in hierarchies if "cpu" in each.name.split(",")]
+    lowest = os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO))
     for pid in pids:
-        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO)))
+        # A process may end at this moment.
+        with contextlib.suppress(OSError):
+            for parent in parents:
+                parent.write_text(str(pid))
+            os.sched_setscheduler(pid, os.SCHED_FIFO, lowest)
 
 
 def connect(cluster: str, name: str, port: int) -> list[str]:
