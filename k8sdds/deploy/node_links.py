@@ -197,10 +197,16 @@ class NodeLinks:
 
         Raises:
             PartFailed: The program on a node has ended.
+            PrerequisiteError: It is of another version.
         """
         for node, printed in self._each(_ASK % "start").items():
-            started_us, now_ns = map(int, printed.split())
-            self._clocks_us[node] = now_ns // 1000 - started_us
+            answer, now_ns = printed.split()
+            if not answer.isdecimal():
+                raise PrerequisiteError(
+                    f"{node}: k8sdds-link in the image is of another version: it answered {answer!r}",
+                    "use the image of this version of k8sdds: k8sdds images load",
+                )
+            self._clocks_us[node] = int(now_ns) // 1000 - int(answer)
 
     def begin(self) -> None:
         """Let the outages of all links begin. Raises like `start`."""

@@ -317,7 +317,7 @@ class Metrics(BaseModel):
         " the middleware's headers, per byte of payload delivered to all subscribers in it. Null if the middleware does not count"
         " them: only Cyclone DDS does", scale="linear")
     link_engine: dict[str, Any] | None = column("evidence", "testbed",
-        "How `k8sdds-link` ran: the `seed` of its random decisions, its `core` (null: any), and whether participants run on this"
+        "How `k8sdds-link` ran: the `seed` of its random decisions (on a cluster that of the first node, of each further one 1 more), its `core` (null: any), and whether participants run on this"
         " core, too (`measured_core`). Null without it")
     link_conditions: dict[str, Any] | None = column("evidence", "testbed",
         "What `k8sdds-link` or netem did to the packets of each node's link, `up` (from the node) and `down`: number of `packets`; `lost` ones,"

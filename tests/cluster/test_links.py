@@ -69,7 +69,7 @@ def test_links_lose_delay_and_interrupt_packets(
     assert states() == before
     assert {attempt["network"] for attempt in attempts} == {"host", "flannel-vxlan"}
     for attempt in attempts:
-        assert attempt["link"]["engine"] == "userspace"
+        assert attempt["link"]["engine"] == "userspace" and attempt["link_engine"]["seed"]
         assert len(attempt["link_conditions"]) == 2
         # Each packet passes two links, and is delayed by both.
         assert 100_000 < attempt["delay_p50_us"] < 110_000

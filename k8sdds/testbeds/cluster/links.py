@@ -17,6 +17,7 @@ from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
 from k8sdds.results import link_statistics
 from k8sdds.system.errors import Problem
 from k8sdds.system.files import write_atomically
+from k8sdds.testbeds import core_layout
 from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.core_layout import Layout
@@ -41,22 +42,21 @@ class EmulatedLinks(Reading):
         trial: The trial.
         pods: The pods of its participants.
         nodes: The nodes of the cluster; None if they are not known.
-        layout: The cores of the participants.
         image: Image of the participants, which has the program.
-        seed: What the random decisions depend on.
+        campaign: Name of the campaign.
         folder: Raw folder of the attempt.
         deadline_s: How long the participants may run.
     """
 
     def __init__(
         self, cluster: str, trial: Trial, pods: Mapping[str, ReadyPod], nodes: Sequence[NodeInfo] | None,
-        layout: Layout, image: str, seed: str, folder: Path, deadline_s: float,
+        image: str, campaign: str, folder: Path, deadline_s: float,
     ) -> None:  # fmt: skip
         self._cluster, self._trial, self._image, self._folder = cluster, trial, image, folder
-        self._seed = seed
+        self._seed = _seed(trial, campaign)
         self._places = {participant: pods[participant.name].node for participant in trial.cell.participants}
         self._addresses = {node.name: node.address for node in nodes or () if node.address}
-        self._core = next(iter(layout.harness or ()), None)
+        self._cores = {pod.node: _core(pod) for pod in pods.values()}
         self._at_most_s = deadline_s + MARGIN_S
         self._links: NodeLinks | None = None
         self._machines = {pod.node: pod.machine for pod in pods.values()}
@@ -82,10 +82,9 @@ class EmulatedLinks(Reading):
             self._statistics = self._links.stop()
 
     def _configuration(self, index: int, node: str, near: str, far: str) -> dict[str, Any]:
-        trial = self._trial
-        # The same random decisions in all networks, others on each node and in each repetition.
-        seed = zlib.crc32(f"{self._seed} {trial.repetition} {index}".encode())
-        return configuration(trial.cell.link, [Port(node, near, far)], seed, self._core)
+        return configuration(
+            self._trial.cell.link, [Port(node, near, far)], self._seed + index, self._cores[node]
+        )
 
     @override
     def before(self) -> None:
@@ -121,6 +120,23 @@ class EmulatedLinks(Reading):
             return 0
         publisher_us = (meters["started_at_ns"] - meters["start_monotonic_ns"]) / 1000
         return float(publisher_us - self._statistics[node]["clock_us"])
+
+
+def engine(trial: Trial, pods: Mapping[str, ReadyPod], layout: Layout, campaign: str) -> dict[str, Any]:
+    """Return how the links of a trial are emulated, for the record. The seed of each node is one more."""
+    core = _core(pods[FIRST_PUBLISHER.name])
+    measured = core_layout.measures(layout, core)
+    return {"seed": _seed(trial, campaign), "core": core, "measured_core": measured}
+
+
+def _seed(trial: Trial, campaign: str) -> int:
+    """Return the seed of random decisions, which are the same in all networks of a repetition."""
+    return zlib.crc32(f"{campaign} {trial.repetition}".encode())
+
+
+def _core(pod: ReadyPod) -> int | None:
+    """Return the core of the node of a pod which is that of k8sdds; None if it has none to spare."""
+    return next(iter(core_layout.harness(tuple(pod.facts["cpus"]))), None)
 
 
 def _together(statistics: Collection[Mapping[str, Any]]) -> dict[str, Any]:

@@ -227,7 +227,12 @@ class ClusterSession(Session):
             "fingerprint": observed.model_dump() if observed else None,
             **self._network.facts(),
             **({"node_settings": self._tuning.seen} if self._tuning.seen else {}),
+            **({"link_engine": self._link_engine(trial, pods)} if links.emulates([trial.cell]) else {}),
         }
+
+    def _link_engine(self, trial: Trial, pods: Mapping[str, ReadyPod]) -> dict[str, Any]:
+        layout = placement.pin_cores(trial.cell, pods)
+        return links.engine(trial, pods, layout, self._namespace.name)
 
     @override
     def link_facts(self, trial: Trial) -> dict[str, Any]:
@@ -300,9 +305,9 @@ class ClusterSession(Session):
         raw_files = launches[0].directory.parent
         readings = self._evidence(trial, pods, slots, layout, raw_files, deadline_s)
         if links.emulates([cell]):
-            seed = self._namespace.name
+            campaign = self._namespace.name
             emulated = links.EmulatedLinks(
-                self._cluster, trial, pods, self._nodes, layout, self._image, seed, raw_files, deadline_s
+                self._cluster, trial, pods, self._nodes, self._image, campaign, raw_files, deadline_s
             )
             # Last, so that its statistics begin right before the participants start.
             readings.append(emulated)
