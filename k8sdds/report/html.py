@@ -12,7 +12,7 @@ from k8sdds.analysis import missing
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import document, explore, fact_tables, formats, profiles, summary, tables, winner
 from k8sdds.report.content import Content
-from k8sdds.report.figures import inline_svg, missing_note
+from k8sdds.report.figures import inline_svg, missing_note, outages
 from k8sdds.report.settings import Row
 from k8sdds.report.table import Table
 from k8sdds.results.metrics import METRICS
@@ -88,11 +88,11 @@ def render(content: Content, figures: list[Figure], state: str = "") -> str:
 def _context(content: Content, figures: list[Figure]) -> dict[str, Any]:
     """Return the variables of the template."""
     campaign, statements = content.campaign, summary.answer(content)
-    # The first screen has the overheads, else the first figure except of profiles.
+    # The first screen has the recoveries from outages, else the overheads, else the first figure except of profiles.
     candidates = [figure for figure in figures if figure.section != "profile"]
-    main = next(
-        (figure for figure in candidates if figure.section == "overheads"), next(iter(candidates), None)
-    )
+    first = (outages.SLUG, "overheads")
+    order = [figure for name in first for figure in candidates if name in (figure.slug, figure.section)]
+    main = next(iter([*order, *candidates]), None)
     verdict = winner.winner_sentences(content) or [text for one in statements for text in one.sentences][:1]
     return {
         "title": content.title,

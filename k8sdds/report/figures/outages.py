@@ -30,7 +30,7 @@ from k8sdds.results.metrics import METRICS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OUTAGE = "outage"
+OUTAGE, SLUG = "outage", "outage-lengths"
 LENGTH = "outage_for_s"
 _QUANTITIES = ("recovery_first_ms", "recovery_full_ms")
 _APART = 1.03
@@ -116,7 +116,7 @@ def _by_length(
         texts += [f"{METRICS[name].title}, {label}: {curve.text}" for label, curve in curves.items()]
     legend(drawing, [_entry(label, styles[label]) for label in labels])
     title = f"Recovery by length of the outage: {_described(trials)}"
-    slug = "outage-lengths" + (f"-{index + 1}" if index else "")
+    slug = SLUG + (f"-{index + 1}" if index else "")
     return save(
         drawing, folder, slug, OUTAGE, title, f"{title}. {'; '.join(texts)}.", _caption(content, trials)
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from k8sdds.report import content, csv_tables, summary, tables
+from k8sdds.report import content, csv_tables, html, summary, tables
 from k8sdds.report.content import Content
 from k8sdds.report.figures import levels, outages, over_time
 from k8sdds.report.formats import number
@@ -122,6 +123,8 @@ def test_recoveries_are_drawn_by_length(measured: Content, tmp_path: Path) -> No
     assert f"recovery, host: {number(FULL_MS)} ms after 1 s, {number(FULL_MS)} ms after 5 s" in figure.alt
     assert "recovery, weavenet: " in figure.alt
     assert "triangles" not in figure.caption
+    overhead = replace(figure, slug="overhead", section="overheads")
+    assert html._context(measured, [overhead, figure])["main_figure"] is figure
 
 
 def test_a_single_length_has_no_curve(measured: Content, tmp_path: Path) -> None:
