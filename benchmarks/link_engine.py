@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import statistics
 import subprocess
 import time
@@ -30,12 +29,13 @@ import common
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.system.paths import native_program
 from k8sdds.system.sandbox import Sandbox
+from k8sdds.testbeds.lab.emulator import LinkEmulator
 
 RATES = (1000, 10_000, 100_000, 150_000, 200_000)
 DELAY_US = 5000
 BYTES, REQUEST_BYTES = 1500, 64
 TARGET_PER_S, TARGET_US = 100_000, 100
-TIMEOUT_S = 30
+NODE = "node0"
 PLAIN, LINK = "veth pair", "k8sdds-link"
 QUANTITIES = {"round trip": ("round trip, µs", False), "tcp": ("TCP, Mbit/s", True)}
 """Quantity → its title, and whether more is better."""
@@ -62,41 +62,17 @@ _LINKS = {
 }
 
 
-class Engine:
-    """A running k8sdds-link."""
+def started(sandbox: Sandbox, core: int, delay_us: float) -> LinkEmulator:
+    """Return a running k8sdds-link."""
+    direction = {"delay": {"mean_us": delay_us}}
+    link = {"name": NODE, "near": "near", "far": "far", "up": direction, "down": direction}
+    return LinkEmulator(sandbox, "switch", {"seed": 1, "cpu": core, "links": [link]})
 
-    def __init__(self, sandbox: Sandbox, core: int, delay_us: float) -> None:
-        direction = {"delay": {"mean_us": delay_us}}
-        link = {"name": "node0", "near": "near", "far": "far", "up": direction, "down": direction}
-        path = Path("/run/link.json")
-        sandbox.put({path: json.dumps({"seed": 1, "cpu": core, "links": [link]}).encode()})
-        argv = [*sandbox.enter("switch"), native_program("k8sdds-link"), str(path)]
-        self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        if line != "ready\n":
-            raise PrerequisiteError(f"k8sdds-link does not start: {line.strip()}")
 
-    def ask(self, line: str) -> str:
-        """Return the answer to a command."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        print(line, file=self.process.stdin, flush=True)
-        if not select.select([self.process.stdout], [], [], TIMEOUT_S)[0]:
-            raise PrerequisiteError("k8sdds-link does not answer")
-        return self.process.stdout.readline()
-
-    def cpu_s(self) -> float:
-        """Return the CPU time of the program, which nsenter has started or become."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        fields = Path(f"/proc/{children[0] if children else pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def close(self) -> None:
-        """End the program."""
-        self.process.communicate(timeout=TIMEOUT_S)
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -121,7 +97,7 @@ def flood_program() -> str:
     raise PrerequisiteError(f"{name} is not built", "run: k8sdds setup --for tests")
 
 
-def run_flood(engine: Engine, sandbox: Sandbox, core: int, rate: int, seconds: float) -> dict[str, Any]:
+def run_flood(engine: LinkEmulator, sandbox: Sandbox, core: int, rate: int, seconds: float) -> dict[str, Any]:
     """Send frames in both directions; return the statistics of both and the CPU time of the program."""
     networks = [str(sandbox.path(f"/run/netns/{name}")) for name in ("a", "b")]
     argv = [
@@ -136,12 +112,12 @@ def run_flood(engine: Engine, sandbox: Sandbox, core: int, rate: int, seconds: f
         str(seconds),
         str(BYTES),
     ]
-    engine.ask("start")
-    begun, cpu = time.monotonic(), engine.cpu_s()
+    engine.start()
+    begun, cpu = time.monotonic(), cpu_s(engine.pid)
     sent = int(subprocess.run([*argv, *networks], capture_output=True, text=True, check=True).stdout)
-    used, took = engine.cpu_s() - cpu, time.monotonic() - begun
+    used, took = cpu_s(engine.pid) - cpu, time.monotonic() - begun
     time.sleep(2 * DELAY_US / 1e6 + 0.1)
-    directions = json.loads(engine.ask("stop"))["links"]["node0"]
+    directions = engine.stop()["links"][NODE]
     found = [directions[name] for name in ("up", "down")]
     lost = 2 * sent - sum(one["packets_out"] for one in found)
     missed = sum(one["dropped"]["missed"] for one in found)
@@ -159,11 +135,11 @@ def capacity(options: Any, report: common.Report) -> None:
     spare, core = sorted(os.sched_getaffinity(0))[:2]
     runs: dict[int, list[dict[str, Any]]] = {rate: [] for rate in RATES}
     with nodes(LINK) as sandbox:
-        engine = Engine(sandbox, core, DELAY_US)
+        engine = started(sandbox, core, DELAY_US)
         for _, rate in common.interleave(options.pairs, [list(RATES)], options.seed):
             common.progress(f"{rate:,} packets/s per direction")
             runs[rate].append(run_flood(engine, sandbox, spare, rate, options.seconds))
-        engine.close()
+        engine.close(0)
     rows, data = [], {}
     for rate, results in runs.items():
         medians = {name: statistics.median(one[name] for one in results) for name in results[0]}
@@ -221,11 +197,11 @@ def cost(options: Any, report: common.Report) -> None:
     for number, kind in common.interleave(options.pairs, [[PLAIN, LINK]], options.seed):
         common.progress(f"round {number + 1}: {kind}")
         with nodes(kind) as sandbox:
-            engine = Engine(sandbox, core, 0) if kind == LINK else None
+            engine = started(sandbox, core, 0) if kind == LINK else None
             for name in QUANTITIES:
                 values[name].add(kind, number, measure[name](sandbox, spare, options.seconds))
             if engine:
-                engine.close()
+                engine.close(0)
     rows, data = [], {}
     for name, (title, _) in QUANTITIES.items():
         ratio = values[name].ratio(LINK, PLAIN)
