@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from k8sdds import nodes
-from k8sdds.deploy import local_nodes, node_links, profiles, record, running_campaigns, tuning
+from k8sdds.deploy import local_nodes, node_link_scripts, profiles, record, running_campaigns, tuning
 from k8sdds.deploy.actions import CACHE_FOLDER, IMAGES_BEFORE, STATE, Action
 from k8sdds.deploy.deploy import MachineSurvey, survey
 from k8sdds.deploy.network_switch.footprint import remove_leftovers
@@ -214,7 +214,7 @@ def plan(profile: Profile, machines: MachineSurvey, purge: bool) -> list[Action]
         if marker != profile.name:
             continue
         undo = tuning.undo_script(tuning.EXPERIMENT_FOLDER) + tuning.undo_script()
-        restore = node_links.restore_script() + undo + _RULES + _RESTORE + _CONTAINERD + end
+        restore = node_link_scripts.restore() + undo + _RULES + _RESTORE + _CONTAINERD + end
         actions += [
             Action(node.name, STOP, "stop everything that runs in the cluster", _STOP, timeout_s=300),
             Action(

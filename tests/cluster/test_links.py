@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,11 @@ import pytest
 
 from k8sdds import nodes, versions
 from k8sdds.deploy import node_links
-from k8sdds.deploy.node_links import FOLDER, UNIT
+from k8sdds.deploy.node_link_scripts import FAR, FOLDER, NEAR, UNIT
 from k8sdds.model.link import Link
 from k8sdds.system.errors import PartFailed
 from k8sdds.testbeds.link_emulation import Port, configuration
-from tests.cluster.conftest import running, wait
+from tests.cluster.conftest import ENDS_S, running, wait
 from tests.clusters import Deployed
 from tests.measuring import last_attempts, measured
 
@@ -86,8 +87,12 @@ def test_links_lose_delay_and_interrupt_packets(
         assert 0.05 < sent["lost"] / sent["decided"] < 0.15
 
 
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_program_costs_an_attempt_and_a_killed_command_leaves_nothing(
-    one_machine: Deployed, states: Callable[[], dict[str, str]], tmp_path: Path
+    ending: signal.Signals,
+    one_machine: Deployed,
+    states: Callable[[], dict[str, str]],
+    tmp_path: Path,
 ) -> None:
     before = states()
     (tmp_path / "experiment.yaml").write_text(EXPERIMENT.replace("duration_s: 3", "duration_s: 6"))
@@ -100,10 +105,11 @@ def test_a_killed_program_costs_an_attempt_and_a_killed_command_leaves_nothing(
         (failed,) = last_attempts(tmp_path / "run")
         assert failed["reason"].startswith("part-failed"), failed["reason"]
         wait(lambda: is_emulated(one_machine), process, "the emulated link of the next attempt")
-        process.kill()
-        process.communicate()
-    cleaned = one_machine.k8sdds("clean", "--testbed", one_machine.name)
-    assert cleaned.stdout.count("the emulated link of") == 2, cleaned.stdout + cleaned.stderr
+        process.send_signal(ending)
+        process.communicate(timeout=ENDS_S)
+    if ending == signal.SIGKILL:
+        cleaned = one_machine.k8sdds("clean", "--testbed", one_machine.name)
+        assert cleaned.stdout.count("the emulated link of") == 2, cleaned.stdout + cleaned.stderr
     assert states() == before
 
 
@@ -112,7 +118,7 @@ def test_nodes_restore_their_link_after_a_deadline(
 ) -> None:
     """What a killed command and a node that cannot be reached have in common: nothing else ends the emulation."""
     before, node = states(), one_machine.nodes[-1]
-    link = configuration(Link(), [Port(node, node_links.NEAR, node_links.FAR)], 1, None)
+    link = configuration(Link(), [Port(node, NEAR, FAR)], 1, None)
     emulation = {node: node_links.Emulation(link)}
     with (
         pytest.raises(PartFailed, match=rf"{node}: k8sdds-link has ended"),

@@ -66,11 +66,12 @@ class EmulatedLinks(Reading):
     @contextmanager
     def recording(self) -> Iterator[None]:
         from k8sdds.deploy import node_links
+        from k8sdds.deploy.node_link_scripts import FAR, NEAR
 
         places, link = dict.fromkeys(self._places.values()), self._trial.cell.link
         emulations = {
             node: node_links.Emulation(
-                self._configuration(index, node, node_links.NEAR, node_links.FAR),
+                self._configuration(index, Port(node, NEAR, FAR)),
                 [address for other in places if other != node and (address := self._addresses.get(other))],
                 states(link.outage_phases(self._trial.duration_s)),
             )
@@ -81,10 +82,8 @@ class EmulatedLinks(Reading):
             yield
             self._statistics = self._links.stop()
 
-    def _configuration(self, index: int, node: str, near: str, far: str) -> dict[str, Any]:
-        return configuration(
-            self._trial.cell.link, [Port(node, near, far)], self._seed + index, self._cores[node]
-        )
+    def _configuration(self, index: int, port: Port) -> dict[str, Any]:
+        return configuration(self._trial.cell.link, [port], self._seed + index, self._cores[port.node])
 
     @override
     def before(self) -> None:
