@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from k8sdds.deploy import experiment_tuning
+from k8sdds.analysis import link_conditions
+from k8sdds.deploy import experiment_tuning, node_links
 from k8sdds.kubernetes.client import KubernetesClient
-from k8sdds.model.trial import Cell
+from k8sdds.model.impairments import Loss
+from k8sdds.model.measurement import Outcome
+from k8sdds.model.trial import Cell, Trial
+from k8sdds.results import link_statistics
 from k8sdds.system.errors import PrerequisiteError
 from k8sdds.testbeds import core_layout, probing
-from k8sdds.testbeds.cluster import network_policies, pods
+from k8sdds.testbeds.cluster import links, network_policies, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, identifier
 from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
@@ -23,6 +29,7 @@ from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Stee
 from k8sdds.testbeds.cluster.pod_pool import PodPlace, PodPool, ReadyPod
 from k8sdds.testbeds.cluster.pods import Slot
 from tests.unit.test_cluster import nodes
+from tests.unit.test_link_emulation import simulated
 
 CAMPAIGN = identifier("one")
 
@@ -189,3 +196,60 @@ def test_nodes_of_one_kernel_that_cannot_be_steered_are_reported() -> None:
     assert not Steering("", one).apply(latency, core_layout.assign("same", 1, 1, (0, 1)), STEERED)
     machines = [replace(node, boot_id=node.name) for node in one]
     assert not Steering("", machines).apply(throughput, layout, STEERED)
+
+
+def test_outages_of_links_are_counted_by_the_clock_of_each_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The clock of the subscriber's machine began a second before that of the publisher's."""
+    link = {"up": {"delay": {"mean_us": 1000}}, "outages": {"at_s": 1, "for_s": 0.5}, "engine": "userspace"}
+    measured = Cell(network="host", test="paced", rate=10, payload_bytes=64, link=link)
+    trial = Trial(cell=measured, testbed="cluster", repetition=0, duration_s=3, warmup_s=0)
+    asked: dict[str, node_links.Emulation] = {}
+
+    def statistics(node: str, started_us: int, clock_us: int) -> dict[str, Any]:
+        seen = simulated(Loss(percent=0), 100, 1)
+        states = [(2_000_000, "100"), (2_500_000, "off")]
+        return seen | {
+            "started_us": started_us,
+            "seconds": 4,
+            "clock_us": clock_us,
+            "links": {node: seen["links"]["node0"]},
+            "outages": [{"node": node, "at_us": at_us, "state": state} for at_us, state in states],
+        }
+
+    @contextmanager
+    def emulated(cluster: str, emulations: Any, image: str, at_most_s: float) -> Iterator[object]:
+        asked.update(emulations)
+        stopped = {
+            "n1": statistics("n1", 5_000_000, 10**15),
+            "n2": statistics("n2", 6_000_000, 10**15 - 10**6),
+        }
+        yield SimpleNamespace(start=lambda: None, stop=lambda: stopped)
+
+    monkeypatch.setattr(node_links, "emulated", emulated)
+    places = zip(measured.participants, (("n1", "10.0.0.1"), ("n2", "10.0.0.2")), strict=True)
+    ready = {
+        participant.name: ReadyPod("", "", "eth0", 1500, node, {"cpus": [0, 1, 2, 3]}, address)
+        for participant, (node, address) in places
+    }
+    reading = links.EmulatedLinks("lab", trial, ready, "image", "campaign", tmp_path, 10)
+    with reading.recording():
+        reading.before()
+    assert asked["n1"].peers == ["10.0.0.2"] and asked["n1"].states == [
+        (1_000_000, "100"),
+        (1_500_000, "off"),
+    ]
+    assert [its.configuration["seed"] - asked["n1"].configuration["seed"] for its in asked.values()] == [0, 1]
+    # The measured interval began at 6 s of the publisher's clock, which is 7 s of the other one.
+    interval = {"start_monotonic_ns": 6 * 10**9, "duration_s": 3}
+    meters = {"started_at_ns": 10**18 + 10**9, "start_monotonic_ns": 10**9, "interval": interval}
+    outcomes = {each.name: Outcome(each, 0, meters) for each in measured.participants}
+    found = reading.after(outcomes)["links"]
+    assert {node: (ways["up"]["outages"], ways["up"]["outage_s"]) for node, ways in found.items()} == {
+        "n1": (1, 0.5),
+        "n2": (1, 0.5),
+    }
+    assert link_conditions.differing(measured.link, found, trial.duration_s) == ""
+    kept = json.loads((tmp_path / link_statistics.FILE).read_text())
+    assert set(kept["links"]) == {"n1", "n2"} and len(kept["outages"]) == 4

@@ -18,7 +18,6 @@ from k8sdds.results import link_statistics
 from k8sdds.system.errors import Problem
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import core_layout
-from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import Reading, measured_intervals
@@ -41,7 +40,6 @@ class EmulatedLinks(Reading):
         cluster: Name of the cluster.
         trial: The trial.
         pods: The pods of its participants.
-        nodes: The nodes of the cluster; None if they are not known.
         image: Image of the participants, which has the program.
         campaign: Name of the campaign.
         folder: Raw folder of the attempt.
@@ -49,13 +47,13 @@ class EmulatedLinks(Reading):
     """
 
     def __init__(
-        self, cluster: str, trial: Trial, pods: Mapping[str, ReadyPod], nodes: Sequence[NodeInfo] | None,
-        image: str, campaign: str, folder: Path, deadline_s: float,
+        self, cluster: str, trial: Trial, pods: Mapping[str, ReadyPod], image: str, campaign: str,
+        folder: Path, deadline_s: float,
     ) -> None:  # fmt: skip
         self._cluster, self._trial, self._image, self._folder = cluster, trial, image, folder
         self._seed = _seed(trial, campaign)
         self._places = {participant: pods[participant.name].node for participant in trial.cell.participants}
-        self._addresses = {node.name: node.address for node in nodes or () if node.address}
+        self._addresses = {pod.node: pod.node_address for pod in pods.values() if pod.node_address}
         self._cores = {pod.node: _core(pod) for pod in pods.values()}
         self._at_most_s = deadline_s + MARGIN_S
         self._links: NodeLinks | None = None

@@ -307,7 +307,7 @@ class ClusterSession(Session):
         if links.emulates([cell]):
             campaign = self._namespace.name
             emulated = links.EmulatedLinks(
-                self._cluster, trial, pods, self._nodes, self._image, campaign, raw_files, deadline_s
+                self._cluster, trial, pods, self._image, campaign, raw_files, deadline_s
             )
             # Last, so that its statistics begin right before the participants start.
             readings.append(emulated)
