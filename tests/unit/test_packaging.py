@@ -115,7 +115,7 @@ MISSING = "Static figures need the Python package matplotlib"
 
 
 def test_reports_comparisons_and_recommendations_need_no_extra(tmp_path: Path) -> None:
-    run = run_folders.make(tmp_path / "run", run_folders.Plan(networks=("host", "flannel-vxlan")))
+    run = run_folders.make(tmp_path / "run", run_folders.Plan(("host", "flannel-vxlan"), (1024,)))
     searched_run = measured.folder(tmp_path / "search", searched(applications.load("teleoperation"), 12))
     pdf, report, compare, recommend, status = without_extras(
         tmp_path,
