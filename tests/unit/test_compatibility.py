@@ -48,7 +48,9 @@ def test_a_recorded_run_folder_reports_the_same_numbers(name, tables):
     (conditions,) = [row for row in rows(tables / "conditions.csv") if row["table"] == name[:-4]]
     shared = {key: value for key, value in conditions.items() if value}
     empty = dict.fromkeys(recorded[0], "")
-    assert [{key: (empty | shared | row)[key] for key in empty} for row in rows(tables / name)] == recorded
+    # Stale samples were counted, but were no quantity of their own.
+    known = [row for row in rows(tables / name) if row.get("quantity") != "out_of_order"]
+    assert [{key: (empty | shared | row)[key] for key in empty} for row in known] == recorded
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -141,7 +141,7 @@ def test_reports_comparisons_and_recommendations_need_no_extra(tmp_path: Path) -
 
 def test_extra_test_has_what_the_tests_import() -> None:
     test = declared(PROJECT["optional-dependencies"]["test"])
-    own = {"k8sdds", "tests", *modules_of("tests", "benchmarks")}
+    own = {"k8sdds", "tests", *modules_of("tests", "benchmarks", "k8sdds/middleware/connext")}
     extras = {name for extra in faults.EXTRAS for name in declared(EXTRAS[extra])}
     assert imported("tests", own) <= declared(PROJECT["dependencies"]) | extras | test
 
