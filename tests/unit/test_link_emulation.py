@@ -17,7 +17,9 @@ from k8sdds.model.link import KERNEL, USERSPACE, Link
 from k8sdds.model.trial import Cell
 from k8sdds.results import link_statistics
 from k8sdds.testbeds.lab import netem
+from k8sdds.testbeds.lab.outage import with_forwarders
 from k8sdds.testbeds.lab.plan import Plan, make_plan
+from k8sdds.testbeds.lab.preflight import _contradiction
 from k8sdds.testbeds.lab.topology import SWITCH, emulated
 from k8sdds.testbeds.link_emulation import Port, configuration, state_of, states
 
@@ -157,6 +159,48 @@ def test_what_the_kernel_counts_proves_its_loss() -> None:
     assert overflow == "up of node0: 1 of 4001 packets were lost, not 0 %"
     counted = summary(simulated(Loss(percent=0), 1, 1))["node0"]["up"]
     assert list(counted) == list(link_statistics.UNKNOWN)
+
+
+DELAY = {"delay": {"mean_us": 100}}
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (
+            {"test": "tcp-stream", "link": {**DELAY, "engine": KERNEL}},
+            "large packets of test tcp-stream as one",
+        ),
+        ({"middleware": "raw-gso", "link": {**DELAY, "engine": KERNEL}}, "large packets of raw-gso as one"),
+        ({"link": {**DELAY, "engine": USERSPACE, "offloads": {"tso": True}}}, "switches tso on"),
+        ({"link": {**DELAY, "engine": USERSPACE, "lag": 2}}, "members of a LAG"),
+        ({"test": "tcp-stream", "link": {**DELAY, "engine": USERSPACE, "offloads": {"gro": True}}}, None),
+        ({"test": "tcp-stream", "link": {"rate_mbit": 10, "offloads": {"tso": True}}}, None),
+    ],
+)
+def test_engines_impair_each_packet_of_the_wire(cell: dict[str, Any], text: str | None) -> None:
+    values = {"network": "host", "test": "throughput", "payload_bytes": 1024} | cell
+    problem = _contradiction(Cell(**values))
+    assert text in problem.what if problem and text else problem is None and text is None
+
+
+@pytest.mark.parametrize(
+    ("sweep", "link", "engine"),
+    [
+        ({"test": ["paced", "tcp-stream"]}, DELAY, USERSPACE),
+        ({"middleware": ["raw", "raw-gso"]}, DELAY, USERSPACE),
+        ({"test": "paced"}, DELAY, "auto"),
+        ({"test": "tcp-stream"}, {"rate_mbit": 10}, "auto"),
+        ({"test": "outage"}, {}, USERSPACE),
+    ],
+)
+def test_sweeps_with_large_packets_or_outages_are_forwarded(
+    sweep: dict[str, Any], link: dict[str, Any], engine: str
+) -> None:
+    sweeps = [{"networks": ["host"], **sweep, "link": link}]
+    experiment = with_forwarders(Experiment.model_validate({"name": "x", "sweeps": sweeps}))
+    ((choice,),) = (each.link for each in experiment.sweeps)
+    assert choice.engine == engine
 
 
 @pytest.mark.parametrize(

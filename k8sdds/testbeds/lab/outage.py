@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from k8sdds import workloads
+from k8sdds.analysis.limit import GSO
 from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
-from k8sdds.model.link_choice import LinkChoice
 from k8sdds.model.outages import Phase
 from k8sdds.model.trial import Trial
 from k8sdds.results import arrivals
@@ -24,26 +24,27 @@ from k8sdds.workloads import outage
 
 
 def with_forwarders(experiment: Experiment) -> Experiment:
-    """Return the experiment with `k8sdds-link` as the engine of all links in sweeps of tests that interrupt them.
+    """Return the experiment with `k8sdds-link` as the engine of links in sweeps of tests that netem is unfit for.
 
+    These interrupt links, whatever else impairs them, or send large packets, which netem would lose or delay as one.
     The other tests of such a sweep are measured over the same links, so that they can be compared.
     """
     if isinstance(experiment, ApplicationExperiment):
         return experiment
-    names = {workload.name for workload in workloads.WORKLOADS.values() if workload.interrupts_links}
-    sweeps = [
-        sweep.model_copy(
-            update={"link": [_with_forwarder(choice) for choice in sweep.link or experiment.link]}
-        )
-        if any(test.name in names for test in sweep.test)
-        else sweep
-        for sweep in experiment.sweeps
-    ]
+    sweeps = []
+    for sweep in experiment.sweeps:
+        tests = [workloads.find(test.name) for test in sweep.test]
+        interrupts = any(test.interrupts_links for test in tests)
+        large = any(test.tcp for test in tests) or GSO in sweep.middleware
+        given = sweep.link or experiment.link
+        link = [
+            choice.model_copy(update={"engine": USERSPACE})
+            if choice.engine == "auto" and (interrupts or (large and choice.link.exceeds_short_keys))
+            else choice
+            for choice in given
+        ]
+        sweeps.append(sweep if link == given else sweep.model_copy(update={"link": link}))
     return experiment.model_copy(update={"sweeps": sweeps})
-
-
-def _with_forwarder(choice: LinkChoice) -> LinkChoice:
-    return choice.model_copy(update={"engine": USERSPACE}) if choice.engine == "auto" else choice
 
 
 class LinkOutages(Outage):

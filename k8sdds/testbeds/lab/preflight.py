@@ -6,7 +6,8 @@ import os
 import subprocess
 from collections.abc import Iterable, Sequence
 
-from k8sdds import networks
+from k8sdds import networks, workloads
+from k8sdds.analysis.limit import GSO
 from k8sdds.deploy import tuning
 from k8sdds.model import ip_families
 from k8sdds.model.link import KERNEL, USERSPACE, Link
@@ -87,7 +88,7 @@ def _contradiction(cell: Cell) -> Problem | None:
             "its packets do not pass the rules of kube-proxy, which translate addresses of Services",
             f"use a network of pods with these rules: {', '.join(fitting)}",
         )
-    if unfit := _unfit_engine(cell.link):
+    if unfit := _unfit_engine(cell):
         return problem(*unfit)
     exemption = network.loss_exemption_with(cell.network_options)
     if cell.link.loss_percent and cell.link.engine == "auto" and exemption:
@@ -103,8 +104,9 @@ def _contradiction(cell: Cell) -> Problem | None:
     return problem(shared_node, "change the placement") if shared_node else None
 
 
-def _unfit_engine(link: Link) -> tuple[str, str] | None:
-    """Return why the engine of a link cannot impair it as the link is, and the remedy; None if it can."""
+def _unfit_engine(cell: Cell) -> tuple[str, str] | None:
+    """Return why the engine of a link cannot impair its packets one by one, and the remedy; None if it can."""
+    link = cell.link
     if link.engine == "auto" or not link.is_shaped:
         return None
     if link.bond:
@@ -118,6 +120,13 @@ def _unfit_engine(link: Link) -> tuple[str, str] | None:
             f"link.offloads switches {', '.join(large)} on: the engine of the link would lose or delay several packets"
             " of the wire as one",
             f"remove {', '.join(large)} from link.offloads",
+        )
+    if link.engine == KERNEL and (workloads.find(cell.test).tcp or cell.middleware == GSO):
+        # Also without offloads: what sockets of TCP and UDP_SEGMENT send is split behind the queues of a device.
+        what = f"test {cell.test}" if cell.middleware != GSO else cell.middleware
+        return (
+            f"netem loses and delays the large packets of {what} as one, because the kernel splits them behind it",
+            f"set `engine: {USERSPACE}` of the link",
         )
     return None
 
