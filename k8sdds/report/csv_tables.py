@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from k8sdds.analysis import background_cost
+from k8sdds.analysis import background_cost, missing
 from k8sdds.analysis.conditions import CONDITION, UNIT
 from k8sdds.analysis.overhead import plain_rows
 from k8sdds.report import export, profiles
@@ -74,6 +74,7 @@ def _tables(content: Content) -> dict[str, list[Row]]:
         "profile": profiles.rows(content),
         "limit_shares": _named(content.limits),
         "levels": plain_rows(content.levels.drop(columns="values")),
+        "missing": _named(missing.by_network(content.best)),
         "trials": [row | {"warnings": json.dumps(row["warnings"])} for row in plain_rows(content.table)],
         "upkeep": background_cost.by_block(content.run),
         "tops": background_cost.top_readings(content.run),

@@ -80,7 +80,9 @@ def test_trials_that_end_before_the_recovery_are_stated_and_drawn(measured: Cont
     assert "–\n1 of 1: not recovered within 3000 ms" in cells
     (caveat,) = [text for text in summary.caveats(changed) if "have no mean" in text]
     assert "weavenet (1 of 2: not recovered within 3000 ms)" in caveat
-    table = csv_tables.texts(changed)["levels.csv"]
+    written = csv_tables.texts(changed)
+    assert "recovery_full_ms,weavenet,1,not recovered within 3000 ms" in written["missing.csv"]
+    table = written["levels.csv"]
     assert table.count("recovery_full_ms") == 3, "one of the four cells has none"
 
 
