@@ -137,6 +137,7 @@ END_OF_CHECK
 """
 
 _STOP = f"""
+set +e
 systemctl stop {UNIT} 2>/dev/null
 ({_UNDO})
 ls -d {FOLDER} /sys/class/net/k8sdds-near /sys/class/net/k8sdds-far 2>/dev/null
