@@ -11,7 +11,7 @@ import pytest
 from k8sdds.results import arrivals
 
 PACED = ("-pacedTest", "-pubRate", "200:sleep", "-bestEffort", "-awaitPeers")
-RATE, LENGTH_S = 200, 2
+RATE, LENGTH_S = 200, 6
 
 
 @pytest.mark.parametrize("middleware", ["cyclonedds", "fastdds"])
