@@ -35,12 +35,7 @@ FAILURES = (OSError, EOFError, paramiko.SSHException)
 POLL_S = 0.1
 """Time in which a forwarded port and its connections end."""
 CONNECT_S = 10
-TIMEOUTS = {
-    "timeout": CONNECT_S,
-    "banner_timeout": CONNECT_S,
-    "auth_timeout": 30,
-    "channel_timeout": CONNECT_S,
-}
+TIMEOUTS = {"auth_timeout": 30, **dict.fromkeys(("timeout", "banner_timeout", "channel_timeout"), CONNECT_S)}
 ALIVE_INTERVAL_S = 5
 ALIVE_LIMIT_S = 30
 """A machine that does not answer for this time, although it is asked to, is lost."""

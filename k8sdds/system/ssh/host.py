@@ -124,12 +124,17 @@ class Host:
         """
         # `sh -s` reads the script while running it. The braces make it read the whole script first, so that a
         # command in it that reads stdin cannot consume the rest.
-        stdin = io.BytesIO(f"{{\n{script}\n}} </dev/null\n".encode())
-        return self._run("sh -s", stdin, root, timeout_s)
+        return self._run("sh -s", io.BytesIO(f"{{\n{script}\n}} </dev/null\n".encode()), root, timeout_s)
 
     def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
         """Run a script as root with `content` as its stdin. `ps` shows the script, so it must not contain secrets."""
-        with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as stdin:
+        try:
+            stdin = content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
+        except OSError as error:
+            raise PrerequisiteError(
+                f"cannot read {content!s}: {error.strerror}", "run the command again"
+            ) from error
+        with stdin:
             return self._run(f"sh -c {shlex.quote(script)}", stdin, True, timeout_s)
 
     def _run(self, shell: str, stdin: IO[bytes], root: bool, timeout_s: float) -> ScriptResult:
