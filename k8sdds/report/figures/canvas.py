@@ -67,6 +67,8 @@ class Figure:
     """View boxes of its legend and panels, which narrow pages show one below the other; empty if they are too wide."""
     narrow: bool = False
     """Whether a wide page shows it next to another figure."""
+    drawing: str = ""
+    """Id of what is drawn in `svg`, once `share_styles` has given it one."""
 
 
 def text_width(texts: Sequence[str], size: float = FONT) -> float:

@@ -64,11 +64,13 @@ def share_styles(figures: Sequence[Figure]) -> tuple[list[Figure], str]:
         return f'<{tag} id="{ids[own]}"{rest}\n' if is_new else ""
 
     shared = []
-    for figure in figures:
-        svg = re.sub(r' style="([^"]*)"', class_of, figure.svg)
+    for number, figure in enumerate(figures):
+        # Each panel refers to the drawing, so its name is short.
+        svg = figure.svg.replace(f'<g id="drawing-{figure.slug}">', f'<g id="d{number}">')
+        svg = re.sub(r' style="([^"]*)"', class_of, svg)
         svg = re.sub(r'<(path|clipPath) id="(\w+)"(.*)\n', define, svg).replace("<defs>\n</defs>\n", "")
         svg = re.sub(r'( href="#|="url\(#)(\w+)', lambda match: match[1] + ids[match[2]], svg)
-        shared.append(replace(figure, svg=svg))
+        shared.append(replace(figure, svg=svg, drawing=f"d{number}"))
     return shared, "".join(f".{name}{{{style}}}\n" for style, name in classes.items())
 
 

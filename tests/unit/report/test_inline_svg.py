@@ -60,6 +60,7 @@ def test_figures_of_a_page_share_styles_and_markers(tmp_path: Path) -> None:
     tags = "".join(re.findall(r"<[^>]*>", "".join(shared)))
     ids, used = re.findall(r' id="([^"]*)"', tags), re.findall(r'(?:href="#|url\(#)([^")]*)', tags)
     assert len(ids) == len(set(ids)) and set(used) <= set(ids) and {"one-alt", "two-alt"} <= set(ids)
+    assert len({figure.drawing for figure in found} & set(ids)) == 2
     # The markers of the first figure are those of the second.
     assert "<defs>" in shared[0] and "<defs>" not in shared[1] and "<use" in shared[1]
     for figure, markup in zip(figures, shared, strict=True):
