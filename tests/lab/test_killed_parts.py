@@ -31,7 +31,7 @@ duration_s: 2.7
 warmup_s: 0.1
 sweeps:
   - networks: [host]
-    test: {name: outage, after_s: 0.5, for_s: 0.2}
+    test: {name: outage, after_s: 0.5, for_s: 0.2, what: WHAT}
     rate: 100
 """
 
@@ -50,9 +50,10 @@ def test_killed_parts_cost_no_attempt(tmp_path: Path) -> None:
     assert campaign.reasons() <= {"part-failed"}
 
 
-def test_killed_outages_leave_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["link", "pod"])
+def test_killed_outages_leave_nothing_behind(what: str, tmp_path: Path) -> None:
     experiment = tmp_path / "chaos.yaml"
-    experiment.write_text(OUTAGES)
+    experiment.write_text(OUTAGES.replace("WHAT", what))
     start = ("run", str(experiment), "-o", "out", "--seed", "1")
     campaign = Chaos(start, tmp_path / "out", environment(tmp_path), descendants, seed=1)
     assert campaign.run(kills=6, command_too=True, timeout_s=120) == 0
