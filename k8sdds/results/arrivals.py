@@ -122,6 +122,14 @@ def _joined(before: dict[int, list[Arrival]], after: dict[int, list[Arrival]]) -
     return {one: before.get(one, []) + after.get(one, []) for one in {*before, *after}}
 
 
+def set_aside(directory: Path) -> None:
+    """Move the files of a participant that was killed, and leave an empty folder to the process in its place."""
+    killed = directory.parent / KILLED
+    killed.mkdir(exist_ok=True)
+    directory.rename(killed / directory.name)
+    directory.mkdir()
+
+
 def write_interruption(folder: Path, interruption: Interruption) -> None:
     """Write when something failed to the folder of an attempt."""
     write_atomically(folder / INTERRUPTION, json.dumps(asdict(interruption)))

@@ -12,6 +12,7 @@ from typing_extensions import override
 from k8sdds.discovery import SERVER
 from k8sdds.model.axis import WORKLOAD, Axis
 from k8sdds.model.link import KERNEL
+from k8sdds.model.outages import Phase
 from k8sdds.model.rate_profile import CONSTANT
 from k8sdds.model.reason import NO_MATCH, PEER_LOST, Reason
 from k8sdds.model.trial import (
@@ -36,6 +37,8 @@ from k8sdds.workloads.paced import Paced, PacedOptions, set_arrivals
 from k8sdds.workloads.recovery import Recovery
 
 NAME = "outage"
+LINK_KINDS = ("link", "lossy")
+"""What fails if it is the link of a node."""
 FEWEST_BEFORE = 20
 """Samples before the failure that show the usual rate and delay."""
 LEAST_AFTER_S = 2.0
@@ -95,7 +98,13 @@ class OutageOptions(PacedOptions):
     @property
     def of_link(self) -> bool:
         """Whether the link of a node fails."""
-        return self.what in ("link", "lossy")
+        return self.what in LINK_KINDS
+
+    @property
+    def phase(self) -> Phase:
+        """What happens to the link that fails."""
+        at_us, for_us = round(self.after_s * 1e6), round(self.for_s * 1e6)
+        return Phase(at_us, for_us, drop_percent=self.drop_percent or 100)
 
     @property
     def participant(self) -> Participant:
@@ -220,9 +229,11 @@ class Outage(Paced):
             seen = _arrived(outputs)
         except UnreadableError as error:
             return Reason("no-proof", f"what arrived is not known: {error.message}")
+        failed_us = {name: _by_its_clock(outputs, name, outage).failed_us for name in seen}
         for publisher in range(outputs.trial.cell.publishers):
             if not all(
-                any(one.at_us < outage.failed_us for one in own.get(publisher, ())) for own in seen.values()
+                any(one.at_us < failed_us[name] for one in own.get(publisher, ()))
+                for name, own in seen.items()
             ):
                 return Reason("no-samples", f"nothing arrived from pub{publisher} before the outage")
         return None
@@ -256,9 +267,17 @@ def _not_interrupted(cell: Cell) -> str | None:
 def _recoveries(outputs: TrialOutputs, outage: arrivals.Interruption) -> Iterator[Recovery]:
     """Yield how each subscriber recovered, from each publisher."""
     cell = outputs.trial.cell
-    for seen in _arrived(outputs).values():
+    for name, seen in _arrived(outputs).items():
+        own = _by_its_clock(outputs, name, outage)
         for publisher in range(cell.publishers):
-            yield recovery.of(seen.get(publisher, []), outage, cell.rate)
+            yield recovery.of(seen.get(publisher, []), own, cell.rate)
+
+
+def _by_its_clock(
+    outputs: TrialOutputs, subscriber: str, outage: arrivals.Interruption
+) -> arrivals.Interruption:
+    """Return the outage by the clock of a subscriber: on a cluster, each machine has one of its own."""
+    return arrivals.interruption(outputs.folder / subscriber) or outage
 
 
 def _arrived(outputs: TrialOutputs) -> dict[str, dict[int, list[Arrival]]]:
@@ -267,10 +286,19 @@ def _arrived(outputs: TrialOutputs) -> dict[str, dict[int, list[Arrival]]]:
 
 
 def _end_us(outputs: TrialOutputs) -> int:
-    """Return the end of the measured interval, by CLOCK_MONOTONIC."""
+    """Return the end of the measured interval, by CLOCK_MONOTONIC of the first subscriber's machine."""
     interval = outputs.meters_of(FIRST_PUBLISHER).get("interval") or {}
     start_ns, length_s = interval.get("start_monotonic_ns") or 0, interval.get("duration_s") or 0
-    return round(start_ns / 1000 + length_s * 1e6)
+    behind_ns = 0
+    if FIRST_SUBSCRIBER.name in outputs.measurement.elsewhere:
+        behind_ns = _boot_ns(outputs, FIRST_SUBSCRIBER) - _boot_ns(outputs, FIRST_PUBLISHER)
+    return round((start_ns - behind_ns) / 1000 + length_s * 1e6)
+
+
+def _boot_ns(outputs: TrialOutputs, participant: Participant) -> int:
+    """Return when CLOCK_MONOTONIC of a participant's machine was 0, by its realtime clock."""
+    meters = outputs.meters_of(participant)
+    return (meters.get("started_at_ns") or 0) - (meters.get("start_monotonic_ns") or 0)
 
 
 def _set(record: Metrics, name: str, value: float | None, why_not: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -21,6 +21,8 @@ from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.system import yaml_text
 from k8sdds.system.numbers import number
+from k8sdds.testbeds.cluster import links as cluster_links
+from k8sdds.testbeds.cluster import preflight as cluster_preflight
 from k8sdds.testbeds.lab import outage as lab_outage
 from k8sdds.testbeds.lab import preflight as lab_preflight
 from k8sdds.testbeds.lab.plan import make_plan
@@ -307,3 +309,40 @@ def test_samples_of_the_killed_process_count(tmp_path: Path) -> None:
     assert len(seen) == len(lines) - 51 and seen == sorted(seen)
     (killed / arrivals.FILE).unlink()
     assert middleware.find("cyclonedds").summary(trial, FIRST_SUBSCRIBER, tmp_path) is None
+
+
+@pytest.mark.parametrize("what", [kind for kind in get_args(OutageOptions.model_fields["what"].annotation)])
+def test_neither_agents_nor_addresses_fail_on_clusters(what: str) -> None:
+    more = ", middleware: fastdds, discovery: server" if what == "server" else ""
+    drop = ", drop_percent: 50" if what == "lossy" else ""
+    text = f"name: x\nduration_s: 6\nsweeps: [{{networks: flannel-vxlan, test: {{name: outage, what: {what}{drop}}}, rate: 100{more}}}]\n"
+    (cell,) = expand(loaded(text)).cells
+    problems = cluster_preflight.unsupported([cell], can_switch=True)
+    assert [f"what: {what}" in problem.what for problem in problems] == [True] * (
+        what in ("agent", "address")
+    )
+
+
+def test_each_subscriber_has_the_moments_by_its_own_clock(tmp_path: Path) -> None:
+    recording = Recording("outage", tmp_path)
+    expected = recording.record()
+    ahead_us = 7_000_000
+    moments = json.loads((tmp_path / arrivals.INTERRUPTION).read_text())
+    moved = {name: value + ahead_us if name.endswith("_us") else value for name, value in moments.items()}
+    (tmp_path / "sub0" / arrivals.INTERRUPTION).write_text(json.dumps(moved))
+    log = tmp_path / "sub0" / arrivals.FILE
+    head, *lines = log.read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    log.write_text(
+        "\n".join([head, *(",".join([row[0], str(int(row[1]) + ahead_us), *row[2:]]) for row in rows)])
+    )
+    record = recording.record()
+    for name in ("outage_blind_ms", "recovery_first_ms", "recovery_full_ms", "recovered_percent"):
+        assert record[name] == expected[name], name
+
+
+@pytest.mark.parametrize(("what", "engine"), [("link", USERSPACE), ("pod", "auto")])
+def test_only_links_that_fail_are_forwarded_on_clusters(what: str, engine: str) -> None:
+    text = f"name: x\nduration_s: 6\nsweeps: [{{networks: flannel-vxlan, test: {{name: outage, what: {what}}}, rate: 100}}]\n"
+    (cell,) = expand(cluster_links.with_forwarders(loaded(text))).cells
+    assert cell.link.engine == engine

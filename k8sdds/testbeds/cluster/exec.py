@@ -7,6 +7,7 @@ If it breaks later, the supervisor in the pod continues, and the files are fetch
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,8 @@ class ParticipantExec:
         self._output = output_folder(launch.directory)
         self._deadline_s = deadline_s
         self._at_measured: Callable[[], None] | None = None
+        self.ended = threading.Event()
+        """Set when `finish` returns."""
         self._stream: ExecStream | None = None
         self._argv = [
             SUPERVISOR, "attend", "--dir", self._output, "--deadline", f"{deadline_s:.3f}",
@@ -158,6 +161,12 @@ class ParticipantExec:
             with contextlib.suppress(StreamLost):
                 self._stream.write(b"end\n")
 
+    def kill(self) -> None:
+        """Kill the started participant, after it has saved what it has measured; `finish` then returns."""
+        if self._stream is not None:
+            with contextlib.suppress(StreamLost):
+                self._stream.write(b"kill\n")
+
     def abort(self) -> None:
         """Cancel a start that `prepare` prepared."""
         if self._stream is not None:
@@ -167,6 +176,12 @@ class ParticipantExec:
 
     def finish(self) -> ExecResult:
         """Wait until the started participant has ended, and fetch its files."""
+        try:
+            return self._finish()
+        finally:
+            self.ended.set()
+
+    def _finish(self) -> ExecResult:
         end = time.monotonic() + self._deadline_s + GRACE_S + 15
         try:
             if self._stream is not None:

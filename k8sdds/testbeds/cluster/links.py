@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from k8sdds.model.application import ApplicationExperiment
+from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
 from k8sdds.model.measurement import Outcome
-from k8sdds.model.trial import FIRST_PUBLISHER, Cell, Participant, Trial
-from k8sdds.results import link_statistics
+from k8sdds.model.outages import Phase
+from k8sdds.model.settings import TestChoice
+from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant, Trial
+from k8sdds.results import arrivals, link_statistics
+from k8sdds.results.arrivals import Interruption
 from k8sdds.system.errors import Problem
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import core_layout
@@ -22,6 +27,7 @@ from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import Reading, measured_intervals
 from k8sdds.testbeds.link_emulation import Port, configuration, states
+from k8sdds.workloads import outage
 
 if TYPE_CHECKING:
     # Imported when it is needed, because other clusters need nothing of `deploy`.
@@ -66,12 +72,12 @@ class EmulatedLinks(Reading):
         from k8sdds.deploy import node_links
         from k8sdds.deploy.node_link_scripts import FAR, NEAR
 
-        places, link = dict.fromkeys(self._places.values()), self._trial.cell.link
+        places = dict.fromkeys(self._places.values())
         emulations = {
             node: node_links.Emulation(
                 self._configuration(index, Port(node, NEAR, FAR)),
                 [address for other in places if other != node and (address := self._addresses.get(other))],
-                states(link.outage_phases(self._trial.duration_s)),
+                states(self._phases(node)),
             )
             for index, node in enumerate(places)
             if node in impaired(self._trial.cell, self._places)
@@ -79,6 +85,19 @@ class EmulatedLinks(Reading):
         with node_links.emulated(self._cluster, emulations, self._image, self._at_most_s) as self._links:
             yield
             self._statistics = self._links.stop()
+
+    @property
+    def has_outages(self) -> bool:
+        """Whether `begin_outages` must be called."""
+        return any(map(self._phases, self._places.values()))
+
+    def _phases(self, node: str) -> Sequence[Phase]:
+        """Return the outages of a node's link: those of the link itself, or the one that the test measures."""
+        cell = self._trial.cell
+        if not _measures_outage(cell):
+            return cell.link.outage_phases(self._trial.duration_s)
+        options = outage.options_of(cell)
+        return [options.phase] if node == self._places[options.participant] else []
 
     def _configuration(self, index: int, port: Port) -> dict[str, Any]:
         return configuration(self._trial.cell.link, [port], self._seed + index, self._cores[port.node])
@@ -98,6 +117,8 @@ class EmulatedLinks(Reading):
         if not (seen := self._statistics):
             return {}
         write_atomically(self._folder / link_statistics.FILE, json.dumps(_together(seen.values())))
+        if _measures_outage(self._trial.cell):
+            self._write_moments(outcomes)
         meters = outcomes[FIRST_PUBLISHER.name].meters or {}
         measured = next(iter(measured_intervals([outcomes[FIRST_PUBLISHER.name]])), None)
         found: dict[str, Any] = {}
@@ -111,9 +132,29 @@ class EmulatedLinks(Reading):
             found |= link_statistics.summary(read, interval)
         return {"links": found}
 
-    def _ahead_us(self, node: str, meters: Mapping[str, Any]) -> float:
-        """Return by how much CLOCK_MONOTONIC of a node is ahead of that of the first publisher's node."""
-        if self._machines[node] == self._machines[self._places[FIRST_PUBLISHER]]:
+    def _write_moments(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Write when the link that the test interrupts failed and came back, by the clock of each subscriber."""
+        node = self._places[outage.options_of(self._trial.cell).participant]
+        its = self._statistics[node]
+        started_us, moments = its["started_us"], [each["at_us"] for each in its["outages"]]
+        if len(moments) < 2:
+            return  # the trial ended before the outage did
+        for participant in reversed(self._trial.cell.participants):
+            meters = outcomes[participant.name].meters
+            if not (participant.subscribes and meters):
+                continue
+            ahead_us = round(self._ahead_us(node, meters, participant))
+            failed_us, repaired_us = (started_us + moment - ahead_us for moment in moments[:2])
+            own = Interruption(node, failed_us, repaired_us, started_us - ahead_us)
+            arrivals.write_interruption(self._folder / participant.name, own)
+            if participant == FIRST_SUBSCRIBER:
+                arrivals.write_interruption(self._folder, own)
+
+    def _ahead_us(
+        self, node: str, meters: Mapping[str, Any], participant: Participant = FIRST_PUBLISHER
+    ) -> float:
+        """Return by how much CLOCK_MONOTONIC of a node is ahead of that of a participant's node, with its meters."""
+        if self._machines[node] == self._machines[self._places[participant]]:
             return 0
         publisher_us = (meters["started_at_ns"] - meters["start_monotonic_ns"]) / 1000
         return float(publisher_us - self._statistics[node]["clock_us"])
@@ -156,6 +197,33 @@ def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
         for participant, node in places.items()
         if (participant.publishes if publishes else participant.subscribes)
     }
+
+
+def with_forwarders(experiment: Experiment) -> Experiment:
+    """Return the experiment with `k8sdds-link` as the engine of all links in sweeps of tests that interrupt them.
+
+    The other tests of such a sweep are measured over the same links, so that they can be compared.
+    """
+    if isinstance(experiment, ApplicationExperiment):
+        return experiment
+    sweeps = []
+    for sweep in experiment.sweeps:
+        engine = {"engine": USERSPACE}
+        link = [
+            choice.model_copy(update=engine) if choice.engine == "auto" else choice
+            for choice in sweep.link or experiment.link
+        ]
+        interrupts = any(map(_interrupts, sweep.test))
+        sweeps.append(sweep.model_copy(update={"link": link}) if interrupts else sweep)
+    return experiment.model_copy(update={"sweeps": sweeps})
+
+
+def _interrupts(test: TestChoice) -> bool:
+    return test.name == outage.NAME and test.options.get("what", "link") in outage.LINK_KINDS
+
+
+def _measures_outage(cell: Cell) -> bool:
+    return cell.test == outage.NAME and outage.options_of(cell).of_link
 
 
 def emulates(cells: Iterable[Cell]) -> bool:

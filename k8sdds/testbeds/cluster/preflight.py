@@ -24,6 +24,7 @@ from k8sdds.testbeds.cluster import permissions
 from k8sdds.testbeds.cluster.blocks import HOST
 from k8sdds.testbeds.cluster.nodes import NodeInfo, usable
 from k8sdds.testbeds.cluster.placement import assign
+from k8sdds.workloads import outage
 from k8sdds.workloads.pod_start import PodStartOptions
 
 BAREMETAL = "baremetal"
@@ -52,8 +53,8 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
         )
     if cell.link.is_shaped or cell.link.engine != "auto":
         yield from _unsupported_link(cell, can_switch)
-    if workloads.find(cell.test).interrupts_links:
-        yield f"{cell.test} interrupts links of the lab, not of a cluster", "remove it, or use --testbed lab"
+    if cell.test == outage.NAME:
+        yield from _unsupported_outage(cell)
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
         yield what, "remove `lag`, or use --testbed lab"
@@ -67,6 +68,17 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
         yield what, "remove it, or measure on a cluster that `k8sdds deploy` built"
     if cell.capture:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
+
+
+def _unsupported_outage(cell: Cell) -> Iterator[tuple[str, str]]:
+    what = outage.options_of(cell).what
+    test = f"{cell.test} with what: {what}"
+    if what == "address":
+        why = "the address of a node of a cluster is part of its certificates, so that k8sdds does not change it"
+        yield f"{test}: {why}", "use another kind, or --testbed lab"
+    if what == "agent":
+        why = "Kubernetes replaces a network's agent at once, so that it does not stay away"
+        yield f"{test}: {why}", "use another kind, or --testbed lab"
 
 
 def _unsupported_link(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ from k8sdds.testbeds.cluster.network_policies import Policies
 from k8sdds.testbeds.cluster.node_probes import NodeProbes
 from k8sdds.testbeds.cluster.node_settings import NodeSettings, NodeTuning, Steering
 from k8sdds.testbeds.cluster.nodes import NodeInfo, tolerations
+from k8sdds.testbeds.cluster.outage import ClusterOutage, PodOutage, ReplacedPods
 from k8sdds.testbeds.cluster.pod_pool import PodPool, ReadyPod, require_abilities
 from k8sdds.testbeds.cluster.pods import PERFTEST, Slot, memory_bytes
 from k8sdds.testbeds.cluster.verify import PathVerifier
@@ -43,6 +44,7 @@ from k8sdds.testbeds.cluster.watch import NeededPods
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import ProfileReading, Reading, measured
 from k8sdds.testbeds.selection import SelectedTestbed, sibling_image
+from k8sdds.workloads import outage
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.cluster.network_switch import NetworkSwitch
@@ -311,18 +313,64 @@ class ClusterSession(Session):
             )
             # Last, so that its statistics begin right before the participants start.
             readings.append(emulated)
-            if cell.link.outages:
+            if emulated.has_outages:
                 first = next(each for each in execs if each.launch.participant == FIRST_PUBLISHER)
                 first.report_start(emulated.begin_outages)
         pod_starts.measure(self._pods, cell, slots.values(), raw_files, self._execution)
 
+        failing = self._outage(trial, execs, slots, layout, deadline_s)
+
         def run(at_start: Callable[[], None]) -> Measurement:
-            results = trial_run.run_participants(execs, partial(self._is_listening, slots), at_start)
-            self._remember(execs, results)
+            is_listening = partial(self._is_listening, slots)
+            running = failing.running() if failing else None
+            results = trial_run.run_participants(execs, is_listening, at_start, failing=running)
+            attended, used, later = execs, pods, None
+            if failing and failing.second and failing.result:
+                later, name = failing.second, failing.second.launch.participant.name
+                results[name] = failing.result
+                attended = [later if each.launch.participant.name == name else each for each in execs]
+                used = pods | {name: self._pods.pod(slots[name])}
+            if failing:
+                failing.write(raw_files, attended, used[outage.options_of(cell).participant.name].node)
+                # What was replaced by request has not failed.
+                self._needed_pods.restarted()
+            self._remember(attended, results)
             on_loopback = on_host(cell) and not cell.crosses_links
-            return trial_run.measurement(pods, execs, results, layout, on_loopback)
+            return trial_run.measurement(used, attended, results, layout, on_loopback, later)
 
         return measured(readings, run)
+
+    def _outage(
+        self,
+        trial: Trial,
+        execs: Sequence[ParticipantExec],
+        slots: Mapping[str, Slot],
+        layout: Layout,
+        deadline_s: float,
+    ) -> ClusterOutage | None:
+        """Return the outage of a trial, in which pods fail; None if none does."""
+        if trial.cell.test != outage.NAME or (options := outage.options_of(trial.cell)).of_link:
+            return None
+        slot = slots[options.participant.name]
+
+        def create(launch: Launch) -> ParticipantExec:
+            self._pods.ensure([slot])
+            return self._execution(self._pods.pod(slot).name, launch, deadline_s, layout)
+
+        of = {execution.launch.participant: execution for execution in execs}
+        failing: ClusterOutage
+        if options.what == "server":
+            patterns = self._discovery.pod_patterns([trial.cell])
+            failing = ReplacedPods(options, self._client, patterns, node="")
+        else:
+            failing = PodOutage(
+                options,
+                of[options.participant],
+                lambda: self._pods.delete_unless(lambda other: other != slot),
+                create,
+            )
+        of[FIRST_PUBLISHER].report_start(failing.begin)
+        return failing
 
     def _evidence(
         self,

@@ -123,6 +123,7 @@ class ClusterTestbed(Testbed):
         self, experiment: Experiment, requested: Sequence[str]
     ) -> tuple[Experiment, list[str]]:
         experiment = with_engines(experiment, lambda _: True)
+        experiment = links.with_forwarders(experiment)
         experiment = named_links.with_engines(experiment, has_netem=False, has_queues=False)
         if isinstance(experiment, ApplicationExperiment) and (
             self.switch or experiment.application.choices.networks

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from k8sdds.model.measurement import Measurement, Outcome
 from k8sdds.model.trial import FIRST_PUBLISHER
 from k8sdds.perftest.output import NOT_STARTED
+from k8sdds.results import arrivals
 from k8sdds.testbeds import core_layout, interface_bytes, read_meters
 from k8sdds.testbeds.cluster.exec import ExecResult, ParticipantExec
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
@@ -40,6 +42,7 @@ def run_participants(
     is_listening: Callable[[ParticipantExec], bool],
     at_start: Callable[[], None],
     lead_s: float | None = None,
+    failing: AbstractContextManager[None] | None = None,
 ) -> dict[str, ExecResult]:
     """Prepare all participants, start them at one moment and wait until all have ended.
 
@@ -50,6 +53,7 @@ def run_participants(
         is_listening: Returns whether a server that was started listens on its socket.
         at_start: Called when all are ready, right before they start.
         lead_s: From sending the start time to the start; by default, until all pods have received it.
+        failing: What an outage runs in meanwhile.
     """
     servers = [execution for execution in execs if execution.launch.listens]
     others = [execution for execution in execs if not execution.launch.listens]
@@ -66,9 +70,10 @@ def run_participants(
         if lead_s is None:
             lead_s = LEAD_S + LEAD_PER_PARTICIPANT_S * len(execs)
         start_ns = time.time_ns() + round(lead_s * 1e9)
-        for execution in execs:
-            execution.start_at(start_ns)
-        results = dict(zip(map(_name, others), executor.map(ParticipantExec.finish, others), strict=True))
+        with failing or nullcontext():
+            for execution in execs:
+                execution.start_at(start_ns)
+            results = dict(zip(map(_name, others), executor.map(ParticipantExec.finish, others), strict=True))
         return results | _end(servers, executor)
 
 
@@ -112,8 +117,12 @@ def measurement(
     results: Mapping[str, ExecResult],
     layout: core_layout.Layout,
     on_loopback: bool = False,
+    later: ParticipantExec | None = None,
 ) -> Measurement:
-    """Combine results, meters and interface counters of an attempt. `on_loopback`: all use the network of one node."""
+    """Combine results, meters and interface counters of an attempt.
+
+    `on_loopback`: all use the network of one node. `later`: the one that started after the others, in an outage.
+    """
     outcomes = {}
     for execution in execs:
         participant = execution.launch.participant
@@ -124,7 +133,9 @@ def measurement(
     sent_bytes, received_bytes = interface_bytes(
         outcomes, {name: (ready_pods[name].node, ready_pods[name].address) for name in outcomes}
     )
-    skew_s = _start_skew_s(execs, outcomes)
+    if later is not None and (name := _name(later)) in received_bytes:
+        received_bytes[name] += _received_before(later, outcomes[name].interface)
+    skew_s = _start_skew_s([execution for execution in execs if execution is not later], outcomes)
     warnings = []
     if skew_s is not None and skew_s > WARN_SKEW_S:
         warnings.append(f"start: participants started up to {skew_s:.2f} s apart")
@@ -139,6 +150,14 @@ def measurement(
         elsewhere=frozenset(name for name, pod in ready_pods.items() if pod.machine != first_machine),
         warnings=tuple(warnings),
     )
+
+
+def _received_before(later: ParticipantExec, interface: str) -> int:
+    """Return the bytes that the pod of a participant had received when the participant was killed."""
+    directory = later.launch.directory
+    meters = read_meters(directory.parent / arrivals.KILLED / directory.name) or {}
+    received: int = ((meters.get("attempt_interfaces") or {}).get(interface) or {}).get("rx_bytes", 0)
+    return received
 
 
 def _start_skew_s(execs: Sequence[ParticipantExec], outcomes: Mapping[str, Outcome]) -> float | None:

@@ -98,7 +98,4 @@ def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Outage | No
         seen = arrivals.Interruption(node, failed_us, repaired_us, emulator.started_us)
         arrivals.write_interruption(folder, seen)
 
-    failure = Phase(
-        round(options.after_s * 1e6), round(options.for_s * 1e6), drop_percent=options.drop_percent or 100
-    )
-    return LinkOutages(emulator, node, [failure], write)
+    return LinkOutages(emulator, node, [options.phase], write)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from k8sdds.model.measurement import Launch
-from k8sdds.results.arrivals import KILLED
+from k8sdds.results import arrivals
 from k8sdds.system import processes
 from k8sdds.system.cgroups import admits_realtime
 from k8sdds.system.errors import PrerequisiteError
@@ -113,9 +113,7 @@ class Attempt:
         """
         supervisor = self._supervisors[name]
         supervisor.close()
-        directory = supervisor.launch.directory
-        directory.rename(killed_folder(directory))
-        directory.mkdir()
+        arrivals.set_aside(supervisor.launch.directory)
         launch = replace(supervisor.launch, argv=(*supervisor.launch.argv, *supervisor.launch.restarted))
         supervisor.process = self._start(launch, pod).process
         failure = await_ready([supervisor])
@@ -126,13 +124,6 @@ class Attempt:
         if failure:
             raise PrerequisiteError(f"after the outage: {failure}")
         supervisor.is_away = False
-
-
-def killed_folder(directory: Path) -> Path:
-    """Return the folder, which it creates, for the files of a participant that was killed."""
-    folder = directory.parent / KILLED
-    folder.mkdir(exist_ok=True)
-    return folder / directory.name
 
 
 def start(

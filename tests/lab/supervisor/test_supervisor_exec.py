@@ -81,6 +81,20 @@ def test_the_begin_of_the_interval_is_reported(supervisor):
     assert end == ["0"]
 
 
+def test_a_participant_that_is_killed_sends_what_it_has_saved(supervisor):
+    script = """trap 'echo saved >"$HOME/arrivals.csv"; kill -KILL $$' USR2
+printf M >/proc/self/fd/$K8SDDS_PHASE_FD
+while :; do sleep 0.05; done"""
+    client = ParticipantExec(supervisor, script, "--report-start").ready()
+    client.send("go\n")
+    assert client.line().split()[0] == "measured", "the trap is set"
+    client.send("kill\n")
+    files_by_name, end = read_files(client.process.stdout)
+    assert end == ["137"] and files_by_name["arrivals.csv"] == b"saved\n"
+    assert json.loads(files_by_name["meters.json"])["signal"] == "SIGKILL"
+    assert client.process.wait(60) == 0
+
+
 def test_agreed_start(supervisor):
     client = ParticipantExec(supervisor, "true").ready()
     start_ns = time.time_ns() + 1_500_000_000
