@@ -163,7 +163,7 @@ class PodOutage(ClusterOutage):
 
 
 class ReplacedPods(ClusterOutage):
-    """Pods that Kubernetes replaces are deleted: discovery servers.
+    """Pods that Kubernetes replaces are deleted: discovery servers, or the network's agent on a node.
 
     Args:
         options: Those of the test.

@@ -54,7 +54,7 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     if cell.link.is_shaped or cell.link.engine != "auto":
         yield from _unsupported_link(cell, can_switch)
     if cell.test == outage.NAME:
-        yield from _unsupported_outage(cell)
+        yield from _unsupported_outage(cell, can_switch)
     if cell.link.bond:
         what = f"{cell.link.bond.describe()}: k8sdds bonds links only in the lab"
         yield what, "remove `lag`, or use --testbed lab"
@@ -70,15 +70,17 @@ def _unsupported(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
         yield "`capture` is available only in the lab", "remove it, or use --testbed lab"
 
 
-def _unsupported_outage(cell: Cell) -> Iterator[tuple[str, str]]:
+def _unsupported_outage(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:
     what = outage.options_of(cell).what
     test = f"{cell.test} with what: {what}"
     if what == "address":
         why = "the address of a node of a cluster is part of its certificates, so that k8sdds does not change it"
         yield f"{test}: {why}", "use another kind, or --testbed lab"
-    if what == "agent":
-        why = "Kubernetes replaces a network's agent at once, so that it does not stay away"
-        yield f"{test}: {why}", "use another kind, or --testbed lab"
+    if what == "agent" and not find(cell.network).cluster:
+        yield f"{cell.network_label}: {test}: k8sdds does not deploy this network", "use another network"
+    elif what == "agent" and not can_switch:
+        why = "k8sdds deletes no pods of the network of a cluster that it did not deploy"
+        yield f"{test}: {why}", "measure on a cluster that `k8sdds deploy` built"
 
 
 def _unsupported_link(cell: Cell, can_switch: bool) -> Iterator[tuple[str, str]]:

@@ -362,6 +362,11 @@ class ClusterSession(Session):
         if options.what == "server":
             patterns = self._discovery.pod_patterns([trial.cell])
             failing = ReplacedPods(options, self._client, patterns, node="")
+        elif options.what == "agent":
+            installed = find(trial.cell.network).cluster
+            assert installed is not None  # the preflight check rejects networks that k8sdds does not deploy
+            agents = f"{versions.NETWORK_NAMESPACE}/{installed.daemonset}-*"
+            failing = ReplacedPods(options, self._client, [agents], self._pods.pod(slot).node)
         else:
             failing = PodOutage(
                 options,
