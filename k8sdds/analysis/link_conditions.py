@@ -11,13 +11,11 @@ from k8sdds.model.impairments import PARTS, Direction, Loss
 from k8sdds.model.link import Link
 from k8sdds.results import link_statistics
 
-MAX_LATE_SHARE = 0.01
-"""Largest share of packets that depart later than planned by more than 100 µs and 2 % of their delay."""
+MAX_ERROR_US, MAX_ERROR_SHARE = 100.0, 0.02
+"""Largest 99th percentile of the error of the delay: absolute, or relative to that of the delay if that is more.
+The delay includes the time in the queue."""
 MAX_FORWARDING_US = 1000.0
-"""Largest 99th percentile of the delay of links that nothing but the outages of a test impairs: what it measures has a
-resolution of 1 ms."""
-MAX_OUTAGE_SHARE = 0.02
-"""Largest difference of the time in outages from the requested one, if it is more than that of each outage."""
+"""The same for links that nothing but the outages of a test impairs: what it measures has a resolution of 1 ms."""
 CHANCE = 1e-6
 """Largest probability that a link which does what was requested is found to differ, for each comparison."""
 MAX_NOT_FORWARDED_SHARE = 1e-4
@@ -58,7 +56,7 @@ def _outage_differences(link: Link, seen: Mapping[str, Any], duration_s: float) 
         yield f"{seen['outages']} outages began in the measured interval, not {len(wanted)}"
         return
     wanted_s = sum(min(each.for_us / 1e6, duration_s - each.at_us / 1e6) for each in wanted)
-    allowed_s = max(link_statistics.MAX_OUTAGE_ERROR_S * len(wanted), MAX_OUTAGE_SHARE * wanted_s)
+    allowed_s = max(link_statistics.MAX_OUTAGE_ERROR_S * len(wanted), MAX_ERROR_SHARE * wanted_s)
     if abs(seen["outage_s"] - wanted_s) > allowed_s:
         yield f"the outages lasted {seen['outage_s']:.3f} s of the measured interval, not {wanted_s:.3f} s"
 
@@ -68,27 +66,16 @@ def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) ->
         yield "what its queues did was not counted"
         return
     yield from _wrongly_passed(seen)
-    yield from _late(seen) if is_shaped else _late_without_link(seen)
+    least_us = MAX_ERROR_US if is_shaped else MAX_FORWARDING_US
+    allowed_us = max(least_us, MAX_ERROR_SHARE * (seen["delay_p99_us"] or 0))
+    error_us = seen["delay_error_p99_us"]
+    if error_us is not None and error_us > allowed_us:
+        yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most {allowed_us:.0f} µs are allowed"
     loss = wanted.loss or Loss(percent=0)
     if loss.mean_percent is None:
         yield from _pattern_differences(link_files.values(loss), seen)
     else:
         yield from _loss_differences(loss, loss.mean_percent / 100, seen)
-
-
-def _late(seen: Mapping[str, Any]) -> Iterator[str]:
-    if seen["late"] is None:
-        return
-    passed = seen["packets"] - seen["lost"] - seen["queue_drops"] - seen["outage_drops"]
-    if seen["late"] > MAX_LATE_SHARE * passed:
-        share = f"{100 * seen['late'] / passed:.2g} % of the packets"
-        yield f"{share} were late by more than 100 µs and 2 % of their delay; at most 1 % may be"
-
-
-def _late_without_link(seen: Mapping[str, Any]) -> Iterator[str]:
-    error_us = seen["delay_error_p99_us"]
-    if error_us is not None and error_us > MAX_FORWARDING_US:
-        yield f"1 % of the packets were late by {error_us:.0f} µs or more; at most 1 ms is allowed"
 
 
 def _wrongly_passed(seen: Mapping[str, Any]) -> Iterator[str]:

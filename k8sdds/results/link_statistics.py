@@ -20,7 +20,7 @@ MAX_OUTAGE_ERROR_S = 0.02
 UNKNOWN: dict[str, Any] = dict.fromkeys(
     ("packets", "lost", "decided", "bursts", "burst_mean_packets", "queue_drops", "outages", "outage_s", "outage_drops",
      "not_forwarded", "overflow", "oversized", "duplicated", "reordered", "delay_p50_us", "delay_p99_us",
-     "delay_error_p99_us", "late", "rate_mbit")
+     "delay_error_p99_us", "rate_mbit")
 )  # fmt: skip
 """The keys of a summary of which nothing is known. The kernel's queues count only some of it."""
 
@@ -83,8 +83,6 @@ class Direction(Shape):
     oversized: Integer
     duplicated: Integer
     reordered: Integer
-    late: Integer
-    """Departed later than planned by more than 100 µs and 2 % of their delay."""
     delay_us: Times
     error_us: Times
     rate: Rate | None
@@ -160,7 +158,6 @@ def _of_direction(direction: Direction) -> dict[str, Any]:
         "delay_p50_us": direction.delay_us.p50,
         "delay_p99_us": direction.delay_us.p99,
         "delay_error_p99_us": direction.error_us.p99,
-        "late": direction.late,
         "rate_mbit": direction.rate.mbit if direction.rate else None,
     }
 

@@ -227,7 +227,9 @@ def test_the_engine_is_part_of_the_link_where_there_is_a_choice(
 # -- what an attempt proves -----------------------------------------------------------------------------
 
 
-def simulated(loss: Loss, packets: int, seed: int, late: int = 0) -> dict[str, Any]:
+def simulated(
+    loss: Loss, packets: int, seed: int, error_us: float = 20, delay_us: float = 200
+) -> dict[str, Any]:
     """Return statistics as `k8sdds-link` prints them, for a chain of Gilbert and Elliott with other code."""
     p, r, h, k = (percent / 100 for percent in loss.states)
     numbers = random.Random(seed)
@@ -241,7 +243,7 @@ def simulated(loss: Loss, packets: int, seed: int, late: int = 0) -> dict[str, A
         else:
             runs[lost].append(1)
         before = lost
-    delays = {"p50": 100, "p99": 200}
+    delays = {"p50": 100, "p99": delay_us}
     direction = {
         "packets_in": packets,
         "dropped": dict.fromkeys(("queue", "outage", "missed", "overflow", "unsent"), 0)
@@ -251,9 +253,8 @@ def simulated(loss: Loss, packets: int, seed: int, late: int = 0) -> dict[str, A
         "oversized": 0,
         "duplicated": 0,
         "reordered": 0,
-        "late": late,
         "delay_us": delays,
-        "error_us": delays,
+        "error_us": delays | {"p99": error_us},
         "rate": None,
         "series": {"bin_ms": 100} | {name: [] for name in SERIES},
     }
@@ -308,11 +309,9 @@ def test_links_that_do_something_else_are_found(wanted: Loss, done: Loss, text: 
 
 def test_late_packets_are_found() -> None:
     link = Link(delay=Delay(mean_us=10_000))
-    assert not differing(link, simulated(Loss(percent=0), 200, 1, late=2))
-    late = differing(link, simulated(Loss(percent=0), 200, 1, late=3))
-    assert late.startswith(
-        "up of node0: 1.5 % of the packets were late by more than 100 µs and 2 % of their delay"
-    )
+    assert not differing(link, simulated(Loss(percent=0), 100, 1, error_us=199, delay_us=10_000))
+    late = differing(link, simulated(Loss(percent=0), 100, 1, error_us=201, delay_us=10_000))
+    assert late == "up of node0: 1 % of the packets were late by 201 µs or more; at most 200 µs are allowed"
 
 
 @pytest.mark.parametrize(

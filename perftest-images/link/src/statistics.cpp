@@ -111,9 +111,7 @@ void Statistics::departed(const Packet& packet, std::int64_t actual, bool limite
         latest_ = packet.number;
     const std::int64_t delay = actual - packet.arrived;
     delays_.record(delay);
-    const std::int64_t error = actual - packet.planned;
-    errors_.record(error);
-    late_ += error > std::max(kLate, (packet.planned - packet.arrived) / kLateShare);
+    errors_.record(actual - packet.planned);
     if (limited) {
         // When the bottleneck really had sent the packet, and since when it was busy with it.
         const std::int64_t done = actual - (packet.planned - packet.finished);
@@ -158,7 +156,6 @@ Json Statistics::json() const {
     result["duplicated"] = duplicated_;
     result["reordered"] = reordered_;
     result["oversized"] = oversized_;
-    result["late"] = late_;
     result["in_flight"] = packets_in_ + duplicated_ - gone;
     result["loss_decisions"] = decided_;
     result["loss_bursts"] = bursts_.used(1);

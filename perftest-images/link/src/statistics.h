@@ -61,9 +61,6 @@ public:
 private:
     static constexpr std::int64_t kBin = 100'000'000;      // ns
     static constexpr std::size_t kBins = 36'000;           // an hour
-    // A packet is late if it departs so much later than planned, and by more than a share of its delay.
-    static constexpr std::int64_t kLate = 100'000;         // ns
-    static constexpr std::int64_t kLateShare = 50;         // a 50th, 2 %
     struct Bin {
         std::uint32_t packets_in = 0, lost = 0, queue = 0, outage = 0, packets_out = 0;
         std::uint64_t bytes_out = 0;
@@ -78,7 +75,7 @@ private:
     std::int64_t origin_ = 0;
     std::uint64_t packets_in_ = 0, bytes_in_ = 0, packets_out_ = 0, bytes_out_ = 0;
     std::uint64_t decided_ = 0, lost_ = 0, queue_ = 0, outage_ = 0, missed_ = 0, overflow_ = 0, unsent_ = 0;
-    std::uint64_t oversized_ = 0, duplicated_ = 0, reordered_ = 0, late_ = 0;
+    std::uint64_t oversized_ = 0, duplicated_ = 0, reordered_ = 0;
     std::uint64_t latest_ = 0;              // highest number of a packet that departed
     Histogram delays_, errors_, bursts_, gaps_;
     bool losing_ = false;

@@ -161,7 +161,7 @@ def test_losses_are_as_asked(cases: dict[str, dict[str, Any]], name: str, engine
     conditions = cases[f"{name} {engine}"]["conditions"]
     # Whether packets were late or forgotten is up to the machine.
     counted = {
-        node: {way: side | {"not_forwarded": 0, "late": None} for way, side in sides.items()}
+        node: {way: side | {"not_forwarded": 0, "delay_error_p99_us": None} for way, side in sides.items()}
         for node, sides in conditions.items()
     }
     assert link_conditions.differing(Link.model_validate(LINKS[name]), counted, 0) == ""
