@@ -16,6 +16,7 @@ from k8sdds.model.settings import NETWORK_NAMES, TESTS, TestChoice
 from k8sdds.networks import known_names
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
+from k8sdds.system.paths import shared
 from k8sdds.system.shipped import ShippedFiles
 from k8sdds.system.strict import Strict
 from k8sdds.workloads import WORKLOADS
@@ -76,6 +77,9 @@ def _read(name: str) -> Experiment:
 
 def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
     config = sweep.middleware_config
+    # A copy of an installed experiment names an installed file.
+    if "/" not in config and not (folder / config).exists():
+        folder = next((each for each in map(shared, EXPERIMENTS.folders) if (each / config).exists()), folder)
     return sweep.model_copy(update={"middleware_config": str(folder / config)}) if config else sweep
 
 
