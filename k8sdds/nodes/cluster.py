@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shlex
@@ -192,13 +193,19 @@ def give_real_time_priority(cluster: str, name: str, unit: str) -> None:
     """
     record, hierarchies = _known(cluster, name), cgroups.hierarchies()
     groups = [each.of_cluster(Path(record.data)) / name / "system.slice" / unit for each in hierarchies]
-    listed = [group / "cgroup.procs" for group in groups if group.is_dir()]
-    pids = {int(pid) for file in listed for pid in file.read_text().split()}
+    pids: set[int] = set()
+    for group in groups:
+        try:
+            pids.update(map(int, (group / "cgroup.procs").read_text().split()))
+        except OSError as error:
+            # Only some hierarchies have the unit, and it may end at this moment.
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
     parents = [each.parent / "cgroup.procs" for each in hierarchies if "cpu" in each.name.split(",")]
     lowest = os.sched_param(os.sched_get_priority_min(os.SCHED_FIFO))
     for pid in pids:
-        # A process may end at this moment.
-        with contextlib.suppress(OSError):
+        # A process may end at this moment. A container may not give the priority: the evidence shows what was late.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             for parent in parents:
                 parent.write_text(str(pid))
             os.sched_setscheduler(pid, os.SCHED_FIFO, lowest)
