@@ -16,6 +16,7 @@ from k8sdds.analysis import link_conditions
 from k8sdds.deploy import experiment_tuning, node_links
 from k8sdds.kubernetes.client import KubernetesClient
 from k8sdds.model.impairments import Loss
+from k8sdds.model.link import Link
 from k8sdds.model.measurement import Outcome
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results import link_statistics
@@ -201,15 +202,18 @@ def test_nodes_of_one_kernel_that_cannot_be_steered_are_reported() -> None:
 def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The clock of the subscriber's machine began a second before that of the publisher's."""
+    """The clock of the subscriber's machine began a second before that of the publisher's.
+
+    The kept statistics have the times of the subscriber's clock. Its node began them 0.25 s after the publisher's.
+    """
     link = {"up": {"delay": {"mean_us": 1000}}, "outages": {"at_s": 1, "for_s": 0.5}, "engine": "userspace"}
     measured = Cell(network="host", test="paced", rate=10, payload_bytes=64, link=link)
     trial = Trial(cell=measured, testbed="cluster", repetition=0, duration_s=3, warmup_s=0)
     asked: dict[str, node_links.Emulation] = {}
 
-    def statistics(node: str, started_us: int, clock_us: int) -> dict[str, Any]:
+    def statistics(node: str, started_us: int, clock_us: int, failed_us: int) -> dict[str, Any]:
         seen = simulated(Loss(percent=0), 100, 1)
-        states = [(2_000_000, "100"), (2_500_000, "off")]
+        states = [(failed_us, "100"), (failed_us + 500_000, "off")]
         return seen | {
             "started_us": started_us,
             "seconds": 4,
@@ -222,8 +226,8 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     def emulated(cluster: str, emulations: Any, image: str, at_most_s: float) -> Iterator[object]:
         asked.update(emulations)
         stopped = {
-            "n1": statistics("n1", 5_000_000, 10**15),
-            "n2": statistics("n2", 6_000_000, 10**15 - 10**6),
+            "n1": statistics("n1", 5_000_000, 10**15, 2_000_000),
+            "n2": statistics("n2", 6_250_000, 10**15 - 10**6, 1_750_000),
         }
         yield SimpleNamespace(start=lambda: None, stop=lambda: stopped)
 
@@ -242,9 +246,15 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     ]
     assert [its.configuration["seed"] - asked["n1"].configuration["seed"] for its in asked.values()] == [0, 1]
     # The measured interval began at 6 s of the publisher's clock, which is 7 s of the other one.
-    interval = {"start_monotonic_ns": 6 * 10**9, "duration_s": 3}
-    meters = {"started_at_ns": 10**18 + 10**9, "start_monotonic_ns": 10**9, "interval": interval}
-    outcomes = {each.name: Outcome(each, 0, meters) for each in measured.participants}
+    meters = {
+        name: {
+            "started_at_ns": 10**18 + 10**9,
+            "start_monotonic_ns": (1 + ahead_s) * 10**9,
+            "interval": {"start_monotonic_ns": (6 + ahead_s) * 10**9, "duration_s": 3},
+        }
+        for name, ahead_s in (("pub0", 0), ("sub0", 1))
+    }
+    outcomes = {each.name: Outcome(each, 0, meters[each.name]) for each in measured.participants}
     found = reading.after(outcomes)["links"]
     assert {node: (ways["up"]["outages"], ways["up"]["outage_s"]) for node, ways in found.items()} == {
         "n1": (1, 0.5),
@@ -252,4 +262,17 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     }
     assert link_conditions.differing(measured.link, found, trial.duration_s) == ""
     kept = json.loads((tmp_path / link_statistics.FILE).read_text())
-    assert set(kept["links"]) == {"n1", "n2"} and len(kept["outages"]) == 4
+    assert set(kept["links"]) == {"n1", "n2"} and kept["started_us"] == 6_000_000
+    assert [(state["node"], state["at_us"]) for state in kept["outages"]] == [
+        ("n1", 2_000_000),
+        ("n1", 2_500_000),
+        ("n2", 2_000_000),
+        ("n2", 2_500_000),
+    ]
+    layout = core_layout.assign("split", 1, 1, (0, 1))
+    elsewhere = ready | {"pub0": replace(ready["pub0"], facts={"cpus": [4, 5, 6, 7]})}
+    only = trial.model_copy(
+        update={"cell": measured.model_copy(update={"link": Link(**link, nodes="subscribers")})}
+    )
+    cores = [links.engine(each, elsewhere, layout, "campaign")["core"] for each in (trial, only)]
+    assert cores == [core_layout.harness((4, 5, 6, 7))[0], core_layout.harness((0, 1, 2, 3))[0]]

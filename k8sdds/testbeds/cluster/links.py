@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,7 @@ class EmulatedLinks(Reading):
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
         if not (seen := self._statistics):
             return {}
-        write_atomically(self._folder / link_statistics.FILE, json.dumps(_together(seen.values())))
+        write_atomically(self._folder / link_statistics.FILE, json.dumps(self._together(outcomes)))
         if _measures_outage(self._trial.cell):
             self._write_moments(outcomes)
         meters = outcomes[FIRST_PUBLISHER.name].meters or {}
@@ -131,6 +131,26 @@ class EmulatedLinks(Reading):
             read = link_statistics.LinkStatistics.model_validate(its)
             found |= link_statistics.summary(read, interval)
         return {"links": found}
+
+    def _together(self, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+        """Return the statistics of all nodes as those of one program, by the clock of the first subscriber."""
+        seen, meters = self._statistics, outcomes[FIRST_SUBSCRIBER.name].meters
+        # Without meters, it has no samples either whose times could be compared.
+        ahead_us = {
+            node: round(self._ahead_us(node, meters, FIRST_SUBSCRIBER)) if meters else 0 for node in seen
+        }
+        starts_us = {node: its["started_us"] - ahead_us[node] for node, its in seen.items()}
+        first_us = min(starts_us.values())
+        return {
+            "started_us": first_us,
+            "seconds": max(its["seconds"] for its in seen.values()),
+            "links": {name: link for its in seen.values() for name, link in its["links"].items()},
+            "outages": [
+                state | {"at_us": state["at_us"] + starts_us[node] - first_us}
+                for node, its in seen.items()
+                for state in its["outages"]
+            ],
+        }
 
     def _write_moments(self, outcomes: Mapping[str, Outcome]) -> None:
         """Write when the link that the test interrupts failed and came back, by the clock of each subscriber."""
@@ -156,13 +176,18 @@ class EmulatedLinks(Reading):
         """Return by how much CLOCK_MONOTONIC of a node is ahead of that of a participant's node, with its meters."""
         if self._machines[node] == self._machines[self._places[participant]]:
             return 0
-        publisher_us = (meters["started_at_ns"] - meters["start_monotonic_ns"]) / 1000
-        return float(publisher_us - self._statistics[node]["clock_us"])
+        boot_us = (meters["started_at_ns"] - meters["start_monotonic_ns"]) / 1000
+        return float(boot_us - self._statistics[node]["clock_us"])
 
 
 def engine(trial: Trial, pods: Mapping[str, ReadyPod], layout: Layout, campaign: str) -> dict[str, Any]:
-    """Return how the links of a trial are emulated, for the record. The seed of each node is one more."""
-    core = _core(pods[FIRST_PUBLISHER.name])
+    """Return how the links of a trial are emulated, for the record: the core is that of the first impaired node.
+
+    The seed of each node is one more.
+    """
+    places = {participant: pods[participant.name].node for participant in trial.cell.participants}
+    nodes = impaired(trial.cell, places)
+    core = _core(next(pod for pod in pods.values() if pod.node in nodes))
     measured = core_layout.measures(layout, core)
     return {"seed": _seed(trial, campaign), "core": core, "measured_core": measured}
 
@@ -175,16 +200,6 @@ def _seed(trial: Trial, campaign: str) -> int:
 def _core(pod: ReadyPod) -> int | None:
     """Return the core of the node of a pod which is that of k8sdds; None if it has none to spare."""
     return next(iter(core_layout.harness(tuple(pod.facts["cpus"]))), None)
-
-
-def _together(statistics: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the statistics of all nodes as those of one program. Times are from the start of each node's."""
-    return {
-        "started_us": next(iter(statistics))["started_us"],
-        "seconds": max(its["seconds"] for its in statistics),
-        "links": {name: link for its in statistics for name, link in its["links"].items()},
-        "outages": [outage for its in statistics for outage in its["outages"]],
-    }
 
 
 def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
