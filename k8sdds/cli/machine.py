@@ -287,7 +287,7 @@ def clean(
             print_line("Nothing to clean.")
     if failed:
         raise PrerequisiteError(
-            f"cannot remove: {', '.join(failed)}", "stop their processes, then run k8sdds clean again"
+            f"cannot remove: {', '.join(failed)}", "stop what uses them, then run k8sdds clean again"
         )
 
 
@@ -297,7 +297,7 @@ def _clean_cluster(
     """Remove leftovers from a cluster; return what was removed, kept because in use, and not removable."""
     from k8sdds.testbeds.cluster import namespace as campaign_namespace
 
-    removed, kept = [], []
+    removed, kept, failed = [], [], []
     with cluster_api(selected) as client:
         for leftover in campaign_namespace.leftovers(client, selected.namespace):
             name = f"{leftover.namespace.title} in namespace {leftover.namespace.name}"
@@ -310,8 +310,10 @@ def _clean_cluster(
     if selected.name and not kept:
         from k8sdds.deploy import node_links
 
-        removed += [f"the emulated link of {node}" for node in node_links.restore(selected.name, dry_run)]
-    return removed, kept, []
+        restored, failures = node_links.restore(selected.name, dry_run)
+        removed += [f"the emulated link of {node}" for node in restored]
+        failed = [f"the emulated link of {node} ({why.message})" for node, why in failures.items()]
+    return removed, kept, failed
 
 
 def _clean_this_machine(everything: bool, dry_run: bool) -> tuple[list[str], list[str], list[str]]:

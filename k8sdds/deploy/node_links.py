@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from k8sdds import nodes
 from k8sdds.deploy import node_link_scripts as scripts
 from k8sdds.deploy import profiles
 from k8sdds.deploy.node_link_scripts import FOLDER, UNIT
-from k8sdds.system.errors import PartFailed, PrerequisiteError
+from k8sdds.results.link_statistics import LinkStatistics
+from k8sdds.system import reading
+from k8sdds.system.errors import K8sddsError, PartFailed, PrerequisiteError
+from k8sdds.system.reading import UnreadableError
+from k8sdds.system.shapes import Finite
 from k8sdds.system.ssh import Connections, Host
 
-STARTS_S = 30
+SCRIPT_S = 30
 """How long a script on a node may take."""
+MAX_STATISTICS_BYTES = 64 << 20
+"""Largest statistics of a node: those of more than ten hours."""
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,7 @@ class Emulation:
     peers: Sequence[str] = ()
     """Addresses of the other nodes of the trial, which are reached over the emulated link."""
     states: Sequence[tuple[int, str]] = ()
-    """States of the link in its outages, each with its time after `NodeLinks.begin`, in µs."""
+    """States of the link in its outages, each with its time after the moment of `NodeLinks.begin`, in µs."""
 
 
 class NodeLinks:
@@ -45,34 +53,16 @@ class NodeLinks:
         """Begin all random decisions and the statistics. Call it once.
 
         Raises:
-            PartFailed: The program on a node has ended.
-            PrerequisiteError: It is of another version.
+            PartFailed: The program on a node has ended, or its answer is another one than expected.
         """
-        for node, printed in self._each(scripts.ASK % "start").items():
-            answer, now_ns = printed.split()
-            if not answer.isdecimal():
-                raise PrerequisiteError(
-                    f"{node}: k8sdds-link in the image is of another version: it answered {answer!r}",
-                    "use the image of this version of k8sdds: k8sdds images load",
-                )
-            self._clocks_us[node] = int(now_ns) // 1000 - int(answer)
+        self._clocks_us = self._ask(scripts.START, lambda _, printed: read_clock(printed))
 
-    def begin(self) -> None:
-        """Let the outages of all links begin. Raises like `start`."""
-        self._each(scripts.BEGIN)
+    def begin(self, moment_ns: int) -> None:
+        """Let the outages of all links begin at a moment, by the time since 1970 on each node. Raises like `start`.
 
-    def interrupt(self, node: str, state: str) -> int:
-        """Change the state of a node's link, or end its outage with `off`.
-
-        Returns:
-            When, by CLOCK_MONOTONIC of the node, in µs.
-
-        Raises:
-            PartFailed: As `start`.
+        A link whose first outage is due before its node learns of this begins all of them later.
         """
-        self._states[node].append(state)
-        answer = _answer(scripts.ASK % f"outage {node} {state}", self._connections.hosts[node])
-        return int(answer.split()[0])
+        self._ask(scripts.begin(moment_ns), lambda *_: None)
 
     def stop(self) -> dict[str, dict[str, Any]]:
         """Return the statistics of each node since `start` (docs/reference/link-emulator.md), with more keys.
@@ -80,19 +70,78 @@ class NodeLinks:
         `outages` has all states of its link, and `clock_us` is the difference between the time since 1970 and
         CLOCK_MONOTONIC. Empty without `start`. Raises like `start`.
         """
-        found = {}
-        for node, printed in self._each(scripts.STATISTICS).items() if self._clocks_us else ():
-            started, *moments, statistics = printed.splitlines()
-            states = zip(moments, self._states[node], strict=False)
-            outages = [
-                {"node": node, "at_us": int(moment) - int(started), "state": state}
-                for moment, state in states
-            ]
-            found[node] = json.loads(statistics) | {"outages": outages, "clock_us": self._clocks_us[node]}
-        return found
+        if not self._clocks_us:
+            return {}
+        found = self._ask(
+            scripts.STATISTICS, lambda node, printed: read_statistics(printed, node, self._states[node])
+        )
+        return {node: statistics | {"clock_us": self._clocks_us[node]} for node, statistics in found.items()}
 
-    def _each(self, script: str) -> dict[str, str]:
-        return self._connections.all(partial(_answer, script), self._states)
+    def _ask(self, script: str, read: Callable[[str, str], Answer]) -> dict[str, Answer]:
+        """Run a script on all nodes, and return what `read` returns for the name and the output of each."""
+
+        def answer(host: Host) -> Answer:
+            done = host.run(script, timeout_s=SCRIPT_S)
+            if done.code:
+                raise PartFailed(f"{host.name}: k8sdds-link has ended: {_reason(done.err)}")
+            try:
+                return read(host.name, done.out)
+            except UnreadableError as error:
+                raise PartFailed(f"{host.name}: {error.message}", error.remedy) from error
+
+        answers, failures = self._connections.each(answer, self._states)
+        if failures:
+            first = next(iter(failures.values()))
+            messages = dict.fromkeys(failure.message for failure in failures.values())
+            raise PartFailed("; ".join(messages), first.remedy) from first
+        return answers
+
+
+def read_clock(printed: str) -> int:
+    """Return the difference between the time since 1970 and CLOCK_MONOTONIC, in µs, from the answer to `start`.
+
+    Raises:
+        UnreadableError: It is of another version of the program.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})\n([0-9]{1,20})\n", printed)
+    if match is None:
+        raise UnreadableError(
+            f"k8sdds-link in the image is of another version: it answered {printed[:80]!r}",
+            "use the image of this version of k8sdds: k8sdds images load",
+        )
+    monotonic_us, now_ns = map(int, match.groups())
+    return now_ns // 1000 - monotonic_us
+
+
+class _Statistics(LinkStatistics):
+    """What the program answers to `stop`, with the outages."""
+
+    seconds: Finite
+
+
+def read_statistics(printed: str, node: str, states: Sequence[str]) -> dict[str, Any]:
+    """Return the statistics of a node with its outages, from all answers to `start`, the states, and `stop`.
+
+    Raises:
+        UnreadableError: It is something else.
+    """
+    *answers, document = printed.splitlines() or [""]
+    if not answers or not all(re.fullmatch(r"[0-9]{1,18}", each) for each in answers):
+        raise UnreadableError(f"k8sdds-link answered {printed[:80]!r} instead of times and statistics")
+    started_us, *moments = map(int, answers)
+    outages = [
+        {"node": node, "at_us": moment - started_us, "state": state}
+        for moment, state in zip(moments, states, strict=False)
+    ]
+    source = "the statistics of k8sdds-link"
+    found = reading.json_object(document, source, max_bytes=MAX_STATISTICS_BYTES) | {"outages": outages}
+    try:
+        _Statistics.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise UnreadableError(f"{source}: {reading.printable(place)}: {first['msg']}") from error
+    return found
 
 
 @contextlib.contextmanager
@@ -115,11 +164,11 @@ def emulated(
 
         def start(host: Host) -> None:
             emulation = emulations[host.name]
-            settings = scripts.settings(
+            prologue = scripts.prologue(
                 profile.network.interface, _ssh_port(host), image, at_most_s, emulation.peers
             )
             done = host.run(
-                scripts.start(settings, emulation.configuration, emulation.states), timeout_s=STARTS_S
+                scripts.start(prologue, emulation.configuration, emulation.states), timeout_s=SCRIPT_S
             )
             if done.code:
                 raise PrerequisiteError(
@@ -132,57 +181,77 @@ def emulated(
             for name in names if profile.provider == "local" else ():
                 nodes.give_real_time_priority(cluster, name, UNIT)
             yield NodeLinks(connections, emulations)
-        except BaseException:
+            _restore(connections, names)
+        except BaseException as error:
             # Ctrl-C ends the connections that are in use.
             with Connections(profiles.targets(profile, names)) as others:
-                _restore(others, names)
+                _restore_after(error, others, names)
             raise
-        _restore(connections, names)
 
 
-def unsupported(cluster: str) -> dict[str, str]:
-    """Return why nodes of a cluster cannot emulate their link, by node. Changes nothing."""
+def unsupported(cluster: str, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return why nodes of a cluster cannot emulate their link, by node. Changes nothing.
+
+    `addresses`: those of the nodes that can have participants, which must be reached by the emulated interface.
+    """
     profile = profiles.deployed(cluster)
-    script = scripts.settings(profile.network.interface) + scripts.CHECK
+
+    def why(host: Host) -> str:
+        peers = [address for node, address in addresses.items() if node != host.name]
+        prologue = scripts.prologue(profile.network.interface, peers=peers if host.name in addresses else ())
+        done = host.run(prologue + scripts.CHECK)
+        return _reason(done.err) if done.code else ""
+
     with Connections(profiles.targets(profile)) as connections:
-        printed = connections.all(lambda host: host.run(script).out, [node.name for node in profile.nodes])
-    return {node: text.strip() for node, text in printed.items() if text.strip()}
+        found = connections.all(why, [node.name for node in profile.nodes])
+    return {node: reason for node, reason in found.items() if reason}
 
 
-def restore(cluster: str, dry_run: bool) -> list[str]:
-    """Restore the links that a killed command has left emulated, and return the nodes.
+def restore(cluster: str, dry_run: bool) -> tuple[list[str], dict[str, K8sddsError]]:
+    """Restore the links that a killed command has left emulated.
 
-    Raises:
-        PrerequisiteError: A node does not restore its link.
+    Returns:
+        The nodes that were restored, and why others could not be reached or not restored.
     """
     profile = profiles.deployed(cluster)
     with Connections(profiles.targets(profile)) as connections:
         find = f"ls -d {FOLDER} 2>/dev/null || :"
-        found = connections.all(lambda host: host.run(find).out, [node.name for node in profile.nodes])
+        found, failures = connections.each(
+            lambda host: host.run(find).out, [node.name for node in profile.nodes]
+        )
         names = [name for name, text in found.items() if text]
         if not dry_run:
-            _restore(connections, names)
-    return names
+            done, failed = connections.each(_restore_host, names)
+            return list(done), failures | failed
+    return names, failures
+
+
+def _restore_after(error: BaseException, connections: Connections, names: Sequence[str]) -> None:
+    """Restore links after an error, which must not be lost if that fails."""
+    try:
+        _restore(connections, names)
+    except K8sddsError as left:
+        if isinstance(error, K8sddsError):
+            raise left from error
+        error.add_note(str(left))
 
 
 def _restore(connections: Connections, names: Sequence[str]) -> None:
-    printed = connections.all(lambda host: host.run(scripts.restore()).out, names)
-    if left := [f"{name}: {' '.join(text.split())}" for name, text in printed.items() if text.strip()]:
+    connections.all(_restore_host, names)
+
+
+def _restore_host(host: Host) -> None:
+    left = host.run(scripts.restore()).out.strip()
+    if left:
         raise PrerequisiteError(
-            f"what emulated links was not removed: {'; '.join(left)}", f"stop the unit {UNIT} on this machine"
+            f"{host.name}: what emulated its link was not removed: {_reason(left)}",
+            f"stop the unit {UNIT} on this machine",
         )
 
 
 def _ssh_port(host: Host) -> str:
     """Return the port on which the machine's SSH server listens. It is another one than ours behind a router."""
     return host.run('echo "${SSH_CONNECTION##* }"', root=False).out.strip()
-
-
-def _answer(script: str, host: Host) -> str:
-    done = host.run(script, timeout_s=STARTS_S)
-    if done.code:
-        raise PartFailed(f"{host.name}: k8sdds-link has ended: {_reason(done.err)}")
-    return done.out
 
 
 def _reason(text: str) -> str:

@@ -21,6 +21,7 @@ from k8sdds.model.measurement import Outcome
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.results import link_statistics
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.system.reading import UnreadableError
 from k8sdds.testbeds import core_layout, probing
 from k8sdds.testbeds.cluster import links, network_policies, pods
 from k8sdds.testbeds.cluster.namespace import CampaignNamespace, identifier
@@ -276,3 +277,22 @@ def test_outages_of_links_are_counted_by_the_clock_of_each_node(
     )
     cores = [links.engine(each, elsewhere, layout, "campaign")["core"] for each in (trial, only)]
     assert cores == [core_layout.harness((4, 5, 6, 7))[0], core_layout.harness((0, 1, 2, 3))[0]]
+
+
+def test_answers_of_nodes_that_are_something_else_fail_the_attempt() -> None:
+    """A node must not crash the campaign, whatever it prints."""
+    assert node_links.read_clock("5000000\n1700000000123456789\n") == 1_700_000_000_123_456 - 5_000_000
+    statistics = json.dumps(simulated(Loss(percent=0), 100, 1) | {"seconds": 4})
+    found = node_links.read_statistics(f"5000000\n7000000\n7500000\n{statistics}\n", "n1", ["100", "off"])
+    assert found["outages"] == [
+        {"node": "n1", "at_us": 2_000_000, "state": "100"},
+        {"node": "n1", "at_us": 2_500_000, "state": "off"},
+    ]
+    for answer in ("", "x\n1\n", "1\n", "1 2\n", f"{'9' * 5000}\n1\n"):
+        with pytest.raises(UnreadableError, match="another version"):
+            node_links.read_clock(answer)
+    broken = {"5\n": "instead of times", "": "instead of times", f"x\n{statistics}": "instead of times"}
+    broken |= {"5\n6\n{": "not valid JSON", "5\n{}\n": "Field required", "9\n8\n" + statistics: "at_us"}
+    for answer, reason in broken.items():
+        with pytest.raises(UnreadableError, match=reason):
+            node_links.read_statistics(answer, "n1", ["100"])

@@ -52,8 +52,8 @@ class ExecResult:
 class ParticipantExec:
     """The execution of a participant: `prepare`, then `start_at` or `abort`, then `finish`.
 
-    Each call may be made from another thread, but only one at a time. The supervisor ends the participant after
-    `deadline_s`.
+    Each call can be made from another thread. `kill` and `end` may be called during `finish`; other calls follow each
+    other. The supervisor ends the participant after `deadline_s`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ParticipantExec:
         self._container = launch.participant.name
         self._output = output_folder(launch.directory)
         self._deadline_s = deadline_s
-        self._at_measured: Callable[[], None] | None = None
+        self._at_measured: Callable[[int], None] | None = None
         self.ended = threading.Event()
         """Set when `finish` returns."""
         self._stream: ExecStream | None = None
@@ -90,8 +90,11 @@ class ParticipantExec:
             self._argv += ["--env", f"{key}={value}"]
         self._argv += ["--", *launch.argv]
 
-    def report_start(self, at_measured: Callable[[], None]) -> None:
-        """Call a function when the measured interval begins, if the stream is whole. Call this before `prepare`."""
+    def report_start(self, at_measured: Callable[[int], None]) -> None:
+        """Call a function when the measured interval begins, if the stream is whole. Call this before `prepare`.
+
+        Its argument is the start of the interval, by the pod's clock: nanoseconds since 1970.
+        """
         self._at_measured = at_measured
         self._argv.insert(2, "--report-start")
 
@@ -246,7 +249,7 @@ class ParticipantExec:
             elif kind == "end":
                 break
             elif kind == "measured" and self._at_measured:
-                self._at_measured()
+                self._at_measured(_number(rest.encode()))
             # Ignore other lines, such as a late reply to `clock`.
         for name, content in files.items():
             (self.launch.directory / name).write_bytes(content)

@@ -23,6 +23,7 @@ from k8sdds.results.arrivals import Interruption
 from k8sdds.system.errors import Problem
 from k8sdds.system.files import write_atomically
 from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import Reading, measured_intervals
@@ -107,10 +108,10 @@ class EmulatedLinks(Reading):
         assert self._links is not None
         self._links.start()
 
-    def begin_outages(self) -> None:
-        """Let the outages of the links begin. Call it when the measured interval begins."""
+    def begin_outages(self, measured_ns: int) -> None:
+        """Let the outages of the links begin. Call it when the measured interval begins, with its start since 1970."""
         assert self._links is not None
-        self._links.begin()
+        self._links.begin(measured_ns)
 
     @override
     def after(self, outcomes: Mapping[str, Outcome]) -> Mapping[str, Any]:
@@ -248,13 +249,17 @@ def emulates(cells: Iterable[Cell]) -> bool:
     )
 
 
-def problems(cluster: str, cells: Sequence[Cell]) -> list[Problem]:
-    """Return why the nodes of a cluster cannot emulate links, if cells need it. Makes no changes."""
+def problems(cluster: str, cells: Sequence[Cell], nodes: Sequence[NodeInfo]) -> list[Problem]:
+    """Return why the nodes of a cluster cannot emulate links, if cells need it. Makes no changes.
+
+    `nodes`: those that can run participants.
+    """
     if not cluster or not emulates(cells):
         return []
     from k8sdds.deploy import node_links
 
+    addresses = {node.name: node.address for node in nodes if node.address}
     return [
         Problem(f"{node} cannot emulate its link: {why}", "leave out `link`, or use --testbed lab")
-        for node, why in node_links.unsupported(cluster).items()
+        for node, why in node_links.unsupported(cluster, addresses).items()
     ]

@@ -48,7 +48,7 @@ class ClusterOutage:
         self.result: ExecResult | None = None
         """How this process ended."""
 
-    def begin(self) -> None:
+    def begin(self, _measured_ns: int) -> None:
         """Call this when the measured interval begins."""
         self._measured.set()
 

@@ -165,7 +165,7 @@ class ClusterTestbed(Testbed):
             *preflight.pod_start_problems(cells),
             *pod_room.problems(cells, self.nodes, self.client),
             *NodeTuning(self.selected.name, cells).problems(),
-            *links.problems(self.selected.name, cells),
+            *links.problems(self.selected.name, cells, usable(self.nodes, versions.BUNDLE_ARCHITECTURES)),
             *preflight.policy_problems(cells, self.client, self.selected.namespace),
             *preflight.service_problems(cells, self.client, self.selected.namespace, self.proxy_mode),
             *preflight.placement_problems(

@@ -20,7 +20,7 @@ from k8sdds.analysis import background_cost, components, profile
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import candidates, expand
 from k8sdds.claims import study
-from k8sdds.deploy import profiles
+from k8sdds.deploy import node_links, profiles
 from k8sdds.importing import kubectl_top as published_top
 from k8sdds.importing import osrf
 from k8sdds.kubernetes import exec_stream, kubeconfig
@@ -36,7 +36,7 @@ from k8sdds.perftest import log
 from k8sdds.perftest import output as perftest_output
 from k8sdds.report import content as contents
 from k8sdds.report import summary, tables
-from k8sdds.results import histograms, tidy
+from k8sdds.results import histograms, link_statistics, tidy
 from k8sdds.results.record import impossible_value
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.security import directory
@@ -70,6 +70,25 @@ class Reader:
 def corpus(name: str) -> Callable[[], list[bytes]]:
     """Return a function that reads all documents of a folder of the corpus."""
     return lambda: [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
+
+
+def _answers() -> list[bytes]:
+    """Return the answers of a node that emulates a link, from recorded statistics."""
+    recorded = json.loads((RECORDED / "outage/links.json").read_bytes())
+    moments = [
+        recorded["started_us"],
+        *(recorded["started_us"] + each["at_us"] for each in recorded["outages"]),
+    ]
+    return ["\n".join([*map(str, moments), json.dumps(recorded), ""]).encode()]
+
+
+def _node_answer(data: bytes, _: Path) -> None:
+    # Connections replace bytes that are not UTF-8.
+    text = data.decode("utf-8", "replace")
+    clock = text.partition("\n")[0] + "\n1700000000123456789\n"
+    assert abs(node_links.read_clock(clock)) < 10**19
+    found = node_links.read_statistics(text, "node0", ["100", "off"])
+    json.dumps(link_statistics.summary(link_statistics.LinkStatistics.model_validate(found)), allow_nan=False)
 
 
 def _file(read: Callable[[Path], object], name: str) -> Callable[[bytes, Path], object]:
@@ -391,6 +410,7 @@ READERS = [
     Reader("arrivals", _recorded("outage/sub0/arrivals.csv"), _outage("sub0/arrivals.csv"), damage.bytes_of),
     Reader("outage", _recorded("outage/outage.json"), _outage("outage.json"), damage.json_of),
     Reader("links-over-time", _recorded("outage/links.json"), _outage("links.json"), damage.json_of),
+    Reader("node-links", _answers, _node_answer, damage.bytes_of),
     Reader("iperf3", *_tool("tcp-stream"), damage.json_of),
     Reader("transactions", *_tool("tcp-crr"), damage.json_of),
     Reader("wrk", *_tool("http"), damage.bytes_of),
