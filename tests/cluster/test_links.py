@@ -37,7 +37,8 @@ sweeps:
     link:
       delay: {mean_us: 50 ms}
       up: {loss: {percent: 10}}
-      outages: {at_s: 1, for_s: 0.5}
+      # The second one reaches the end of the measured interval.
+      outages: [{at_s: 1, for_s: 0.5}, {at_s: 2.75, for_s: 0.25}]
 """
 
 
@@ -78,7 +79,7 @@ def test_links_lose_delay_and_interrupt_packets(
         for directions in attempt["link_conditions"].values():
             up, down = directions["up"], directions["down"]
             assert up["packets"] and down["packets"] and down["lost"] == 0
-            assert up["outages"] == down["outages"] == 1
+            assert up["outages"] == down["outages"] == 2
             assert all(49_500 < way["delay_p50_us"] < 51_000 for way in (up, down))
         sent = max(
             (ways["up"] for ways in attempt["link_conditions"].values()), key=lambda way: way["packets"]
@@ -110,6 +111,19 @@ def test_a_killed_program_costs_an_attempt_and_a_killed_command_leaves_nothing(
     if ending == signal.SIGKILL:
         cleaned = one_machine.k8sdds("clean", "--testbed", one_machine.name)
         assert cleaned.stdout.count("the emulated link of") == 2, cleaned.stdout + cleaned.stderr
+    assert states() == before
+
+
+def test_a_node_that_would_not_impair_its_packets_is_refused_before_the_first_trial(
+    one_machine: Deployed, states: Callable[[], dict[str, str]]
+) -> None:
+    before = states()
+    assert node_links.unsupported(one_machine.name, {}) == {}
+    # Packets to this address leave by the loopback interface.
+    refused = node_links.unsupported(one_machine.name, dict.fromkeys(one_machine.nodes, "127.0.0.1"))
+    assert list(refused) == list(one_machine.nodes)
+    for reason in refused.values():
+        assert reason.startswith("packets to 127.0.0.1 do not leave by eth0: set network.interface")
     assert states() == before
 
 
