@@ -32,6 +32,8 @@ class Interval:
     half_percent: float | None
     """Half of its width, in percentage points; None if fewer than two repetitions are valid."""
     n: int
+    stays_unknown: bool = False
+    """Whether a trial of the cell or of its baseline has none of the metrics: no further repetition changes this."""
 
 
 class Precision(Planner):
@@ -57,13 +59,18 @@ class Precision(Planner):
     def status(self, attempts: Sequence[TrialRecord]) -> str:
         done, wide = _repetitions(attempts), self._wide(attempts)
         requested = f"±{self._percent:g} percentage points"
+        lost = sum(interval.stays_unknown for interval in self.intervals(attempts))
+        other = "other " if lost else ""
+        why = "because trials ended before the metric or have too few values"
+        note = f"; unknown overheads: {lost}, {why}" if lost else ""
         if not wide:
-            return f"after {done} repetitions, the interval of every overhead is within {requested}"
+            every = f"the interval of every {other}overhead"
+            return f"after {done} repetitions, {every} is within {requested}{note}"
         widest = max(wide, key=lambda interval: interval.half_percent or math.inf)
         known = "unknown" if widest.half_percent is None else f"±{widest.half_percent:.1f}"
         text = (
             f"after {done} repetitions, {len(wide)} overheads are not known within {requested}; the widest interval:"
-            f" {known} ({widest.cell.describe()})"
+            f" {known} ({widest.cell.describe()}){note}"
         )
         if self._is_time_over(attempts):
             return f"{text}. The time is over: {self._experiment.max_time_min:g} min"
@@ -85,18 +92,21 @@ class Precision(Planner):
         baselines = {cell.condition: cell for cell in self._expansion.cells if self._is_baseline(cell)}
         for cell in self._expansion.cells:
             base = baselines.get(cell.condition)
-            names = workloads.find(cell.test).headlines
-            own = rows[cell.cell_id]
-            measured = (
-                name
-                for name in names
-                if any(row.get(name) is not None for row in own)
-                and not any(name in (row.get("missing") or {}) for row in own)
-            )
-            metric = METRICS[next(measured, names[0])]
-            if self._is_baseline(cell) or base is None or not metric.log:
+            if self._is_baseline(cell) or base is None:
                 continue
-            ratio, _ = overhead.paired(rows[cell.cell_id], rows[base.cell_id], metric, STOPPED_CONFIDENCE)
+            own, its = rows[cell.cell_id], rows[base.cell_id]
+            names = workloads.find(cell.test).headlines
+            # The repetitions in which a metric is not missing are the fastest ones.
+            missing = {name for row in (*own, *its) for name in row.get("missing") or ()}
+            known = [name for name in names if name not in missing]
+            measured = (name for name in known if any(row.get(name) is not None for row in own))
+            metric = METRICS[next(measured, (known or names)[0])]
+            if not metric.log:
+                continue
+            if not known:
+                yield Interval(cell, None, 0, stays_unknown=True)
+                continue
+            ratio, _ = overhead.paired(own, its, metric, STOPPED_CONFIDENCE)
             low, high = ratio.bounds if ratio else (None, None)
             half = None if low is None or high is None else 100 * (high - low) / 2
             yield Interval(cell, half, ratio.n if ratio else 0)
@@ -105,7 +115,8 @@ class Precision(Planner):
         return [
             interval
             for interval in self.intervals(attempts)
-            if interval.half_percent is None or interval.half_percent > self._percent
+            if not interval.stays_unknown
+            and (interval.half_percent is None or interval.half_percent > self._percent)
         ]
 
     def _is_baseline(self, cell: Cell) -> bool:

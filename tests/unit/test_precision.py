@@ -91,6 +91,35 @@ def test_a_network_without_a_valid_trial_does_not_end_the_campaign_early() -> No
     assert "the widest interval: unknown" in planned.status(attempts[:6])
 
 
+def test_only_metrics_that_no_trial_of_the_cell_or_its_baseline_misses_are_compared() -> None:
+    """The repetitions in which the baseline recovered are its fastest ones."""
+    sweep = {"networks": ["host", "flannel-vxlan"], "test": "outage", "payload_bytes": 1024, "rate": 100}
+    asked = expand(experiment(sweeps=[sweep], duration_s=6))
+    planned, trials = start.planner_of(asked), asked.trials("lab")
+    assert isinstance(planned, Precision)
+    attempts = measured(trials, 0.1, random.Random(1))
+    for number, attempt in enumerate(attempts):
+        attempt.recovery_full_ms, attempt.outage_blind_ms = 100.0, 1000.0 + number**2
+    (interval,) = planned.intervals(attempts)
+    assert (interval.n, interval.half_percent) == (3, pytest.approx(0))
+
+    pairs = zip(trials, attempts, strict=True)
+    ended = next(attempt for trial, attempt in pairs if trial.cell.network == "host")
+    ended.recovery_full_ms, ended.missing = None, {"recovery_full_ms": "not recovered within 2000 ms"}
+    (interval,) = planned.intervals(attempts)
+    assert interval.n == 3 and interval.half_percent and interval.half_percent > 0.1, "of outage_blind_ms"
+    assert planned.more(attempts) == ()
+
+    ended.outage_blind_ms, ended.missing = None, ended.missing | {"outage_blind_ms": "no fresh sample"}
+    (interval,) = planned.intervals(attempts)
+    assert interval.half_percent is None and interval.stays_unknown
+    assert planned.more(attempts) == (), "no further repetition makes it known"
+    assert (
+        "every other overhead is within ±5 percentage points; unknown overheads: 1, because trials ended"
+        in planned.status(attempts)
+    )
+
+
 def test_an_interval_of_a_campaign_that_stops_when_it_is_narrow_contains_the_truth() -> None:
     """The worst case of the calibration: a precision of 0.6 standard deviations (benchmarks/precision.py)."""
     chance, covered, campaigns = random.Random(1), 0, 3000
