@@ -52,7 +52,8 @@ def reason(outputs: TrialOutputs, profile: Profile | Reason | None = None) -> Re
     """
     failed = _failed(outputs)
     is_result = failed is not None and _is_result(failed, outputs)
-    wrong = None if is_result else failed or _not_verified(outputs)
+    # What the summaries, counters and meters of a failed participant contain depends on when it failed.
+    wrong = _other_links(outputs) if is_result else failed or _not_verified(outputs)
     cell = outputs.trial.cell
     return (
         wrong

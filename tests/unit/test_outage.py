@@ -17,6 +17,7 @@ from k8sdds.campaign.expansion import expand
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
 from k8sdds.model.trial import FIRST_SUBSCRIBER, Trial
+from k8sdds.perftest.output import PEER_LOST
 from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.system import yaml_text
@@ -80,6 +81,18 @@ def test_a_trial_that_ends_before_the_recovery_states_it(tmp_path: Path) -> None
         "recovery_full_ms": f"not recovered {within}",
         "recovery_bytes": f"not recovered {within}",
     }
+
+
+def test_a_participant_that_does_not_return_is_a_result_only_over_the_requested_link(tmp_path: Path) -> None:
+    recording = Recording("outage", tmp_path)
+    lost = recording.record(recording.measurement(sub0=PEER_LOST))
+    assert lost["valid"] and lost["warnings"][0].startswith("peer-lost: sub0: ")
+    path = tmp_path / link_statistics.FILE
+    statistics = json.loads(path.read_text())
+    statistics["links"]["node1"]["down"]["error_us"]["p99"] = 50_000
+    path.write_text(json.dumps(statistics))
+    late = recording.record(recording.measurement(sub0=PEER_LOST))
+    assert late["reason"].startswith("link: down of node1: 1 % of the packets were late by 50000 µs or more")
 
 
 def test_a_trial_without_its_outage_is_not_valid(tmp_path: Path) -> None:
