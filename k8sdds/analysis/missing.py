@@ -76,10 +76,15 @@ def _missing_factor(trial: Row, metric: str) -> float:
 
 
 def by_network(trials: list[Row]) -> list[Row]:
-    """Return `quantity`, network, number of `trials`, first `reason` and `remedy` of each null percentile."""
+    """Return `quantity`, network, number of `trials`, first `reason` and `remedy` of each null percentile or time.
+
+    Trials that have the value, and only share a cell with one that does not, do not count.
+    """
     found: dict[tuple[str, str], Row] = {}
     for trial in trials:
         for metric, why in reasons(trial).items():
+            if why.startswith(tidy.ELSEWHERE):
+                continue
             entry = {"quantity": metric, UNIT: trial[UNIT], "trials": 0, "reason": why}
             found.setdefault((metric, trial[UNIT]), entry)["trials"] += 1
     for (metric, unit), entry in found.items():

@@ -162,7 +162,7 @@ def _censored(content: Content, name: str) -> list[str]:
         return []
     return [
         f"The {METRICS[name].title} is longer than some trials of {formats.join(texts)}. Their cells have no mean,"
-        " because it would be that of the fastest repetitions. Measure longer."
+        " because it would be that of the fastest repetitions. Measure longer, to see whether they recover."
     ]
 
 

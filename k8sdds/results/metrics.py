@@ -216,6 +216,8 @@ class Metrics(BaseModel):
         "Number of times without a fresh sample that were longer than `deadline_ms`, summed over publishers and subscribers. Null"
         " without `deadline_ms`: jitter alone would exceed the default of one period", scale="linear")
     outage_s: float | None = column("delay", "testbed", "Observed length of the outage", only=SOME_TESTS)
+    outage_observed_ms: float | None = column("delay", "derived",
+        "Time from the repair to the end of the measured interval: times of the recovery that are null are longer", only=SOME_TESTS)
     outage_blind_ms: float | None = metric("blind in the outage", "ms", "delay", "subscribers",
         "Longest time from the failure on without a fresh sample that was due after it, which began before the repair. Of the publisher"
         " and the subscriber with the longest. Null, with the reason in `missing`, if no such sample follows in one of them",

@@ -133,7 +133,7 @@ class Outage(Paced):
         "recovery_full_ms", "outage_blind_ms", "recovered_percent", "recovery_first_ms", "recovery_bytes",
         "outage_late", *(name for name in Paced.metrics if not name.startswith("delay_")),
     )  # fmt: skip
-    columns = ("outage_s",)
+    columns = ("outage_s", "outage_observed_ms")
     histograms = ()
     measured_by = SUBSCRIBER
     mode = ""  # published logs with PerfTest's mode are of `throughput`
@@ -183,7 +183,7 @@ class Outage(Paced):
 
     @override
     def is_result(self, failure: Reason, outputs: TrialOutputs) -> bool:
-        # A successor that finds nobody, and peers that miss somebody for good, are failures of what is measured.
+        # If a new participant finds no peers, or the others lose a peer for good, the middleware did not recover.
         return failure.code in (PEER_LOST, NO_MATCH, "no-samples") and self.invalid(outputs) is None
 
     @override
@@ -197,7 +197,9 @@ class Outage(Paced):
         except UnreadableError:
             return  # `invalid` states why
         record.outage_s = outage.length_s
-        within = f"within {number((_end_us(outputs) - outage.repaired_us) / 1000)} ms after the repair"
+        # It is 0 if the trial ended with the outage, or if its end is not known.
+        record.outage_observed_ms = max((_end_us(outputs) - outage.repaired_us) / 1000, 0.0)
+        within = f"within {number(record.outage_observed_ms)} ms after the repair"
         for name, values, what in (
             ("outage_blind_ms", (one.blind_ms for one in found), "no fresh sample"),
             ("recovery_first_ms", (one.first_ms for one in found), "no fresh sample"),

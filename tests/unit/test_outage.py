@@ -74,6 +74,7 @@ def test_a_trial_that_ends_before_the_recovery_states_it(tmp_path: Path) -> None
     )
     rest_ms = (start_ns / 1000 - outage.repaired_us) / 1000 + 1000 * length_s
     assert 2900 < rest_ms < 3100, "6 s, of which the outage began after 2 s and took 1 s"
+    assert record["outage_observed_ms"] == pytest.approx(rest_ms, abs=0.001)
     within = f"within {number(rest_ms)} ms after the repair"
     assert {name: record["missing"][name] for name in unknown} == {
         "outage_blind_ms": f"no fresh sample {within}",
@@ -81,6 +82,14 @@ def test_a_trial_that_ends_before_the_recovery_states_it(tmp_path: Path) -> None
         "recovery_full_ms": f"not recovered {within}",
         "recovery_bytes": f"not recovered {within}",
     }
+
+
+def test_what_a_trial_observed_after_the_repair_ends_with_the_trial(tmp_path: Path) -> None:
+    recording = Recording("outage", tmp_path)
+    recording.meter("pub0", "interval", duration_s=4.0)
+    assert 900 < recording.record()["outage_observed_ms"] < 1100
+    recording.meters["pub0"]["interval"] = None
+    assert recording.record()["outage_observed_ms"] == 0
 
 
 def test_a_participant_that_does_not_return_is_a_result_only_over_the_requested_link(tmp_path: Path) -> None:

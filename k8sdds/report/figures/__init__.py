@@ -75,7 +75,7 @@ def tasks(content: Content, folder: Path) -> list[Callable[[], list[Figure]]]:
             partial(trade_off.draw, content, setting, folder),
             partial(details.fairness, content, setting, folder),
             partial(details.timeline, content, setting, folder),
-            partial(over_time.draw, content, setting, folder),
+            *(partial(over_time.draw, content, setting, folder, test) for test in setting.tests),
             partial(details.cpu, content, setting, folder, outside),
         ]
     whole = [

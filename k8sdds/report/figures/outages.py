@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from k8sdds.analysis import overhead
 from k8sdds.analysis.conditions import CONDITION, UNIT, describe
+from k8sdds.model.link import Link
+from k8sdds.model.trial import AXES
 from k8sdds.networks.network import NetworkColor
 from k8sdds.report import formats
 from k8sdds.report.content import Content
@@ -26,12 +28,15 @@ from k8sdds.report.figures.estimates import (
 from k8sdds.report.settings import Row
 from k8sdds.report.theme import network_colors, variant_colors
 from k8sdds.results.metrics import METRICS
+from k8sdds.workloads import outage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-OUTAGE, SLUG = "outage", "outage-lengths"
+SLUG = "outage-lengths"
 LENGTH = "outage_for_s"
+_KIND = tuple(key for key in CONDITION if key not in (LENGTH, "middleware"))
+"""In what the trials of a figure are equal."""
 _QUANTITIES = ("recovery_first_ms", "recovery_full_ms")
 _APART = 1.03
 """Ratio between the places of neighboring curves, so that intervals do not cover each other."""
@@ -68,11 +73,16 @@ class _Curve:
 
 def recoveries(content: Content, folder: Path) -> list[Figure]:
     """Draw when the first sample and the full rate come back by the length of the outage, for each kind of outage."""
-    trials = _by_kind([row for row in content.as_measured if row["test"] == OUTAGE])
-    levels = _by_kind(overhead.plain_rows(content.levels[content.levels["test"] == OUTAGE]))
+    trials = _by_kind([row for row in content.as_measured if row["test"] == outage.NAME])
+    levels = _by_kind(overhead.plain_rows(content.levels[content.levels["test"] == outage.NAME]))
     several = [kind for kind, rows in trials.items() if len({row[LENGTH] for row in rows}) > 1]
+    differing = [
+        key for key, values in zip(_KIND, zip(*several, strict=True), strict=False) if len(set(values)) > 1
+    ]
     return [
-        _by_length(content, trials[kind], levels.get(kind, []), folder, index)
+        _by_length(
+            content, trials[kind], levels.get(kind, []), folder, index, _described(trials[kind][0], differing)
+        )
         for index, kind in enumerate(several)
     ]
 
@@ -80,13 +90,13 @@ def recoveries(content: Content, folder: Path) -> list[Figure]:
 def _by_kind(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        kind = tuple(str(row[key]) for key in CONDITION if key not in (LENGTH, "middleware"))
+        kind = tuple(str(row[key]) for key in _KIND)
         groups.setdefault(kind, []).append(row)
     return groups
 
 
 def _by_length(
-    content: Content, trials: Sequence[Row], levels: Sequence[Row], folder: Path, index: int
+    content: Content, trials: Sequence[Row], levels: Sequence[Row], folder: Path, index: int, kind: str
 ) -> Figure:
     several = len({row["middleware"] for row in trials}) > 1
 
@@ -115,10 +125,10 @@ def _by_length(
         ax.set(title=formats.capital(METRICS[name].title), xlabel="length of the outage, s", ylabel="ms")
         texts += [f"{METRICS[name].title}, {label}: {curve.text}" for label, curve in curves.items()]
     legend(drawing, [_entry(label, styles[label]) for label in labels])
-    title = f"Recovery by length of the outage: {_described(trials)}"
+    title = f"Recovery by length of the outage: {kind}"
     slug = SLUG + (f"-{index + 1}" if index else "")
     return save(
-        drawing, folder, slug, OUTAGE, title, f"{title}. {'; '.join(texts)}.", _caption(content, trials)
+        drawing, folder, slug, outage.NAME, title, f"{title}. {'; '.join(texts)}.", _caption(content, trials)
     )
 
 
@@ -149,8 +159,8 @@ def _curve(name: str, trials: Sequence[Row], levels: Sequence[Row]) -> _Curve:
 
 
 def observed_ms(row: Row) -> float:
-    """Return the time after the repair that a trial measured."""
-    return float(max(1000 * (row["duration_s"] - row["outage_after_s"] - row["outage_s"]), 1))
+    """Return the time after the repair that a trial measured, which can have ended earlier than requested."""
+    return float(max(row["outage_observed_ms"] or 0, 1))
 
 
 def _panel(ax: Axes, curves: Mapping[str, _Curve], styles: Styles, lengths: Sequence[float]) -> None:
@@ -170,7 +180,21 @@ def _panel(ax: Axes, curves: Mapping[str, _Curve], styles: Styles, lengths: Sequ
     ax.grid(axis="y")
 
 
-def _described(rows: Sequence[Row]) -> str:
+def _described(row: Row, differing: Sequence[str]) -> str:
+    """Describe the kind of a trial: what fails, the link, and in what the figures differ."""
+    keys = {"outage_what", "outage_where", "reliability", *differing} | (
+        {"link"} if _has_link(row) else set()
+    )
     # A discovery server is neither at the publisher nor at the subscriber.
-    where = () if rows[0].get("outage_what") == "server" else ("outage_where",)
-    return describe({key: rows[0].get(key) for key in ("outage_what", *where, "reliability")})
+    if row["outage_what"] == "server":
+        keys.remove("outage_where")
+    return describe({key: row[key] for key in keys})
+
+
+def _has_link(row: Row) -> bool:
+    """Return whether the links of a trial are not plain, whatever forwards their packets."""
+    try:
+        link = AXES["link"].parsed(row["link"])
+    except ValueError:
+        return True
+    return bool(link != Link(engine=link.engine))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from k8sdds.analysis.conditions import UNIT
+from k8sdds.model.trial import FIRST_SUBSCRIBER
 from k8sdds.report import formats
 from k8sdds.report.content import Content
 from k8sdds.report.figures import outages
@@ -23,13 +24,15 @@ from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Arrival, Interruption
 from k8sdds.results.link_statistics import LinkStatistics, Series
 from k8sdds.system.reading import UnreadableError
+from k8sdds.workloads import outage as outage_test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SUBSCRIBER = "sub0"
 _MOST = 3
 """Most networks of a figure."""
+MOST_DOTS = 1000
+"""Most dots of a trial: more cannot be told apart, and would make the file large."""
 _MARGIN_S = 0.3
 """Least time before and after an outage that is drawn."""
 _DROPS = (("outage", INK, "-"), ("lost", MUTED, "--"), ("queue", MUTED, ":"))
@@ -49,8 +52,24 @@ class _Trial:
 
     @property
     def zero_us(self) -> int:
-        """Begin of the axis of time: the failure, or the first sample."""
+        """Start of the axis of time: the failure, or the first sample."""
         return self.outage.failed_us if self.outage else self.arrivals[0].at_us
+
+    @property
+    def links_us(self) -> int:
+        """Start of the statistics of the links, by the clock of the subscriber."""
+        assert self.links is not None
+        # On clusters, the links of each node have a start of their own.
+        return (self.outage.links_started_us if self.outage else 0) or self.links.started_us
+
+    @property
+    def has_placed_links(self) -> bool:
+        """Whether what the links did can be drawn: times by the clock of another machine are not those of the trial."""
+        every = [series for each in self.ways.values() for series in each]
+        if not every:
+            return False
+        length_us = min(len(series.lost) * series.bin_ms for series in every) * 1000
+        return self.links_us <= self.arrivals[0].at_us <= self.links_us + length_us
 
     @property
     def limits(self) -> Limits:
@@ -69,7 +88,7 @@ class _Trial:
         if self.outage:
             yield 0, self.outage.length_s
         elif self.links:
-            offset_s = (self.links.started_us - self.zero_us) / 1e6
+            offset_s = (self.links_us - self.zero_us) / 1e6
             times = [*(state.at_us / 1e6 + offset_s for state in self.links.outages), self.limits.high]
             for state, (begin, end) in zip(self.links.outages, itertools.pairwise(times), strict=True):
                 if state.state != "off" and not state.state.startswith("rate"):
@@ -97,10 +116,10 @@ class _Trial:
         return f"{self.row[UNIT]}: {length}, {blind}, {full}"
 
 
-def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
-    """Draw one trial of each network whose subscribers logged what arrived."""
+def draw(content: Content, setting: Setting, folder: Path, test: str) -> Figure | None:
+    """Draw one trial of a test of each network whose subscribers logged what arrived."""
     found: dict[str, _Trial] = {}
-    ids = {row["trial_id"] for row in setting.trials}
+    ids = {row["trial_id"] for row in setting.trials if row["test"] == test}
     for row in content.as_measured:
         if row["trial_id"] in ids and row[UNIT] not in found and (trial := _read(content, row)):
             found[row[UNIT]] = trial
@@ -129,7 +148,7 @@ def draw(content: Content, setting: Setting, folder: Path) -> Figure | None:
     first = trials[0]
     title = f"{'An outage' if first.outage else 'Samples and links'} over time: {setting.title}"
     alt = f"{title}. {'; '.join(trial.text for trial in trials)}."
-    kind, test = f"{'outage' if first.outage else 'link'}-timeline", first.row["test"]
+    kind = f"{'outage' if first.outage else 'link'}-timeline"
     caption = f"{_caption(has_links)} {content.caption(setting, test, interval=False)}."
     return save(drawing, folder, setting.file_name(kind), test, title, alt, caption)
 
@@ -141,7 +160,8 @@ def _caption(has_links: bool) -> str:
     )
     return (
         "One trial; outages are gray. Dots: when samples arrived, and their delay since they were due, at the first"
-        " subscriber; one dot for the last of a millisecond, with a line up to the oldest."
+        f" subscriber; one dot for the last of a millisecond, or of 1/{MOST_DOTS} of the time shown if that is longer,"
+        " with a line up to the longest delay."
         f"{below if has_links else ''}"
     )
 
@@ -149,23 +169,33 @@ def _caption(has_links: bool) -> str:
 def _read(content: Content, row: Row) -> _Trial | None:
     folder = content.run.raw(row["trial_id"], row["attempt"] or 1)
     try:
-        arrived = arrivals.of_attempt(folder, [SUBSCRIBER])[SUBSCRIBER].get(0)
+        arrived = arrivals.of_attempt(folder, [FIRST_SUBSCRIBER.name])[FIRST_SUBSCRIBER.name].get(0)
     except UnreadableError:
         return None
     outage = arrivals.interruption(folder)
-    if not arrived or (row["test"] == outages.OUTAGE and outage is None):
+    if not arrived or (row["test"] == outage_test.NAME and outage is None):
         return None
-    return _Trial(row, arrived, link_statistics.read(folder), outage)
+    trial = _Trial(row, arrived, link_statistics.read(folder), outage)
+    return trial if trial.has_placed_links else replace(trial, links=None)
+
+
+def _dots(trial: _Trial) -> list[tuple[float, float, float]]:
+    """Return for each interval with samples when the last one arrived, in s, its delay and the longest one, in ms."""
+    low, high, _ = trial.limits
+    step_us = max(1e6 * (high - low) / MOST_DOTS, 1000)
+    dots: dict[int, tuple[float, float, float]] = {}
+    for one in trial.arrivals:
+        at_us = one.at_us - trial.zero_us
+        if low <= at_us / 1e6 <= high:
+            step = min(int((at_us - 1e6 * low) / step_us), MOST_DOTS - 1)
+            *_, longest = dots.get(step, (0.0,))
+            dots[step] = at_us / 1e6, max(one.delay_us, 0) / 1000, max(one.max_delay_us / 1000, longest)
+    return list(dots.values())
 
 
 def _samples(ax: Axes, trial: _Trial, color: str) -> None:
-    low, high, _ = trial.limits
-    seconds = [(one.at_us - trial.zero_us) / 1e6 for one in trial.arrivals]
-    shown = [(at, one) for at, one in zip(seconds, trial.arrivals, strict=True) if low <= at <= high]
-    times = [at for at, _ in shown]
-    last, longest = (
-        [max(getattr(one, name), 0) / 1000 for _, one in shown] for name in ("delay_us", "max_delay_us")
-    )
+    dots = _dots(trial)
+    times, last, longest = ([dot[index] for dot in dots] for index in range(3))
     ax.vlines(times, last, longest, color=color, lw=1.2)
     ax.plot(times, last, ".", color=color, ms=4, mew=0)
     top = max(longest, default=1) or 1
@@ -175,8 +205,7 @@ def _samples(ax: Axes, trial: _Trial, color: str) -> None:
 
 def _times(trial: _Trial, series: Sequence[Series]) -> list[float]:
     """Return the middle of each interval of the statistics, in seconds."""
-    assert trial.links is not None
-    offset_s = (trial.links.started_us - trial.zero_us) / 1e6
+    offset_s = (trial.links_us - trial.zero_us) / 1e6
     step_s = series[0].bin_ms / 1000
     return [offset_s + (index + 0.5) * step_s for index in range(min(len(each.lost) for each in series))]
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from k8sdds.report import content, csv_tables, html, summary, tables
+from k8sdds.report import content, csv_tables, figures, html, summary, tables
 from k8sdds.report.content import Content
 from k8sdds.report.figures import levels, outages, over_time
 from k8sdds.report.formats import number
 from k8sdds.results import arrivals, link_statistics
+from k8sdds.results.arrivals import Arrival
 from k8sdds.results.run_folder import RunFolder
 from k8sdds.workloads import find
 from tests import run_folders as folders
@@ -33,6 +34,7 @@ def measured(tmp_path: Path) -> Content:
         "outage_where",
         "outage_after_s",
         "outage_s",
+        "outage_observed_ms",
         "outage_blind_ms",
         "recovery_first_ms",
         "recovery_full_ms",
@@ -59,8 +61,11 @@ def ended(run: RunFolder) -> Content:
     path = run.path / "trials.jsonl"
     attempts = [json.loads(line) for line in path.read_text().splitlines()]
     first = next(attempt for attempt in attempts if attempt["network"] == "weavenet")
-    first["duration_s"] = first["outage_after_s"] + first["outage_s"] + 3
-    first |= {"recovery_full_ms": None, "missing": {"recovery_full_ms": "not recovered within 3000 ms"}}
+    first |= {
+        "outage_observed_ms": 3000,
+        "recovery_full_ms": None,
+        "missing": {"recovery_full_ms": "not recovered within 3000 ms"},
+    }
     path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
     return content.read(run)
 
@@ -80,27 +85,41 @@ def test_trials_that_end_before_the_recovery_are_stated_and_drawn(measured: Cont
     assert "–\n1 of 1: not recovered within 3000 ms" in cells
     (caveat,) = [text for text in summary.caveats(changed) if "have no mean" in text]
     assert "weavenet (1 of 2: not recovered within 3000 ms)" in caveat
+    assert caveat.endswith("Measure longer, to see whether they recover.")
     written = csv_tables.texts(changed)
     assert "recovery_full_ms,weavenet,1,not recovered within 3000 ms" in written["missing.csv"]
     table = written["levels.csv"]
     assert table.count("recovery_full_ms") == 3, "one of the four cells has none"
 
 
+def test_repetitions_that_recovered_do_not_count_as_those_that_did_not(measured: Content) -> None:
+    path = measured.run.path / "trials.jsonl"
+    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    for attempt in attempts:
+        attempt["cell_id"] = attempt["network"]
+    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    changed = ended(measured.run)
+    values = [row["recovery_full_ms"] for row in changed.best if row["network"] == "weavenet"]
+    assert values == [None, None], "no mean of those that recovered is stated"
+    written = csv_tables.texts(changed)
+    assert "recovery_full_ms,weavenet,1,not recovered within 3000 ms" in written["missing.csv"]
+
+
 def test_an_outage_is_drawn_over_time_with_its_link(measured: Content, tmp_path: Path) -> None:
     setting = next(one for one in measured.settings if one.trials[0]["outage_for_s"] == 1)
-    figure = over_time.draw(measured, setting, tmp_path)
-    assert figure is not None and figure.section == outages.OUTAGE
+    figure = over_time.draw(measured, setting, tmp_path, "outage")
+    assert figure is not None and figure.section == "outage"
     assert f"host: outage of 1000 ms, blind for {number(BLIND_MS)} ms" in figure.alt
     assert "weavenet: outage" in figure.alt
     assert "the links dropped" in figure.caption
     assert (tmp_path / f"{figure.slug}.png").stat().st_size > 10_000
     for path in measured.run.path.glob(f"raw/*/1/{link_statistics.FILE}"):
         path.unlink()
-    without = over_time.draw(measured, setting, tmp_path)
+    without = over_time.draw(measured, setting, tmp_path, "outage")
     assert without is not None and "dropped" not in without.caption
     for path in measured.run.path.glob("raw/*/1/outage.json"):
         path.unlink()
-    assert over_time.draw(measured, setting, tmp_path) is None
+    assert over_time.draw(measured, setting, tmp_path, "outage") is None
 
 
 def test_a_trial_over_impaired_links_is_drawn_as_a_whole(measured: Content, tmp_path: Path) -> None:
@@ -109,7 +128,7 @@ def test_a_trial_over_impaired_links_is_drawn_as_a_whole(measured: Content, tmp_
     trials = measured.run.path / "trials.jsonl"
     trials.write_text(trials.read_text().replace('"test": "outage"', '"test": "paced"'))
     changed = content.read(measured.run)
-    figure = over_time.draw(changed, changed.settings[0], tmp_path)
+    figure = over_time.draw(changed, changed.settings[0], tmp_path, "paced")
     assert figure is not None and (figure.section, figure.slug[:13]) == ("paced", "link-timeline")
     assert "host: 600 samples in 5.99 s" in figure.alt and "the links dropped" in figure.caption
     trial = over_time._read(changed, changed.settings[0].trials[0])
@@ -120,6 +139,70 @@ def test_a_trial_over_impaired_links_is_drawn_as_a_whole(measured: Content, tmp_
     assert begin == pytest.approx((outage.failed_us - trial.arrivals[0].at_us) / 1e6, abs=0.01)
 
 
+def shift(run: RunFolder, name: str, key: str, us: int) -> None:
+    """Let a time in a file of all trials be that of another clock."""
+    for path in run.path.glob(f"raw/*/1/{name}"):
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps(document | {key: document[key] + us}))
+
+
+def test_links_are_drawn_by_the_clock_of_the_subscriber(measured: Content, tmp_path: Path) -> None:
+    """On clusters, the statistics start by the clock of another machine; the outage has both by the subscriber's."""
+    shift(measured.run, link_statistics.FILE, "started_us", 7_000_000)
+    trial = over_time._read(measured, measured.best[0])
+    assert trial is not None and trial.outage is not None
+    (series,) = trial.ways["down"]
+    times = over_time._times(trial, [series])
+    dropped = [at for at, count in zip(times, series.outage, strict=True) if count]
+    assert dropped and -0.1 < min(dropped) <= max(dropped) < trial.outage.length_s + 0.1
+    # Without an outage, nothing states how far the clocks are apart.
+    for path in measured.run.path.glob("raw/*/1/outage.json"):
+        path.unlink()
+    whole = over_time._read(measured, measured.best[0] | {"test": "paced"})
+    assert whole is not None and whole.links is None and not list(whole.spans)
+
+
+def test_each_test_of_a_setting_is_drawn_over_time(measured: Content, tmp_path: Path) -> None:
+    run, path = measured.run, measured.run.path / "trials.jsonl"
+    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    for attempt in [one for one in attempts if one["outage_for_s"] == 1]:
+        names = {name: f"{attempt[name]}-paced" for name in ("trial_id", "cell_id")}
+        own = {name: value for name, value in attempt.items() if not name.startswith(("outage", "recovery"))}
+        attempts.append(own | names | {"test": "paced"})
+        raw = run.raw(names["trial_id"], 1)
+        shutil.copytree(RECORDED, raw)
+        (raw / arrivals.INTERRUPTION).unlink()
+    path.write_text("".join(json.dumps(one) + "\n" for one in attempts if one.get("outage_for_s") != 5))
+    changed = content.read(run)
+    (setting,) = changed.settings
+    assert set(setting.tests) == {"outage", "paced"}
+    drawn = [
+        figure
+        for task in figures.tasks(changed, tmp_path / "figures")
+        if getattr(task, "args", ()) and getattr(task.args[0], "func", None) is over_time.draw
+        for figure in task()
+    ]
+    assert {(one.section, one.slug.partition("-")[0]) for one in drawn} == {
+        ("outage", "outage"),
+        ("paced", "link"),
+    }
+    assert all("host: " in one.alt and "weavenet: " in one.alt for one in drawn)
+
+
+def test_a_long_trial_has_as_many_dots_as_can_be_told_apart(measured: Content) -> None:
+    trial = over_time._read(measured, measured.best[0])
+    assert trial is not None
+    start_us, count = trial.zero_us, 20_000
+    every = [Arrival(start_us + 1000 * at, 1, 1, 0, 100, 5000 if at == 4321 else 200) for at in range(count)]
+    long = over_time._Trial(trial.row, every, None, None)
+    dots = over_time._dots(long)
+    assert over_time.MOST_DOTS / 2 < len(dots) <= over_time.MOST_DOTS
+    assert dots[-1][0] == pytest.approx((count - 1) / 1000) and {last for _, last, _ in dots} == {0.1}
+    (late,) = [at for at, _, longest in dots if longest == 5]
+    assert late == pytest.approx(4.321, abs=0.02), "the longest delay of an interval is drawn"
+    assert len(over_time._dots(over_time._Trial(trial.row, every[:900], None, None))) == 900
+
+
 def test_recoveries_are_drawn_by_length(measured: Content, tmp_path: Path) -> None:
     (figure,) = outages.recoveries(measured, tmp_path)
     assert f"recovery, host: {number(FULL_MS)} ms after 1 s, {number(FULL_MS)} ms after 5 s" in figure.alt
@@ -127,6 +210,19 @@ def test_recoveries_are_drawn_by_length(measured: Content, tmp_path: Path) -> No
     assert "triangles" not in figure.caption
     overhead = replace(figure, slug="overhead", section="overheads")
     assert html._context(measured, [overhead, figure])["main_figure"] is figure
+
+
+def test_figures_of_different_links_have_different_titles(measured: Content, tmp_path: Path) -> None:
+    path = measured.run.path / "trials.jsonl"
+    attempts = [json.loads(line) for line in path.read_text().splitlines()]
+    for attempt in list(attempts):
+        names = {name: f"{attempt[name]}-slow" for name in ("trial_id", "cell_id")}
+        attempts.append(attempt | names | {"link": {"rate_mbit": 20, "loss_percent": 0, "delay_us": 0}})
+    path.write_text("".join(json.dumps(attempt) + "\n" for attempt in attempts))
+    fast, slow = (figure.title for figure in outages.recoveries(content.read(measured.run), tmp_path))
+    assert "links 100 Mbit/s" in fast and "links 20 Mbit/s" in slow
+    (alone,) = outages.recoveries(measured, tmp_path)
+    assert alone.title == fast, "links that are not plain are stated, also if all figures have them"
 
 
 def test_a_single_length_has_no_curve(measured: Content, tmp_path: Path) -> None:
