@@ -65,7 +65,7 @@ def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) ->
     if any(getattr(wanted, part) for part in PARTS) and seen["packets"] is None:
         yield "what its queues did was not counted"
         return
-    yield from _wrongly_passed(seen)
+    yield from _emulator_faults(seen)
     least_us = MAX_ERROR_US if is_shaped else MAX_FORWARDING_US
     allowed_us = max(least_us, MAX_ERROR_SHARE * (seen["delay_p99_us"] or 0))
     error_us = seen["delay_error_p99_us"]
@@ -78,8 +78,8 @@ def _differences(wanted: Direction, seen: Mapping[str, Any], is_shaped: bool) ->
         yield from _loss_differences(loss, loss.mean_percent / 100, seen)
 
 
-def _wrongly_passed(seen: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what happened to packets although no link does it."""
+def _emulator_faults(seen: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the emulator did to packets that no real link does."""
     packets, missing = seen["packets"], seen["not_forwarded"]
     if missing and missing > MAX_NOT_FORWARDED_SHARE * packets:
         why = (

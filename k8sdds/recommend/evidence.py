@@ -289,7 +289,7 @@ def _refusals(application: Application, known: Mapping[str, set[str]], entry: _E
         with contextlib.suppress(ValueError):  # of another version
             if links.matches(wanted, AXES["link"].parsed(row["link"])):
                 return why
-        why |= {f"links other than {wanted.describe().removeprefix('links ')}"}
+        why |= {f"links (required: {wanted.describe().removeprefix('links ')})"}
     return why
 
 

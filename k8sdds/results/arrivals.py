@@ -18,10 +18,11 @@ from k8sdds.system.shapes import LIMIT, Integer, Shape, fits
 FILE = "arrivals.csv"
 """Name of the file in the folder of a subscriber (docs/reference/perftest.md)."""
 INTERRUPTION = "outage.json"
-"""Name of the file in the folder of an attempt."""
-MAX_LINES, AFTER_S = 1_000_000, 5
-"""Most lines of a file, which has one for each millisecond and publisher in which samples arrived, until so long after
-the schedule."""
+"""Name of the file in the folder of an attempt, and on clusters also in that of each subscriber, by its clock."""
+MAX_LINES = 1_000_000
+"""Most lines of a file, which has one for each millisecond and publisher in which samples arrived."""
+AFTER_S = 5
+"""How long after the end of the schedule samples are logged at most."""
 _MAX_BYTES = 80 * MAX_LINES
 KILLED = "killed"
 """Folder of an attempt with the files of participants that were killed in an outage, and then started again."""

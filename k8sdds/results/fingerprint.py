@@ -42,8 +42,9 @@ class Fingerprint(Shape):
         "BPF programs attached to links of the sender's node by tc or XDP. Programs attached by tcx or netkit cannot be"
         " listed in this way")
     link: Text = Field(default=None, description=
-        "What impairs the links of the nodes: the engine, and the SHA-256 of all parameters with the content of their"
-        " files, such as `userspace 9f3c…`; null if nothing does. k8sdds sets it up, and each trial proves it"
+        "What impairs the links of the nodes: the engine, and the SHA-256 of all impairments and outages with the"
+        " content of their files, such as `userspace 9f3c…`. MTU, members and offloads of the links are not part of it."
+        " Null if nothing forwards or impairs packets. k8sdds sets it up, and each trial proves it"
         " (`link_conditions`)")
     not_observed: dict[str, Annotated[str, Field(max_length=4096)]] = Field(default_factory=dict, description=
         "What could not be observed, by key, with the reason, such as a missing right")

@@ -27,7 +27,7 @@ UNKNOWN: dict[str, Any] = dict.fromkeys(
 Conditions = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Node, then `up` or `down`, to the summary of a direction."""
 Interval = tuple[float, float]
-"""Begin and end, by CLOCK_MONOTONIC in µs."""
+"""Start and end, by CLOCK_MONOTONIC in µs."""
 
 
 class Series(Shape):

@@ -74,7 +74,7 @@ def frame(run: RunFolder, parquet: bool = False) -> pd.DataFrame:
 
 
 ELSEWHERE = "in another repetition, "
-"""Begin of the reason why a metric is null in a trial that has it."""
+"""Start of the reason why `best` leaves a metric null that a trial has: another trial of its cell does not have it."""
 SEARCHES = ("capacity",)
 """Tests whose trials are probes of a search. Their result is that of the search, never a mean of trials."""
 
