@@ -18,7 +18,9 @@ from kubernetes.stream import ws_client
 from k8sdds.kubernetes.client import ApiError, KubernetesClient
 from k8sdds.kubernetes.exec_stream import CommandResult, ExecStream
 from k8sdds.system.errors import PrerequisiteError
+from k8sdds.testbeds.cluster.outage import ReplacedPods
 from k8sdds.testbeds.cluster.watch import NeededPods
+from k8sdds.workloads.outage import OutageOptions
 from tests.unit.test_kubeconfig import GOOD
 
 
@@ -55,7 +57,7 @@ def serve(answers: Sequence[tuple[int, object]], port: int = 0) -> Iterator[str]
             self.end_headers()
             self.wfile.write(body.encode() if isinstance(body, str) else json.dumps(body).encode())
 
-        do_POST = do_GET
+        do_POST = do_DELETE = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
@@ -103,7 +105,7 @@ def test_a_broken_watch_ends_without_an_error_and_restores_the_connection(tmp_pa
 
 def pod(name: str, uid: str, container: str, namespace: str = "kube-flannel") -> dict[str, object]:
     status = {"containerStatuses": [{"containerID": container, "state": {"running": {}}}]}
-    return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "status": status}
+    return {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": {}, "status": status}
 
 
 def test_a_restarted_agent_of_the_network_is_noticed_once(tmp_path: Path) -> None:
@@ -120,6 +122,35 @@ def test_a_restarted_agent_of_the_network_is_noticed_once(tmp_path: Path) -> Non
         services = NeededPods(client_for(url, tmp_path))
         services.remember(["kube-flannel/kube-flannel-ds-*"])
         assert services.restarted() == "", "this user may not see the agents"
+
+
+def test_an_agent_that_was_deleted_by_request_does_not_hide_another_one_that_restarted(
+    tmp_path: Path,
+) -> None:
+    deleted, other = pod("kube-flannel-ds-a", "1", "c1"), pod("kube-flannel-ds-b", "2", "c2")
+    now = [pod("kube-flannel-ds-c", "3", "c3"), pod("kube-flannel-ds-b", "2", "c4")]
+    with serve([(200, {"items": items}) for items in ([deleted, other], now)]) as url:
+        services = NeededPods(client_for(url, tmp_path))
+        services.remember(["kube-flannel/kube-flannel-ds-*"])
+        services.forgive({"kube-flannel/kube-flannel-ds-a"})
+        assert services.restarted() == "pod kube-flannel/kube-flannel-ds-b was restarted"
+        assert services.restarted() == ""
+
+
+@pytest.mark.parametrize("for_s", [30, 0.1])
+def test_an_interrupted_outage_does_not_wait_for_what_failed(for_s: float, tmp_path: Path) -> None:
+    options = OutageOptions(after_s=0.5, for_s=for_s)
+    with serve([(200, {"items": [pod("kube-flannel-ds-a", "1", "c1")]})]) as url:
+        agents = ["kube-flannel/kube-flannel-ds-*"]
+        outage = ReplacedPods(options, client_for(url, tmp_path), agents, node="")
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt), outage.running():
+            outage.begin(0)
+            while not outage.deleted:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            raise KeyboardInterrupt
+    assert time.monotonic() - began < 5
 
 
 FORBIDDEN = (403, {"kind": "Status", "message": "pods is forbidden: RBAC: clusterrole not found"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ KILL_TIMEOUT_S = GRACE_S + 10
 """How long a participant may take to end and to send its files."""
 
 
-class ClusterOutage:
+class ClusterOutage(ABC):
     """What fails in a trial and comes back, in a thread that runs while the participants do.
 
     `options`: those of the test.
@@ -41,12 +42,16 @@ class ClusterOutage:
     def __init__(self, options: OutageOptions) -> None:
         self._options = options
         self._measured, self._ended = threading.Event(), threading.Event()
+        self._aborted = threading.Event()
+        """Set if the trial was interrupted: what failed need not come back."""
         self._moments_ns: tuple[int, int] | None = None
         """When it failed and came back, by the clock of this machine."""
         self.second: ParticipantExec | None = None
         """The execution of a process that has taken the place of a killed one; None if there is none."""
         self.result: ExecResult | None = None
         """How this process ended."""
+        self.deleted: set[str] = set()
+        """NAMESPACE/NAME of the pods that were deleted, and that Kubernetes has replaced."""
 
     def begin(self, _measured_ns: int) -> None:
         """Call this when the measured interval begins."""
@@ -64,6 +69,9 @@ class ClusterOutage:
             running = pool.submit(self._run)
             try:
                 yield
+            except BaseException:
+                self._aborted.set()
+                raise
             finally:
                 self._ended.set()
                 self._measured.set()
@@ -76,20 +84,23 @@ class ClusterOutage:
         failed_ns = time.time_ns()
         self._fail()
         ended = self._ended.wait(max(0.0, self._options.for_s - (time.time_ns() - failed_ns) / 1e9))
+        if self._aborted.is_set():
+            return
         # Also if the trial has ended: what is read after it needs everything.
         repaired_ns = self._repair(ended)
-        if not ended:
+        if not ended and not self._aborted.is_set():
             self._moments_ns = failed_ns, repaired_ns
             self._attend()
 
+    @abstractmethod
     def _fail(self) -> None:
         """Let it fail. Raises like `running`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _repair(self, ended: bool) -> int:
         """Let it come back, and return when it did. Raises like `running`. `ended`: whether the trial has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _attend(self) -> None:
         """Wait for the end of what has come back, if it ends with the trial."""
 
@@ -177,7 +188,7 @@ class ReplacedPods(ClusterOutage):
     ) -> None:
         super().__init__(options)
         self._client, self._patterns, self._node = client, patterns, node
-        self._deleted: set[str] = set()
+        self._deleted_uids: set[str] = set()
 
     @override
     def _fail(self) -> None:
@@ -188,23 +199,29 @@ class ReplacedPods(ClusterOutage):
                 f"no pod is named {' or '.join(self._patterns)}{where}",
                 "check that this user may list the pods of these namespaces",
             )
-        self._deleted = {pod["metadata"]["uid"] for pod in found}
+        self._deleted_uids = {pod["metadata"]["uid"] for pod in found}
         for pod in found:
-            path = f"{CORE}/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-            self._client.delete(path, grace_s=0)
+            namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            self.deleted.add(f"{namespace}/{name}")
+            self._client.delete(f"{CORE}/namespaces/{namespace}/pods/{name}", grace_s=0)
 
     @override
     def _repair(self, ended: bool) -> int:
         end = time.monotonic() + REPLACED_TIMEOUT_S
         while time.monotonic() < end:
             ready = [pod for pod in self._pods() if is_ready(pod)]
-            if len({pod["metadata"]["uid"] for pod in ready} - self._deleted) == len(self._deleted):
+            new = {pod["metadata"]["uid"] for pod in ready} - self._deleted_uids
+            # An interrupted trial does not wait for them.
+            if len(new) == len(self._deleted_uids) or self._aborted.wait(REPLACED_POLL_S):
                 return time.time_ns()
-            time.sleep(REPLACED_POLL_S)
         raise PrerequisiteError(
             f"{' and '.join(self._patterns)} were not replaced within {REPLACED_TIMEOUT_S} s of being deleted",
             "inspect them: kubectl get pods --all-namespaces",
         )
+
+    @override
+    def _attend(self) -> None:
+        pass
 
     def _pods(self) -> list[dict[str, Any]]:
         namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in self._patterns)

@@ -333,7 +333,7 @@ class ClusterSession(Session):
             if failing:
                 failing.write(raw_files, attended, used[outage.options_of(cell).participant.name].node)
                 # What was replaced by request has not failed.
-                self._needed_pods.restarted()
+                self._needed_pods.forgive(failing.deleted)
             self._remember(attended, results)
             on_loopback = on_host(cell) and not cell.crosses_links
             return trial_run.measurement(used, attended, results, layout, on_loopback, later)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -228,7 +228,7 @@ Instances = dict[str, frozenset[str]]
 class NeededPods:
     """The pods of others that the trials of the current block need: agents of the network, and discovery servers.
 
-    Kubernetes replaces such a pod by itself when it is killed. An attempt that failed meanwhile failed because of it.
+    Kubernetes replaces such a pod when it is killed. An attempt that failed meanwhile failed because of it.
     """
 
     def __init__(self, client: KubernetesClient) -> None:
@@ -251,6 +251,13 @@ class NeededPods:
             return ""
         changed = [name for name in before if before[name] != self._instances.get(name)]
         return f"pod {changed[0]} was restarted" if changed else ""
+
+    def forgive(self, deleted: Collection[str]) -> None:
+        """Remember again the pods in the place of these (NAMESPACE/NAME), which were deleted by request."""
+        if not deleted or self._instances is None or (now := self._read()) is None:
+            return
+        others = {name: instance for name, instance in self._instances.items() if name not in deleted}
+        self._instances = now | others
 
     def pod_ids(self) -> set[str]:
         """Return the ids of the remembered pods, and of their containers."""
