@@ -8,7 +8,6 @@ import os
 import re
 import select
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -36,9 +35,8 @@ POLL_S = 0.1
 """Time in which a forwarded port and its connections end."""
 CONNECT_S = 10
 TIMEOUTS = {"auth_timeout": 30, **dict.fromkeys(("timeout", "banner_timeout", "channel_timeout"), CONNECT_S)}
-ALIVE_INTERVAL_S = 5
-ALIVE_LIMIT_S = 30
-"""A machine that does not answer for this time, although it is asked to, is lost."""
+ALIVE_INTERVAL_S, ALIVE_LIMIT_S = 5, 30
+"""How often a machine is asked for an answer, and for how long it gives none until it is lost."""
 SIGNALED = 255
 """Exit code of a command that a signal ended, as ssh returns it."""
 CHUNK_BYTES = 32768
@@ -52,8 +50,7 @@ _recording = threading.Lock()
 
 def route(machine: Target, accept_new_keys: bool) -> list[tuple[Target, fabric.Connection]]:
     """Return the connections to a machine and to its jump hosts, not open yet. Raises ValueError for a wrong option."""
-    targets, hops = [machine], list[tuple[Target, fabric.Connection]]()
-    jump_hosts: list[str] = []
+    targets, hops, jump_hosts = [machine], list[tuple[Target, fabric.Connection]](), list[str]()
     for target in targets:
         argv = ["ssh", "-G", "-T", *target.options(), "--", target.alias]
         if "\n" in "".join(argv):
@@ -277,7 +274,7 @@ def watch(transport: paramiko.Transport) -> None:
 def execute(
     name: str, transport: paramiko.Transport, command: str, stdin: IO[bytes], timeout_s: float
 ) -> tuple[int, str, str]:
-    """Run a command on a machine; return its exit code, stdout and stderr. Raises HostError as `Host.run` does."""
+    """Run a command on a machine; return its exit code, stdout and stderr. Raises like `Host.run`, or OSError."""
     deadline_s = time.monotonic() + timeout_s
     remedy = "check that the machine is on and connected, and that it has not rebooted"
     lost = HostLost(name, "the connection was lost while a script ran", remedy)
@@ -286,12 +283,17 @@ def execute(
     except FAILURES as error:
         raise lost from error
 
+    def chunks() -> Iterator[bytes]:
+        try:
+            yield from iter(lambda: stdin.read(CHUNK_BYTES), b"")
+        except OSError as error:
+            unread.append(error)
+
     def send() -> None:
         # The command may end without reading all of its input.
-        with contextlib.suppress(*FAILURES):
+        with contextlib.suppress(*FAILURES), channel.makefile_stdin("wb") as sink:
             channel.exec_command(command)
-            with channel.makefile_stdin("wb") as sink:
-                shutil.copyfileobj(stdin, sink, CHUNK_BYTES)
+            sink.writelines(chunks())
 
     def receive(receive: Callable[[int], bytes], output: bytearray) -> None:
         while data := receive(CHUNK_BYTES):
@@ -299,7 +301,7 @@ def execute(
             if len(output) > MAX_OUTPUT_BYTES:
                 channel.close()
 
-    out, err = bytearray(), bytearray()
+    out, err, unread = bytearray(), bytearray(), list[OSError]()
     receivers = (lambda: receive(channel.recv, out), lambda: receive(channel.recv_stderr, err))
     # A thread starts the command, because paramiko waits without end if the channel is closed right before it.
     works = (send, *receivers, channel.recv_exit_status)
@@ -313,6 +315,8 @@ def execute(
                 if time.monotonic() >= deadline_s:
                     channel.close()
     sending.join(END_S)
+    if unread:
+        raise OSError(unread[0].errno, unread[0].strerror, stdin.name)
     code = channel.recv_exit_status()
     if max(len(out), len(err)) > MAX_OUTPUT_BYTES:
         raise HostError(name, f"a script printed more than {MAX_OUTPUT_BYTES >> 20} MiB", "check the machine")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 from k8sdds.system.errors import K8sddsError, PrerequisiteError
 
@@ -96,8 +96,7 @@ class Target:
         return file + [word for key, value in settings.items() if value for word in ("-o", f"{key}={value}")]
 
 
-@dataclass(frozen=True)
-class ScriptResult:
+class ScriptResult(NamedTuple):
     """The result of a finished script."""
 
     code: int
@@ -129,13 +128,11 @@ class Host:
     def send(self, content: Path | bytes, script: str, *, timeout_s: float = 600) -> ScriptResult:
         """Run a script as root with `content` as its stdin. `ps` shows the script, so it must not contain secrets."""
         try:
-            stdin = content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
+            with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as stdin:
+                return self._run(f"sh -c {shlex.quote(script)}", stdin, True, timeout_s)
         except OSError as error:
-            raise PrerequisiteError(
-                f"cannot read {content!s}: {error.strerror}", "run the command again"
-            ) from error
-        with stdin:
-            return self._run(f"sh -c {shlex.quote(script)}", stdin, True, timeout_s)
+            why = f"cannot read {error.filename}: {error.strerror}"
+            raise PrerequisiteError(why, "run the command again") from error
 
     def _run(self, shell: str, stdin: IO[bytes], root: bool, timeout_s: float) -> ScriptResult:
         from k8sdds.system.ssh.client import execute
