@@ -136,8 +136,13 @@ def resolved(experiment: E) -> E:
     return experiment
 
 
-def matches(wanted: Link, measured: Link) -> bool:
-    """Return whether a measured link is the wanted one, which may leave the engine open."""
+def allows(wanted: Link, measured: Link | None) -> bool:
+    """Return whether the link of an application allows trials over a measured link; None: that one is not known.
+
+    Without impairments or other keys, it allows any link. Otherwise it allows itself, and may leave the engine open.
+    """
+    if wanted == Link() or measured is None:
+        return wanted == Link()
     engine = {"engine": "auto"} if wanted.engine == "auto" else {}
     return measured.without_places().model_copy(update=engine) == wanted.without_places()
 
@@ -151,8 +156,8 @@ def with_engines(experiment: E, has_netem: bool, has_queues: bool = True) -> E:
 
     def with_engine(choice: LinkChoice) -> LinkChoice:
         link = choice.link
-        lacks_queues = bool((link.delay_us and not has_netem) or (link.is_shaped and not has_queues))
-        if link.engine != "auto" or not (link.exceeds_short_keys or lacks_queues):
+        kernel_cannot = bool((link.delay_us and not has_netem) or (link.is_shaped and not has_queues))
+        if link.engine != "auto" or not (link.exceeds_short_keys or kernel_cannot):
             return choice
         engine = KERNEL if has_netem and not link.kernel_obstacle else USERSPACE
         return choice.model_copy(update={"engine": engine})

@@ -16,7 +16,7 @@ from k8sdds.results.run_folder import RunFolder
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
-    from k8sdds.model.application import Application, ApplicationExperiment
+    from k8sdds.model.application import Application
     from k8sdds.recommend.evidence import Evidence
 
 app = Commands()
@@ -121,24 +121,21 @@ def recommend(
 
 def _evidence(application: Application, folders: list[Path]) -> Evidence:
     """Return the evidence of run folders. Raises InputError."""
+    from k8sdds import links
     from k8sdds.campaign import applications
     from k8sdds.recommend import evidence
 
     if len(folders) == 1:
         run = RunFolder.open(folders[0])
         own = evidence.own_application(run)
-        if own is not None and _sent(own.application) == _sent(application) and _same_link(own, application):
+        if (
+            own is not None
+            and _sent(own.application) == _sent(application)
+            and links.allows(application.link.link, own.link[0].link)
+        ):
             # What is required or may be chosen may have changed since then, but what was measured has not.
             return evidence.of_own_run(run, applications.changed_in(own, application))
     return evidence.of_folders(application, [str(RunFolder.open(folder).path) for folder in folders])
-
-
-def _same_link(own: ApplicationExperiment, application: Application) -> bool:
-    """Return whether an application names no links, or those of a campaign."""
-    from k8sdds import links
-
-    wanted = application.link.link
-    return wanted == type(wanted)() or links.matches(wanted, own.link[0].link)
 
 
 def _sent(application: Application) -> tuple[Any, ...]:

@@ -20,7 +20,6 @@ from k8sdds.campaign import applications, expansion, experiments
 from k8sdds.campaign.applications import CHOSEN, SHOWN
 from k8sdds.model.application import Application, ApplicationExperiment, Flow
 from k8sdds.model.axis import counted
-from k8sdds.model.link import Link
 from k8sdds.model.reason import DISTURBED, Reason
 from k8sdds.model.trial import AXES
 from k8sdds.networks import label_without_engine
@@ -275,7 +274,7 @@ def _allowed(application: Application, rows: Sequence[_Entry], notes: list[str])
 
 
 def _refusals(application: Application, known: Mapping[str, set[str]], entry: _Entry) -> set[str]:
-    """Return the settings of a trial that an application does not allow. Without a link, it allows any."""
+    """Return the settings of a trial that an application does not allow."""
     _, values, row = entry
     why = {
         SHOWN.get(axis, axis)
@@ -284,11 +283,10 @@ def _refusals(application: Application, known: Mapping[str, set[str]], entry: _E
     }
     if not (why or applications.is_encrypted_once(application, str(row["network"]), str(row["security"]))):
         why = {"encryption"}
-    wanted = application.link.link
-    if wanted != Link():
-        with contextlib.suppress(ValueError):  # of another version
-            if links.matches(wanted, AXES["link"].parsed(row["link"])):
-                return why
+    wanted, measured = application.link.link, None
+    with contextlib.suppress(ValueError):  # of another version
+        measured = AXES["link"].parsed(row["link"])
+    if not links.allows(wanted, measured):
         why |= {f"links (required: {wanted.describe().removeprefix('links ')})"}
     return why
 

@@ -14,7 +14,6 @@ from k8sdds.analysis import conditions
 from k8sdds.campaign import applications, experiments, preflight, start, trial_length
 from k8sdds.campaign.expansion import expand
 from k8sdds.campaign.record import description
-from k8sdds.cli import recommend
 from k8sdds.cli.app import app
 from k8sdds.cli.options import Changes
 from k8sdds.model.application import Application
@@ -234,8 +233,10 @@ def test_an_application_is_judged_by_trials_over_its_link(tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"links \(required: lte, no outages, kernel engine\)"):
         evidence.of_folders(kernel, folders)
     own = links.with_engines(applications.experiment(over), has_netem=True)
-    assert recommend._same_link(own, APPLICATION) and recommend._same_link(own, over)
-    assert not recommend._same_link(applications.experiment(APPLICATION), over)
+    (measured,), wanted = own.link, over.link
+    assert links.allows(APPLICATION.link.link, measured.link) and links.allows(wanted.link, measured.link)
+    assert links.allows(Link(), None) and not links.allows(wanted.link, None)
+    assert not links.allows(wanted.link, APPLICATION.link.link)
 
 
 def test_a_record_names_the_link_and_its_values() -> None:
