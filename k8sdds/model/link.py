@@ -39,7 +39,7 @@ KERNEL, USERSPACE = "kernel", "userspace"
 SHORT = {"rate_mbit": "rate", "loss_percent": "loss", "delay_us": "delay"}
 """Keys of a link that state a part in a number, and that part."""
 WHOLE_WAY = ("loss_percent", "delay_us")
-"""Those that are of the whole way between two nodes, while the rate is that of each link."""
+"""Short keys for the whole way from one node to another. `rate_mbit` applies to each link of it."""
 
 
 def _impairment(name: str) -> Axis:
@@ -184,7 +184,11 @@ class Link(Strict):
 
     @property
     def longest_delay_us(self) -> float:
-        """The delay between two nodes, one way, that few packets exceed."""
+        """The delay between two nodes, one way, that few packets exceed. Reads the files of the link.
+
+        Raises:
+            InputError: A file cannot be read, or is not the one that was read when the experiment was loaded.
+        """
         delays = [direction.delay for direction in self.directions.values() if direction.delay]
         return sum(link_files.longest_us(delay) for delay in delays)
 

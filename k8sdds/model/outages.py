@@ -30,7 +30,7 @@ class Phase:
     """A phase of an outage: the link is slow, or nothing passes."""
 
     at_us: int
-    """When it begins, from the start of the measured interval."""
+    """Its start, from that of the measured interval."""
     for_us: int
     rate_mbit: float = 0
     """Rate meanwhile; 0: that of the link."""
@@ -100,10 +100,10 @@ class Outage(Strict):
         return (self.fading_mbit or USUAL_FADING_MBIT) if self.kind == "wifi" else 0
 
     def starts(self, length_s: float) -> Iterator[float]:
-        """Return when nothing passes any more, in an interval of this length."""
+        """Yield the start of each outage in an interval of this length, in seconds."""
         count = 1 if self.every_s is None else math.ceil((length_s - self._first_s) / self.every_s)
         starts = (self._first_s + index * (self.every_s or 0) for index in range(count))
-        return (start for start in starts if start < length_s)
+        yield from (start for start in starts if start < length_s)
 
     def phases(self, length_s: float) -> list[Phase]:
         """Return what happens in an interval of this length: before each outage of a Wi-Fi link, its rate falls."""
@@ -122,7 +122,7 @@ class Outage(Strict):
         return max(self.every_s or 0, self._first_s + self.for_s)
 
     def span(self) -> tuple[float, float]:
-        """Return when the first one begins, with the fall of its rate, and when it ends."""
+        """Return the start of the first one, with the fall of its rate, and its end, in seconds."""
         return self._first_s - self._fading_s, self._first_s + self.for_s
 
     def describe(self) -> str:
@@ -150,7 +150,8 @@ def require_falling(outages: tuple[Outage, ...], rates: Mapping[str, Rate | None
     for index, outage in enumerate(outages):
         for name, rate in rates.items() if outage.slow_mbit else ():
             if rate is None or rate.mbit is None:
-                raise mistake(f"needs a constant rate of {name}, which falls", "outages", index, "kind")
+                what = "`kind: wifi` needs a constant rate in both directions: set rate_mbit"
+                raise mistake(what, "outages", index, "kind")
             if outage.slow_mbit >= rate.mbit:
                 what = f"the rate of {name} ({rate.mbit:g} Mbit/s) would not fall to {outage.slow_mbit:g}"
                 raise mistake(f"{what}: set a lower fading_mbit", "outages", index, "fading_mbit")

@@ -197,7 +197,7 @@ def test_a_link_is_described_by_what_is_not_the_default(keys: dict[str, Any], te
         ({"engine": "kernel", "outages": {"at_s": 5, "for_s": 1}}, "engine", "netem has no outages"),
         ({"outages": {"every_s": 0.09, "for_s": 0.01}}, "outages.every_s", "at least 0.1"),
         ({"outages": {"at_s": 5, "for_s": 1, "kind": "address"}}, "outages.kind", "'link' or 'wifi'"),
-        ({"outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "outages.kind", "needs a constant rate of up"),
+        ({"outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "outages.kind", "needs a constant rate in both directions: set rate_mbit"),
         ({"rate": {"file": "r"}, "outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}}, "outages.kind", "constant rate"),
         ({"rate_mbit": 9, "down": {"rate": {"mbit": 6}}, "outages": {"at_s": 5, "for_s": 1, "kind": "wifi"}},
          "outages", "the rate of down (6 Mbit/s) would not fall to 6: set a lower fading_mbit"),
