@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from k8sdds import links
 from k8sdds.campaign import experiments, trial_length
+from k8sdds.campaign.experiments import UNCHANGED, Changes
 from k8sdds.model.application import CHOICES, Application, ApplicationExperiment, Flow
 from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.message_size import USUAL_MESSAGE_BYTES
@@ -28,15 +29,13 @@ EXPERIMENTS_AND_APPLICATIONS = ShippedFiles(
 )
 
 
-def load(name: str, *changes: Any) -> Application:
-    """Return an installed application by its name, or one from a YAML file by its path.
-
-    The changes are arguments of `changed`.
+def load(name: str, changes: Changes = UNCHANGED) -> Application:
+    """Return an installed application by its name, or one from a YAML file by its path, with changes.
 
     Raises:
         InputError: There is no such application, or it, a change or its link is not valid; names file, line and key.
     """
-    application = changed(_read(name), *changes)
+    application = changed(_read(name), changes)
     return application.model_copy(update={"link": links.resolve(application.link)})
 
 
@@ -51,49 +50,43 @@ def _read(name: str) -> Application:
     return application.model_copy(update={"link": links.relative_to(path.parent, application.link)})
 
 
-def changed(
-    application: Application,
-    networks: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    repetitions: int | None = None,
-    duration_s: float | None = None,
-) -> Application:
-    """Return the application with the changes of the command line; the arguments are those of `experiments.changed`.
+def changed(application: Application, changes: Changes) -> Application:
+    """Return the application with changes, of which `networks` replaces its own.
 
     Raises:
         InputError: A change is not valid.
     """
     data = application.model_dump(mode="json", exclude_none=True)
     targets = {key: [data] for key in Application.model_fields}
-    options = {experiments.put_setting(targets, each, Application.page): f"--set {each}" for each in settings}
-    if networks:
-        data["choices"]["networks"] = list(networks)
-        options["choices.networks"] = " ".join(f"--network {name}" for name in networks)
+    options = {
+        experiments.put_setting(targets, each, Application.page): f"--set {each}" for each in changes.settings
+    }
+    if changes.networks:
+        data["choices"]["networks"] = list(changes.networks)
+        options["choices.networks"] = " ".join(f"--network {name}" for name in changes.networks)
     for key, value, option in (
-        ("repetitions", repetitions, "--repeat {:g}"),
-        ("duration_s", duration_s, "--duration {:g}"),
+        ("repetitions", changes.repetitions, "--repeat {:g}"),
+        ("duration_s", changes.duration_s, "--duration {:g}"),
     ):
         if value is not None:
             data[key], options[key] = value, option.format(value)
     return experiments.validated(Application, data, options)
 
 
-def load_experiment(name: str, *changes: Any, **of_experiments: Any) -> Experiment:
+def load_experiment(name: str, changes: Changes = UNCHANGED) -> Experiment:
     """Return an experiment, or the one that measures all configurations of an application, by name or path.
-
-    The changes are arguments of `changed`; `of_experiments` those that only `experiments.changed` has.
 
     Raises:
         InputError: As `load` or `experiment`.
     """
     if "flows" not in yaml_text.top_keys(EXPERIMENTS_AND_APPLICATIONS.read(name)[1]):
-        return experiments.load(name, *changes, **of_experiments)
-    if any(of_experiments.values()):
+        return experiments.load(name, changes)
+    if changes.are_for_experiments:
         raise InputError(
             f"{name} is an application",
             "leave out what experiments have: --paper, --profile, --precision, --max-time",
         )
-    return experiment(load(name, *changes))
+    return experiment(load(name, changes))
 
 
 def experiment(application: Application) -> ApplicationExperiment:

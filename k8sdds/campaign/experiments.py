@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,32 @@ FIRST = "quickstart"
 EXPERIMENTS = ShippedFiles(("experiments",), "experiment", "k8sdds list")
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The changes of the command line to an experiment or application."""
+
+    networks: Sequence[str] = ()
+    """Labels of networks to keep in addition to the baseline. Empty: all."""
+    settings: Sequence[str] = ()
+    """`KEY=VALUE` with VALUE in YAML: a key of sweeps changes every sweep, and a dotted key such as `link.rate_mbit` a
+    part."""
+    repetitions: int | None = None
+    duration_s: float | None = None
+    paper: bool = False
+    """Whether trials are as long as in the study. Like all below, only for experiments."""
+    profile: bool = False
+    precision_percent: float | None = None
+    max_time_min: float | None = None
+
+    @property
+    def are_for_experiments(self) -> bool:
+        """Whether there are changes that only experiments can have."""
+        return any((self.paper, self.profile, self.precision_percent, self.max_time_min))
+
+
+UNCHANGED = Changes()
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of experiment files, for editors."""
     schema = Experiment.model_json_schema()
@@ -50,15 +77,13 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def load(name: str, *changes: Any, **more_changes: Any) -> Experiment:
-    """Return an installed experiment by its name, or an experiment from a YAML file by its path.
-
-    The changes are arguments of `changed`.
+def load(name: str, changes: Changes = UNCHANGED) -> Experiment:
+    """Return an installed experiment by its name, or an experiment from a YAML file by its path, with changes.
 
     Raises:
         InputError: There is no such experiment, or it, a change or a link is not valid; names file, line and key.
     """
-    return links.resolved(changed(_read(name), *changes, **more_changes))
+    return links.resolved(changed(_read(name), changes))
 
 
 def _read(name: str) -> Experiment:
@@ -83,21 +108,8 @@ def _relative_to(folder: Path, sweep: Sweep) -> Sweep:
     return sweep.model_copy(update={"middleware_config": str(folder / config)}) if config else sweep
 
 
-def changed(
-    experiment: Experiment,
-    networks: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    repetitions: int | None = None,
-    duration_s: float | None = None,
-    paper: bool = False,
-    profile: bool = False,
-    precision_percent: float | None = None,
-    max_time_min: float | None = None,
-) -> Experiment:
-    """Return the experiment with the changes of the command line; None or empty means unchanged.
-
-    `networks` are labels to keep in addition to the baseline. `settings` are `KEY=VALUE` with VALUE in YAML: a key of
-    sweeps changes every sweep, and a dotted key such as `link.rate_mbit` a part.
+def changed(experiment: Experiment, changes: Changes) -> Experiment:
+    """Return the experiment with changes.
 
     Raises:
         InputError: A change is not valid.
@@ -107,22 +119,22 @@ def changed(
     for key in PER_EXPERIMENT:
         targets[key] = [data, *(sweep for sweep in data["sweeps"] if key in sweep)]
     options = {}  # by key, such as link.rate_mbit: the option that changed it
-    for setting in settings:
+    for setting in changes.settings:
         options[put_setting(targets, setting, Experiment.page)] = f"--set {setting}"
     for key, value, option in (
-        ("duration_s", PAPER_DURATION_S if paper else None, "--paper"),
-        ("profile", profile or None, "--profile"),
-        ("repetitions", repetitions, "--repeat {:g}"),
-        ("duration_s", duration_s, "--duration {:g}"),
-        ("precision_percent", precision_percent, "--precision {:g}%"),
-        ("max_time_min", max_time_min, "--max-time {:g}"),
+        ("duration_s", PAPER_DURATION_S if changes.paper else None, "--paper"),
+        ("profile", changes.profile or None, "--profile"),
+        ("repetitions", changes.repetitions, "--repeat {:g}"),
+        ("duration_s", changes.duration_s, "--duration {:g}"),
+        ("precision_percent", changes.precision_percent, "--precision {:g}%"),
+        ("max_time_min", changes.max_time_min, "--max-time {:g}"),
     ):
         if value is not None:
             data[key], options[key] = value, option.format(value)
     result = validated(type(experiment), data, options)
     sweeps = [sweep.at(old.where) for old, sweep in zip(experiment.sweeps, result.sweeps, strict=True)]
-    if networks:
-        sweeps = _only(sweeps, networks, result.baseline)
+    if changes.networks:
+        sweeps = _only(sweeps, changes.networks, result.baseline)
     return result.model_copy(update={"sweeps": sweeps})
 
 

@@ -39,13 +39,14 @@ class Selection:
 
     def cells(self) -> list[Cell]:
         """Return one cell per lab network."""
-        from k8sdds.campaign import applications, preflight
+        from k8sdds.campaign import applications, experiments, preflight
         from k8sdds.campaign.expansion import expand
         from k8sdds.networks import label_without_engine, with_engines
         from k8sdds.testbeds.lab.topology import LabNetworkKey
 
         networks = set(self.network or ())
-        changed = applications.load_experiment(self.experiment, self.network or (), self.settings or ())
+        changes = experiments.Changes(self.network or (), self.settings or ())
+        changed = applications.load_experiment(self.experiment, changes)
         expansion = expand(with_engines(changed, available))
         preflight.refuse(preflight.contradictions(expansion))
         cells = {LabNetworkKey.of(cell): cell for cell in expansion.cells}

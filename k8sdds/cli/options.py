@@ -20,6 +20,7 @@ from k8sdds.system import yaml_template
 from k8sdds.system.errors import InputError
 
 if TYPE_CHECKING:
+    from k8sdds.campaign import experiments
     from k8sdds.model.profile import Profile
     from k8sdds.system.ssh import Connections, Target
 
@@ -149,9 +150,12 @@ class Changes:
     settings: Settings = None
 
     @property
-    def arguments(self) -> tuple[Sequence[str], Sequence[str], int | None, float | None]:
-        """The arguments of `experiments.changed` and `applications.changed`."""
-        return self.network or (), [*self._links(), *(self.settings or ())], self.repeat, self.duration
+    def arguments(self) -> experiments.Changes:
+        """The changes as loading an experiment or application applies them."""
+        from k8sdds.campaign import experiments
+
+        settings = [*self._links(), *(self.settings or ())]
+        return experiments.Changes(self.network or (), settings, self.repeat, self.duration)
 
     def _links(self) -> list[str]:
         """Return `--link` as `--set`, which may change parts of it afterwards."""

@@ -96,7 +96,7 @@ def recommend(
     from k8sdds.campaign.racing import searched
     from k8sdds.recommend.answer import answer
 
-    loaded = applications.load(application, *changes.arguments)
+    loaded = applications.load(application, changes.arguments)
     if folders:
         measuring = (max_trials, changes.repeat, changes.duration, seed, on, cluster, psk_file)
         if any_given(*measuring, dry_run or yes or quick or None):

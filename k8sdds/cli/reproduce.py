@@ -199,8 +199,10 @@ def _measure_campaign(
         resume_measuring(folder.run(campaign), selected, None, retry_failed, command)
         return
     plan = folder.plan
-    changes = (), campaign.settings, plan.repetitions, plan.duration_s
-    experiment = experiments.load(campaign.experiment, *changes)
+    changes = experiments.Changes(
+        settings=campaign.settings, repetitions=plan.repetitions, duration_s=plan.duration_s
+    )
+    experiment = experiments.load(campaign.experiment, changes)
     measure(experiment, plan.seed, folder.run(campaign), False, selected, command=command)
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -140,10 +141,10 @@ def run(
         raise InputError("no experiment given", "see: k8sdds list; to start: k8sdds run quickstart")
     from k8sdds.campaign import applications
 
-    changed = applications.load_experiment(
-        experiment, *changes.arguments,
-        paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time,
-    )  # fmt: skip
+    wanted = replace(
+        changes.arguments, paper=paper, profile=profile, precision_percent=precision, max_time_min=max_time
+    )
+    changed = applications.load_experiment(experiment, wanted)
     networks = changes.network or ()
     _announce(experiment, changed, networks)
     measure(changed, seed, output, dry_run, selected, psk_file, networks)

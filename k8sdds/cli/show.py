@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,7 +53,7 @@ def show(
             )
         _show_link(experiment, links.load(experiment), out)
         return
-    changed = applications.load_experiment(experiment, *changes.arguments, paper=paper)
+    changed = applications.load_experiment(experiment, replace(changes.arguments, paper=paper))
     expansion = expand(with_engines(changed, available))
     cells = [
         {"cell_id": cell.cell_id, **cell.model_dump(mode="json"), "commands": _commands(expansion, cell)}

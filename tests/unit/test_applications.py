@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from k8sdds.campaign import applications, experiments, new_experiment
 from k8sdds.campaign.expansion import Candidates, background, candidates, expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.cli import run as command
 from k8sdds.cli.app import app
 from k8sdds.cli.output import Output
@@ -158,7 +159,7 @@ def test_the_experiment_of_a_run_folder_has_the_same_cells(tmp_path: Path) -> No
     assert isinstance(again, ApplicationExperiment) and again.application == experiment.application
     ids, same = ([cell.cell_id for cell in expand(each).cells] for each in (again, experiment))
     assert ids == same
-    changed = experiments.changed(again, repetitions=2)
+    changed = experiments.changed(again, Changes(repetitions=2))
     assert isinstance(changed, ApplicationExperiment) and changed.repetitions == 2
     data = changed.model_dump(mode="json", exclude_none=True)
     path.write_text(yaml_text.dump(data | {"sweeps": 2 * data["sweeps"]}))
@@ -185,12 +186,12 @@ def test_an_application_that_cannot_be_measured_is_refused(changes: dict[str, An
 
 def test_changes_of_the_command_line() -> None:
     settings = ["choices.middleware=[fastdds]", "flows=[{name: a, payload_bytes: 64, rate: 5}]"]
-    changed = applications.changed(application(), ["weavenet"], settings, 2, 7)
+    changed = applications.changed(application(), Changes(["weavenet"], settings, 2, 7))
     assert [choice.name for choice in changed.choices.networks] == ["weavenet"]
     assert (changed.choices.middleware, changed.repetitions, changed.duration_s) == (["fastdds"], 2, 7)
     for wrong in ("choices.middlewares=a", "flow=1", "name"):
         with pytest.raises(InputError):
-            applications.changed(application(), settings=[wrong])
+            applications.changed(application(), Changes(settings=[wrong]))
     with pytest.raises(ValidationError):
         application(flows=[{"name": "a", "payload_bytes": 64, "rate": 5}] * 2)
 

@@ -17,6 +17,7 @@ from k8sdds.analysis import components, profile
 from k8sdds.analysis.components import COMPONENTS, NETWORK, PARTICIPANT
 from k8sdds.campaign import experiments
 from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.model.trial import Cell, Trial
 from k8sdds.report import content as contents
 from k8sdds.report import profiles
@@ -185,7 +186,7 @@ def test_too_much_output_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_profiles_are_a_repetition_of_their_own_after_all_others() -> None:
-    experiment = experiments.changed(experiments.load("quickstart"), profile=True)
+    experiment = experiments.changed(experiments.load("quickstart"), Changes(profile=True))
     trials = expand(experiment).trials("lab")
     *measured, last = repetitions(trials, seed=1)
     assert all(not trial.cell.profile for block in measured for trial in block.trials)

@@ -10,6 +10,7 @@ import pytest
 from k8sdds import middleware
 from k8sdds.campaign import contradictions, experiments, preflight
 from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.model.trial import Cell
 from k8sdds.networks import NETWORKS, find, packets
 from k8sdds.testbeds.cluster.nodes import NodeInfo
@@ -44,7 +45,7 @@ def supporting_ipv6() -> list[str]:
 
 
 def test_a_sweep_overrides_the_experiment() -> None:
-    experiment = experiments.changed(experiments.load("quickstart"), settings=["ip_families=ipv6"])
+    experiment = experiments.changed(experiments.load("quickstart"), Changes(settings=["ip_families=ipv6"]))
     sweeps = [sweep.model_copy(update={"ip_families": ("ipv4", "ipv6")}) for sweep in experiment.sweeps]
     assert {c.ip_families for c in expand(experiment).cells} == {("ipv6",)}
     changed = experiment.model_copy(update={"sweeps": sweeps})
@@ -84,7 +85,7 @@ def test_networks_without_ipv6_are_refused_with_the_reason() -> None:
     experiment = experiments.load("quickstart")
     assert preflight.contradictions(expand(experiment)) == []
     for families in ("[ipv6]", "[ipv4, ipv6]"):
-        changed = experiments.changed(experiment, settings=[f"ip_families={families}"])
+        changed = experiments.changed(experiment, Changes(settings=[f"ip_families={families}"]))
         [problem] = preflight.contradictions(expand(changed))
         assert "weavenet carries only IPv4: WeaveNet has no IPv6" in str(problem)
         assert (

@@ -9,6 +9,7 @@ import pytest
 
 from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.model.experiment import Experiment
 from k8sdds.networks import NETWORKS
 from k8sdds.system import units, yaml_text
@@ -38,10 +39,10 @@ def test_the_size_of_messages_is_measured_on_every_network_of_the_lab() -> None:
 
 def test_a_network_that_an_experiment_does_not_have_can_be_set() -> None:
     with pytest.raises(InputError, match="--network cilium-vxlan: not in this experiment") as error:
-        experiments.changed(experiments.load("quickstart"), networks=["cilium-vxlan"])
+        experiments.changed(experiments.load("quickstart"), Changes(["cilium-vxlan"]))
     assert error.value.remedy == "measure it with --set 'networks=[host, cilium-vxlan]'"
     changed = experiments.changed(
-        experiments.load("quickstart"), ["cilium-vxlan"], ["networks=[host, cilium-vxlan]"]
+        experiments.load("quickstart"), Changes(["cilium-vxlan"], ["networks=[host, cilium-vxlan]"])
     )
     assert {cell.network for cell in expand(changed).cells} == {"host", "cilium-vxlan"}
 
@@ -66,7 +67,7 @@ def test_quickstart_takes_less_than_three_minutes() -> None:
 
 
 def changed(*settings: str, name: str = "cni-overhead", **options: object) -> Experiment:
-    return experiments.changed(experiments.load(name), settings=settings, **options)
+    return experiments.changed(experiments.load(name), Changes(settings=settings, **options))
 
 
 def test_settings_of_experiment_sweep_and_part() -> None:
@@ -137,7 +138,7 @@ def test_contradictions_name_file_and_line(tmp_path: Path, key: str, message: st
         f"name: mine\nsweeps:\n  - networks: host\n  - networks: [host, kube-router]\n    {key}\n"
     )
     for selected in ((), ("kube-router",)):
-        experiment = experiments.changed(experiments.load(str(mine)), networks=selected)
+        experiment = experiments.changed(experiments.load(str(mine)), Changes(selected))
         (problem,) = preflight.contradictions(expand(experiment))
         assert problem.what == f"{mine}:4: {message}"
 

@@ -9,6 +9,7 @@ import pytest
 from k8sdds import links
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign.expansion import expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import Link
 from k8sdds.model.link_choice import LinkChoice
@@ -131,10 +132,12 @@ def test_links_with_a_rate_have_the_offloads_of_a_card_in_tcp_tests_of_the_lab()
 
 
 def test_changes_on_the_command_line_keep_the_offloads_of_a_card() -> None:
-    changed = experiments.changed(written({"rate_mbit": 1000}), settings=["repetitions=2"])
+    changed = experiments.changed(written({"rate_mbit": 1000}), Changes(settings=["repetitions=2"]))
     by_test = {cell.test: cell for cell in expand(with_card_offloads(changed)).cells}
     assert by_test["tcp-stream"].link == Link(rate_mbit=1000, offloads=CARD)
-    replaced = experiments.changed(written({"rate_mbit": 9}), settings=["link=[{like: lte}, {mtu: 9000}]"])
+    replaced = experiments.changed(
+        written({"rate_mbit": 9}), Changes(settings=["link=[{like: lte}, {mtu: 9000}]"])
+    )
     several = with_card_offloads(links.resolved(replaced))
     found = {(cell.test, cell.link.name, cell.link.offloads) for cell in expand(several).cells}
     assert found == {

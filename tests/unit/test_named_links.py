@@ -191,18 +191,18 @@ def arguments(**options: Any) -> Any:
 
 
 def test_the_option_link_changes_experiments_and_applications() -> None:
-    one = applications.load_experiment("quickstart", *arguments(link=["lte"], settings=["link.rate_mbit=54"]))
+    one = applications.load_experiment("quickstart", arguments(link=["lte"], settings=["link.rate_mbit=54"]))
     assert {cell.link.describe() for cell in expand(one).cells} == {"links lte, 54 Mbit/s"}
-    both = applications.load_experiment("security-4sub", *arguments(link=["lte", "long-cable"]))
+    both = applications.load_experiment("security-4sub", arguments(link=["lte", "long-cable"]))
     assert {cell.link.describe() for cell in expand(both).cells} == {"links lte", "links long-cable"}
-    robot = applications.load_experiment("teleoperation", *arguments(link=["wifi-roaming"]))
+    robot = applications.load_experiment("teleoperation", arguments(link=["wifi-roaming"]))
     assert {cell.link.describe() for cell in expand(robot).cells} == {"links wifi-roaming"}
     # A trial of an application has the share of outages that its link has.
     assert robot.duration_s == trial_length.default_s(robot.application) == 30  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="an application has one link"):
-        applications.load_experiment("teleoperation", *arguments(link=["lte", "long-cable"]))
+        applications.load_experiment("teleoperation", arguments(link=["lte", "long-cable"]))
     with pytest.raises(InputError, match="there is no link 'ltee'"):
-        applications.load_experiment("quickstart", *arguments(link=["ltee"]))
+        applications.load_experiment("quickstart", arguments(link=["ltee"]))
 
 
 def test_trials_that_end_before_the_first_outage_are_refused() -> None:

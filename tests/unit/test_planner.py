@@ -15,6 +15,7 @@ import pytest
 from k8sdds.campaign import experiments, start
 from k8sdds.campaign import run as steps
 from k8sdds.campaign.expansion import Expansion, expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.campaign.trial_loop import Campaign, Planner, plan_json
 from k8sdds.middleware.connext import settings
 from k8sdds.model.experiment import Experiment
@@ -132,7 +133,7 @@ def test_programs_that_only_later_rounds_run_are_recorded(
     monkeypatch.setenv(settings.VERSION, "4.2.0")
     changes = ["networks=host", "baseline=host", "middleware=[cyclonedds, connext]", "test=throughput"]
     experiment = experiments.changed(
-        experiments.load("quickstart"), settings=[*changes, "payload_bytes=1024"]
+        experiments.load("quickstart"), Changes(settings=[*changes, "payload_bytes=1024"])
     )
     every = expand(experiment)
     first = tuple(cell for cell in every.cells if cell.middleware == "cyclonedds")

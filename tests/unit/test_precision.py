@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from k8sdds.analysis.statistics import STOPPED_CONFIDENCE, one_sample
 from k8sdds.campaign import experiments, preflight, start
 from k8sdds.campaign.expansion import expand
-from k8sdds.campaign.experiments import KNOWN
+from k8sdds.campaign.experiments import KNOWN, Changes
 from k8sdds.campaign.precision import MIN_REPETITIONS, Precision
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.trial import Trial
@@ -145,7 +145,7 @@ def test_precision_needs_an_overhead() -> None:
 
 def test_the_command_line_sets_it() -> None:
     plain = experiment(precision_percent=None)
-    changed = experiments.changed(plain, precision_percent=2.5, max_time_min=10)
+    changed = experiments.changed(plain, Changes(precision_percent=2.5, max_time_min=10))
     assert (changed.precision_percent, changed.max_time_min) == (2.5, 10)
     with pytest.raises(InputError, match="--precision -1%"):
-        experiments.changed(plain, precision_percent=-1)
+        experiments.changed(plain, Changes(precision_percent=-1))

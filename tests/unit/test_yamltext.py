@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from k8sdds.campaign import experiments
+from k8sdds.campaign.experiments import Changes
 from k8sdds.model.experiment import Experiment
 from k8sdds.system import yaml_text
 from k8sdds.system.errors import InputError
@@ -176,6 +177,6 @@ def test_any_text_gives_data_or_an_input_error(text: str) -> None:
 def test_an_error_of_a_change_names_the_option(settings: list[str], options: dict, message: str) -> None:
     experiment = yaml_text.parse(GOOD, Experiment, "mine.yaml", experiments.KNOWN)
     with pytest.raises(InputError) as caught:
-        experiments.changed(experiment, (), settings, **options)
+        experiments.changed(experiment, Changes(settings=settings, **options))
     assert caught.value.message.startswith(message)
     assert "\n" not in caught.value.message

@@ -319,7 +319,7 @@ def test_the_papers_claims_name_experiments_and_networks_that_exist():
     claims = load()
     for item in claims.claims:
         if item.experiment:
-            experiments.changed(experiments.load(item.experiment), settings=item.settings)
+            experiments.load(item.experiment, experiments.Changes(settings=item.settings))
         for part in item.parts:
             selected = [
                 part.of,

@@ -20,9 +20,8 @@ def test_every_campaign_of_an_installed_study_can_be_planned(name: str) -> None:
     planned = campaigns(load(name).claims, in_lab=True)
     assert planned
     for campaign in planned:
-        experiment = experiments.changed(
-            experiments.load(campaign.experiment), (), campaign.settings, repetitions=2, duration_s=0.5
-        )
+        changes = experiments.Changes(settings=campaign.settings, repetitions=2, duration_s=0.5)
+        experiment = experiments.load(campaign.experiment, changes)
         assert expand(experiment).cells
     folders = [campaign.folder for campaign in planned]
     assert len(folders) == len(set(folders))

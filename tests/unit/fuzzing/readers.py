@@ -19,6 +19,7 @@ from k8sdds import claims, links
 from k8sdds.analysis import background_cost, components, profile
 from k8sdds.campaign import applications, experiments
 from k8sdds.campaign.expansion import candidates, expand
+from k8sdds.campaign.experiments import Changes
 from k8sdds.claims import study
 from k8sdds.deploy import node_links, profiles
 from k8sdds.importing import kubectl_top as published_top
@@ -134,7 +135,7 @@ def _study(data: bytes, folder: Path) -> None:
 
 
 def _setting(data: bytes, _: Path) -> None:
-    experiments.load("quickstart", settings=[data.decode("utf-8", "surrogateescape")])
+    experiments.load("quickstart", Changes(settings=[data.decode("utf-8", "surrogateescape")]))
 
 
 def _run_folder(folder: Path) -> RunFolder:
