@@ -3,7 +3,8 @@
 //   k8sdds-link-tool CONFIG LINK up|down START_US
 //
 // Each line of standard input is a packet: its arrival in µs, its length, and `udp` or `other`; or a command: its time in µs,
-// 0, and `outage STATE`. Prints a line for each packet, in the order of arrival: `passes PLANNED_NS [PLANNED_NS of its copy]`, or why it is dropped. At START_US, `start` takes effect.
+// 0, and `outage STATE`. Prints a line for each packet, in the order of arrival: `passes PLANNED_NS [PLANNED_NS of its
+// copy]`, or why it is dropped. At START_US, `start` takes effect.
 #include <cmath>
 #include <cstdio>
 #include <iostream>

@@ -72,7 +72,7 @@ void Housekeeping::force_exit_after(double seconds, int code) {
     finish_.notify_all();
 }
 
-// The middleware tells its peers nothing, and the kernel closes the sockets: for the peers, it is a crash.
+// The middleware does not notify its peers, and the kernel closes the sockets: for the peers, it is a crash.
 void Housekeeping::die() {
     {
         std::lock_guard<std::mutex> lock(tasks_mutex_);
