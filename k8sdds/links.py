@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from k8sdds.model import link_files
+from k8sdds.model.application import ApplicationExperiment
 from k8sdds.model.axis import axes, lists_of
-from k8sdds.model.experiment import Experiment
+from k8sdds.model.experiment import Experiment, Sweep
 from k8sdds.model.impairments import PARTS, Direction, with_files
 from k8sdds.model.link import KERNEL, SHORT, USERSPACE, Link
 from k8sdds.model.link_choice import LinkChoice
@@ -163,6 +165,27 @@ def with_engines(experiment: E, has_netem: bool, has_queues: bool = True) -> E:
         return choice.model_copy(update={"engine": engine})
 
     return experiment.with_links(with_engine)
+
+
+def with_forwarders(experiment: E, needs_forwarder: Callable[[Sweep, Link], bool]) -> E:
+    """Return the experiment with `k8sdds-link` as the engine of links for which the user sets none.
+
+    `needs_forwarder` decides about a link for all tests of a sweep, because these are measured over the same links, so
+    that they can be compared. The flows of an application need none.
+    """
+    if isinstance(experiment, ApplicationExperiment):
+        return experiment
+    sweeps = []
+    for sweep in experiment.sweeps:
+        given = sweep.link or experiment.link
+        link = [
+            choice.model_copy(update={"engine": USERSPACE})
+            if choice.engine == "auto" and needs_forwarder(sweep, choice.link)
+            else choice
+            for choice in given
+        ]
+        sweeps.append(sweep if link == given else sweep.model_copy(update={"link": link}))
+    return experiment.model_copy(update={"sweeps": sweeps})
 
 
 def _changed(base: NamedLink, choice: LinkChoice) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -196,6 +196,10 @@ class Link(Strict):
     def longest_outage_s(self) -> float:
         """How long nothing passes at most; 0 without outages."""
         return max((outage.for_s for outage in self.outages), default=0)
+
+    def impairs(self, roles: Collection[str]) -> bool:
+        """Return whether the link of a node whose participants have these roles is impaired, if any is."""
+        return self.nodes == "all" or self.nodes in [f"{role}s" for role in roles]
 
     def outage_phases(self, length_s: float) -> list[Phase]:
         """Return the phases of outages in a measured interval of this length, in order and without overlaps."""

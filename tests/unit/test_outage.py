@@ -286,8 +286,15 @@ def test_impossible_options(options: dict[str, Any]) -> None:
     ("test", "networks", "message"),
     [
         ("{name: outage, what: agent}", "flannel-vxlan", "no process of its agent"),
+        ("{name: outage, what: agent}", "flannel-vxlan", "; measure on a cluster that `k8sdds deploy` built"),
+        (
+            "{name: outage, what: agent}",
+            "{name: flannel-wireguard, engine: kernel}",
+            "; use {name: flannel-wireguard, engine: userspace}, or measure on a cluster",
+        ),
+        ("{name: outage, what: agent}", "baremetal", "; use another network"),
         ("{name: outage, what: agent}", "{name: flannel-wireguard, engine: userspace}", ""),
-        ("{name: outage, what: address}", "flannel-vxlan", "the new address of a node"),
+        ("{name: outage, what: address}", "flannel-vxlan", "a node's new address"),
         ("{name: outage, what: address}", "host", ""),
         ("{name: outage, what: pod}", "weavenet", ""),
     ],
@@ -296,7 +303,8 @@ def test_what_does_not_exist_in_the_lab_does_not_fail_there(test: str, networks:
     text = f"name: x\nduration_s: 6\nbaseline: host\nsweeps: [{{networks: [{networks}], test: {test}, rate: 100}}]\n"
     (cell,) = expand(loaded(text)).cells
     problem = lab_preflight._contradiction(cell)
-    assert message in problem.what if message and problem else problem is None and not message
+    text = f"{problem.what}; {problem.remedy}" if problem else ""
+    assert message in text if message else not text
 
 
 def test_a_pod_that_is_killed_has_a_successor_with_another_address_on_its_node() -> None:

@@ -143,8 +143,8 @@ class LinkEmulator:
         code = self._process.poll()
         if code is not None:
             processes.require_not_stopped(code, self._name)
-        said = b" ".join(self._messages).decode(errors="replace") or "no message"
-        return PrerequisiteError(f"{self._name} {what}: {said}", "run: k8sdds doctor")
+        messages = b" ".join(self._messages).decode(errors="replace") or "no message"
+        return PrerequisiteError(f"{self._name} {what}: {messages}", "run: k8sdds doctor")
 
 
 def _started(argv: list[str]) -> tuple[subprocess.Popen[bytes], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -21,8 +22,8 @@ Wait = Callable[[float], bool]
 """Waits for a number of seconds; returns whether the participants have ended before."""
 
 
-class Outage(Protocol):
-    """What fails during a trial, and comes back."""
+class Interrupter(Protocol):
+    """Lets something fail during a trial, and come back."""
 
     breaks: bool = False
     """Whether the lab network must be built again for the next trial."""
@@ -36,8 +37,8 @@ class Outage(Protocol):
         """
 
 
-class Failure(Outage):
-    """Something of an outage test that is not a link. When it failed and came back is written down."""
+class Failure(Interrupter, ABC):
+    """Lets something fail that is not a link, in an outage test. When it failed and came back is written down."""
 
     def __init__(self, lab_network: LabNetwork, trial: Trial, folder: Path) -> None:
         assert lab_network.emulator is not None
@@ -46,13 +47,13 @@ class Failure(Outage):
         self.participant = self.options.participant.name
         self.node = lab_network.node_of(self.participant)
 
+    @abstractmethod
     def fail(self, attempt: Attempt) -> None:
         """Let it fail. Raises like `run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def repair(self, attempt: Attempt) -> int:
         """Let it come back, and return when it did, in µs. Raises like `run`."""
-        raise NotImplementedError
 
     @override
     def run(self, wait: Wait, attempt: Attempt) -> None:
@@ -137,8 +138,8 @@ class AddressFailure(Failure):
         return next(node for node in self.lab_network.plan.topology.nodes if node.name == self.node)
 
     def _change(self, what: str, address: str) -> None:
-        own = f"{address}/{self._node.prefix}"
-        self.lab_network.sandbox.run(["ip", "-n", self.node, "addr", what, own, "dev", "eth0"])
+        prefix_address = f"{address}/{self._node.prefix}"
+        self.lab_network.sandbox.run(["ip", "-n", self.node, "addr", what, prefix_address, "dev", "eth0"])
 
 
 KINDS: dict[str, type[Failure]] = {

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from k8sdds import workloads
+from k8sdds.analysis.limit import GSO
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.testbeds.link_emulation import USUAL_QUEUE, netem_delay
 
@@ -18,6 +20,14 @@ BURST_S = 0.000_25
 MIN_BURST_FRAMES = 2
 IN_ORDER = "rate 400gbit"
 """netem keeps the order of packets only if it has a rate. This one delays a frame by 30 ns."""
+
+
+def passes_large_packets(test: str, middleware: str) -> bool:
+    """Return whether netem gets several packets of the wire as one, which it loses or delays together.
+
+    Also without offloads, the kernel splits what sockets of TCP and UDP_SEGMENT send behind the queues of a device.
+    """
+    return workloads.find(test).tcp or middleware == GSO
 
 
 def queues(device: str, direction: Direction, mtu: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Interrupt links during a trial in the lab: what a link does by itself (`link.outages`), or what a test measures."""
+"""Interrupt links of a trial in the lab: the outages of a link (`link.outages`), or the one that a test measures."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from k8sdds import workloads
-from k8sdds.analysis.limit import GSO
-from k8sdds.model.application import ApplicationExperiment
-from k8sdds.model.experiment import Experiment
-from k8sdds.model.link import USERSPACE
+from k8sdds import links, workloads
+from k8sdds.model.experiment import Experiment, Sweep
+from k8sdds.model.link import Link
 from k8sdds.model.outages import Phase
 from k8sdds.model.trial import Trial
 from k8sdds.results import arrivals
+from k8sdds.testbeds.lab import netem
 from k8sdds.testbeds.lab.emulator import ALL_LINKS, LinkEmulator
-from k8sdds.testbeds.lab.failures import KINDS, Outage, Wait
+from k8sdds.testbeds.lab.failures import KINDS, Interrupter, Wait
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.supervisors import Attempt
 from k8sdds.testbeds.link_emulation import OFF, state_of
@@ -27,34 +26,25 @@ def with_forwarders(experiment: Experiment) -> Experiment:
     """Return the experiment with `k8sdds-link` as the engine of links in sweeps of tests that netem is unfit for.
 
     These interrupt links, whatever else impairs them, or send large packets, which netem would lose or delay as one.
-    The other tests of such a sweep are measured over the same links, so that they can be compared.
     """
-    if isinstance(experiment, ApplicationExperiment):
-        return experiment
-    sweeps = []
-    for sweep in experiment.sweeps:
-        tests = [workloads.find(test.name) for test in sweep.test]
-        interrupts = any(test.interrupts_links for test in tests)
-        large = any(test.tcp for test in tests) or GSO in sweep.middleware
-        given = sweep.link or experiment.link
-        link = [
-            choice.model_copy(update={"engine": USERSPACE})
-            if choice.engine == "auto" and (interrupts or (large and choice.link.exceeds_short_keys))
-            else choice
-            for choice in given
-        ]
-        sweeps.append(sweep if link == given else sweep.model_copy(update={"link": link}))
-    return experiment.model_copy(update={"sweeps": sweeps})
+
+    def needs_forwarder(sweep: Sweep, link: Link) -> bool:
+        tests = [choice.name for choice in sweep.test]
+        large = any(netem.passes_large_packets(*each) for each in itertools.product(tests, sweep.middleware))
+        interrupts = any(workloads.find(test).interrupts_links for test in tests)
+        return interrupts or (large and link.exceeds_short_keys)
+
+    return links.with_forwarders(experiment, needs_forwarder)
 
 
-class LinkOutages(Outage):
+class LinkOutages(Interrupter):
     """Phases of outages of one link, or of all, from when the measured interval of a trial begins.
 
     Args:
         emulator: What forwards the packets.
         node: The node whose link is interrupted, or `ALL_LINKS`.
         phases: What happens, in order.
-        ended: Called with the begin and the end of an outage that the participants have outlived.
+        ended: Called with the start and the end of an outage that the participants have outlived.
     """
 
     def __init__(
@@ -73,6 +63,7 @@ class LinkOutages(Outage):
             if wait(max(0.0, begun + each.at_us / 1e6 - time.monotonic())):
                 return
             failed_us = self._emulator.interrupt(self._node, state_of(each))
+            # A late outage is not shorter than it should be.
             over = wait(each.for_us / 1e6)
             if over or following is None or following.at_us > each.at_us + each.for_us:
                 repaired_us = self._emulator.interrupt(self._node, OFF)
@@ -81,7 +72,7 @@ class LinkOutages(Outage):
                 self._ended(failed_us, repaired_us)
 
 
-def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Outage | None:
+def of_trial(lab_network: LabNetwork, trial: Trial, folder: Path) -> Interrupter | None:
     """Return what fails during a trial, or None."""
     emulator, cell = lab_network.emulator, trial.cell
     if emulator is None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Sequence
 
-from k8sdds import networks, workloads
+from k8sdds import networks
 from k8sdds.analysis.limit import GSO
 from k8sdds.deploy import tuning
 from k8sdds.model import ip_families
@@ -21,7 +21,7 @@ from k8sdds.system.cgroups import PodCgroups
 from k8sdds.system.errors import PrerequisiteError, Problem
 from k8sdds.system.kernel_features import Feature
 from k8sdds.system.sandbox import unprivileged_remedy
-from k8sdds.testbeds.lab import pod_starts
+from k8sdds.testbeds.lab import netem, pod_starts
 from k8sdds.testbeds.lab.plan import make_plan
 from k8sdds.testbeds.lab.topology import LabNetworkKey, same_node, services_of, topology_of
 from k8sdds.workloads import outage
@@ -121,8 +121,7 @@ def _unfit_engine(cell: Cell) -> tuple[str, str] | None:
             " of the wire as one",
             f"remove {', '.join(large)} from link.offloads",
         )
-    if link.engine == KERNEL and (workloads.find(cell.test).tcp or cell.middleware == GSO):
-        # Also without offloads: what sockets of TCP and UDP_SEGMENT send is split behind the queues of a device.
+    if link.engine == KERNEL and netem.passes_large_packets(cell.test, cell.middleware):
         what = f"test {cell.test}" if cell.middleware != GSO else cell.middleware
         return (
             f"netem loses and delays the large packets of {what} as one, because the kernel splits them behind it",
@@ -137,14 +136,31 @@ def _no_outage(cell: Cell) -> tuple[str, str] | None:
     if what == "agent" and not datapath.daemons:
         return (
             "no process of its agent runs in the lab: commands have built its datapath, and nothing changes it",
-            "use an engine in userspace, of which a process is a part, or measure on a cluster: --testbed cluster",
+            _with_agent(cell),
         )
     if what == "address" and datapath.namespaces:
         return (
-            "the lab has no agent that would tell the other nodes of the new address of a node",
+            "the lab has no agent that announces a node's new address to the other nodes",
             "use a network without addresses of pods (host, baremetal)",
         )
     return None
+
+
+def _with_agent(cell: Cell) -> str:
+    """Return how the agent of a network can fail, which has none in this lab network."""
+    network, options = find(cell.network), cell.network_options
+    with_engine = {
+        engine.name: cell.model_copy(update={"network_options": options | {"engine": engine.name}})
+        for engine in network.engines
+    }
+    ways = [
+        f"use {{name: {cell.network}, engine: {name}}}"
+        for name, other in with_engine.items()
+        if make_plan(other).datapath.daemons
+    ]
+    if network.cluster:
+        ways.append("measure on a cluster that `k8sdds deploy` built (--testbed NAME)")
+    return ", or ".join(ways) or "use another network, or another `what`"
 
 
 def _translates(cell: Cell) -> bool:

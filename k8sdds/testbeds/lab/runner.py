@@ -21,7 +21,7 @@ from k8sdds.perftest.output import DEADLINE, NOT_STARTED, PEER_LOST
 from k8sdds.system import processes
 from k8sdds.testbeds import read_meters
 from k8sdds.testbeds.core_layout import Layout
-from k8sdds.testbeds.lab.failures import Outage
+from k8sdds.testbeds.lab.failures import Interrupter
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.supervisors import GRACE_S, Attempt, Supervisor, await_ready, start, start_service
 
@@ -38,7 +38,7 @@ def run(
     cgroups: dict[str, list[Path]],
     deadline_s: float,
     at_start: Callable[[], None],
-    outage: Outage | None = None,
+    outage: Interrupter | None = None,
 ) -> dict[str, Outcome]:
     """Start all launches at one barrier and wait until they end, or until one of the participants was killed.
 
@@ -124,7 +124,9 @@ def _attend(
 
 
 @contextlib.contextmanager
-def _running(outage: Outage | None, attempt: Attempt, supervisors: Sequence[Supervisor]) -> Iterator[None]:
+def _running(
+    outage: Interrupter | None, attempt: Attempt, supervisors: Sequence[Supervisor]
+) -> Iterator[None]:
     """Run an outage within a `with` block, in a thread that ends with the block.
 
     Raises:

@@ -17,7 +17,7 @@ from k8sdds.testbeds import Session, core_layout
 from k8sdds.testbeds.evidence import measured
 from k8sdds.testbeds.lab import evidence, outage, pod_starts, runner, services
 from k8sdds.testbeds.lab.emulator import LinkEmulator
-from k8sdds.testbeds.lab.failures import Outage
+from k8sdds.testbeds.lab.failures import Interrupter
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import LabNetworkKey
 
@@ -84,7 +84,7 @@ class LabSession(Session):
                 service if name == FIRST_SUBSCRIBER.name else None,
             )
             for name, attachment in datapath.attachments.items()
-            # Nobody knows the address of a pod that replaces another one before it does.
+            # The address of a pod that replaces another one is not known before it does.
             if name != STANDBY.name
         }
 
@@ -122,7 +122,9 @@ class LabSession(Session):
             finally:
                 if failing and failing.breaks:
                     self.discard(trial)
-            self._lab.up([trial.cell])
+            if failing and failing.breaks:
+                # The other trials of the block use this lab network, too.
+                self._lab.up([trial.cell])
             return measurement
 
     @override
@@ -136,7 +138,7 @@ class LabSession(Session):
         self._lab.discard(LabNetworkKey.of(trial.cell))
 
     def _run(
-        self, trial: Trial, launches: Sequence[Launch], deadline_s: float, failing: Outage | None
+        self, trial: Trial, launches: Sequence[Launch], deadline_s: float, failing: Interrupter | None
     ) -> Measurement:
         lab_network, layout = self._network(trial), _layout(trial.cell)
         pod_starts.measure(lab_network, trial.cell, launches[0].directory.parent)

@@ -143,13 +143,11 @@ def impaired(topology: Topology, link: Link) -> list[LabNode]:
     """Return the nodes whose links lose, delay or shape packets."""
     if not link.is_shaped and link.engine != USERSPACE:
         return []
-    publishes = link.nodes == "publishers"
-    chosen = {
-        pod.node
-        for pod in topology.pods
-        if (pod.participant.publishes if publishes else pod.participant.subscribes)
-    }
-    return [node for node in topology.nodes if link.nodes == "all" or node.index in chosen]
+    return [
+        node
+        for node in topology.nodes
+        if link.impairs({pod.participant.role for pod in topology.pods if pod.node == node.index})
+    ]
 
 
 def queued(topology: Topology, link: Link) -> dict[tuple[str, str], tuple[str, str]]:
