@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from k8sdds.model.application import ApplicationExperiment
+from k8sdds import links as named_links
 from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
 from k8sdds.model.measurement import Outcome
@@ -205,33 +206,15 @@ def _core(pod: ReadyPod) -> int | None:
 
 def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
     """Return the nodes whose links are impaired: all with a participant, or those with a publisher or subscriber."""
-    if cell.link.nodes == "all":
-        return set(places.values())
-    publishes = cell.link.nodes == "publishers"
-    return {
-        node
-        for participant, node in places.items()
-        if (participant.publishes if publishes else participant.subscribes)
-    }
+    roles = defaultdict[str, set[str]](set)
+    for participant, node in places.items():
+        roles[node].add(participant.role)
+    return {node for node, of_node in roles.items() if cell.link.impairs(of_node)}
 
 
 def with_forwarders(experiment: Experiment) -> Experiment:
-    """Return the experiment with `k8sdds-link` as the engine of all links in sweeps of tests that interrupt them.
-
-    The other tests of such a sweep are measured over the same links, so that they can be compared.
-    """
-    if isinstance(experiment, ApplicationExperiment):
-        return experiment
-    sweeps = []
-    for sweep in experiment.sweeps:
-        engine = {"engine": USERSPACE}
-        link = [
-            choice.model_copy(update=engine) if choice.engine == "auto" else choice
-            for choice in sweep.link or experiment.link
-        ]
-        interrupts = any(map(_interrupts, sweep.test))
-        sweeps.append(sweep.model_copy(update={"link": link}) if interrupts else sweep)
-    return experiment.model_copy(update={"sweeps": sweeps})
+    """Return the experiment with `k8sdds-link` as the engine of all links in sweeps of tests that interrupt them."""
+    return named_links.with_forwarders(experiment, lambda sweep, _: any(map(_interrupts, sweep.test)))
 
 
 def _interrupts(test: TestChoice) -> bool:
