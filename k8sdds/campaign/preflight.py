@@ -72,17 +72,8 @@ def contradictions(expansion: Expansion) -> list[Problem]:
     protections: dict[str, str] = {}
     for cell in expansion.cells:
         where = expansion.where.get(cell.cell_id, "")
-        for what, remedy in of_cell(cell):
+        for what, remedy in (*of_cell(cell), *_wrong_lengths(cell, expansion.experiment.duration_s)):
             add(where + what, remedy)
-        for least_s, why in _needed_s(cell):
-            if least_s > expansion.experiment.duration_s:
-                add(where + why, f"set duration_s (or --duration) to at least {math.ceil(least_s)}")
-        most_s = workloads.find(cell.test).most_s(cell)
-        if most_s < expansion.experiment.duration_s:
-            add(
-                f"{where}{cell.describe()}: subscribers log what arrives for at most {most_s:g} s",
-                f"set duration_s (or --duration) to at most {math.floor(most_s)}",
-            )
         options = str(cell.security_options)
         if protections.setdefault(cell.security, options) != options:
             add(f"two different protections are labeled {cell.security!r}", "give each a label of its own")
@@ -114,6 +105,19 @@ def contradictions(expansion: Expansion) -> list[Problem]:
                 "leave it out, and set width_percent of the test",
             )
     return list(problems.values())
+
+
+def _wrong_lengths(cell: Cell, duration_s: float) -> Iterator[tuple[str, str]]:
+    """Yield why trials of this length are too short or too long for a cell, each with a remedy."""
+    for least_s, why in _needed_s(cell):
+        if least_s > duration_s:
+            yield why, f"set duration_s (or --duration) to at least {math.ceil(least_s)}"
+    most_s = workloads.find(cell.test).most_s(cell)
+    if most_s < duration_s:
+        yield (
+            f"{cell.describe()}: subscribers log what arrives for at most {most_s:g} s",
+            f"set duration_s (or --duration) to at most {math.floor(most_s)}",
+        )
 
 
 def _needed_s(cell: Cell) -> Iterator[tuple[float, str]]:

@@ -76,8 +76,7 @@ class ClusterSession(Session):
         switch: NetworkSwitch | None,
         network: str,
     ) -> None:
-        self._client = namespace.client
-        self._namespace = namespace
+        self._client, self._namespace = namespace.client, namespace
         self._nodes = nodes
         self._switch = switch
         self._cluster = selected.name
