@@ -16,11 +16,10 @@ from k8sdds.model.link import Link
 from k8sdds.results.run_folder import RunFolder
 from tests.chaos import descendants
 from tests.conftest import K8SDDS, Command, environment
+from tests.measuring import LATE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-# Of a busy machine, which forwards packets too late, attempts have this reason. What was lost is as asked all the same.
-LATE = "were late by"
 EXPERIMENT = """\
 name: impaired
 baseline: host
