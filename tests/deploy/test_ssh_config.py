@@ -125,7 +125,7 @@ def test_failed_connection_leaves_no_socket(
         assert traces() == before
 
 
-def test_jump_hosts_of_several_machines(farm: Farm, home: Path) -> None:
+def test_machines_share_the_connection_to_a_jump_host(farm: Farm, home: Path) -> None:
     farm.add("first", "second", "alpha", "beta")
     (home / ".ssh" / "known_hosts").write_text(farm.known_hosts.read_text())
     jump = f"ProxyJump first,root@{farm.servers['second'].address}:{farm.servers['second'].port}"
@@ -139,7 +139,7 @@ def test_jump_hosts_of_several_machines(farm: Farm, home: Path) -> None:
             lambda host: host.run("echo $SSH_CONNECTION").out.split()[0], ["alpha", "beta"]
         )
         assert set(addresses.values()) == {"127.0.0.1"}
-        assert connections_to(farm, "first") == connections_to(farm, "second") == 2
+        assert connections_to(farm, "first") == connections_to(farm, "second") == 1
     # The first jump host closes its connection to the second a moment later.
     deadline = time.monotonic() + 60
     while connections_to(farm, "second") and time.monotonic() < deadline:
@@ -160,10 +160,18 @@ def test_keys_of_jump_hosts_are_verified(farm: Farm, home: Path) -> None:
     results, failures = gather_values(targets)
     assert results == {} and failures["alpha"].startswith("alpha: jump host first: its host key is not known")
     assert gather_values(targets, accept=True) == ({"alpha": "alpha", "beta": "beta"}, {})
-    assert (home / ".ssh" / "known_hosts").read_text().count(farm.servers["first"].public()) == 1
     farm.servers["first"].stop()
     results, failures = gather_values(targets)
     assert results == {} and failures["beta"].startswith("beta: jump host first: cannot be reached")
+
+
+def test_jump_hosts_that_need_each_other_are_reported(farm: Farm, home: Path) -> None:
+    farm.add("first", "second")
+    (home / ".ssh" / "config").write_text(
+        block(farm, "first", "ProxyJump second") + block(farm, "second", "ProxyJump first")
+    )
+    results, failures = gather_values([Target("first")])
+    assert results == {} and "needs itself" in failures["first"]
 
 
 def test_hashed_names_and_several_types_of_keys(farm: Farm, home: Path) -> None:
@@ -204,25 +212,29 @@ def test_lines_of_known_hosts(farm: Farm, home: Path) -> None:
     for text, message in (
         (f"[127.0.1.*]:{server.port} {kind} {key}", ""),
         (f"other,{name} {kind} {key} a comment", ""),
-        # A machine at the same address may have another port and key.
+        # A key of the address without a port is accepted, but none that differs.
+        (f"{server.address} {kind} {key}", ""),
         (f"{server.address} {kind} {other}", "not known"),
         # A machine may have several keys of a type.
         (f"{name} {kind} {other}\n{name} {kind} {key}", ""),
         (f"{name} {kind} {other}", "changed"),
         (f"[127.0.1.*]:*,!{name} {kind} {key}", "not known"),
         (f"{name} {kind} {key}\n@revoked * {kind} {key}", "revoked"),
-        (f"@cert-authority * {kind} {key}", "not known"),
+        (f"{server.address} {kind} {key}\n@revoked {server.address} {kind} {key}", "revoked"),
+        (f"@cert-authority * {kind} {key}", "does not support certificates"),
         (f"{name} {kind} !{key}\n|1|a|b {kind} {key}\n{name}\n# {name} {kind} {key}", "not known"),
+        (f"{name} sk-ssh-ed25519@openssh.com {other}", "not known"),
     ):
         farm.known_hosts.write_text(text)
         results, failures = gather_values([target])
         assert (message in failures["alpha"]) if message else results == {"alpha": "alpha"}, text
 
 
-def test_accepted_keys_are_recorded_as_openssh_does(farm: Farm, home: Path) -> None:
+@pytest.mark.parametrize("hashed", ["no", "yes"])
+def test_accepted_keys_are_recorded_as_openssh_does(farm: Farm, home: Path, hashed: str) -> None:
     targets = farm.add("alpha", "beta", known=False)
     config = home / ".ssh" / "config"
-    config.write_text("UserKnownHostsFile ~/.ssh/mine ~/.ssh/second\n")
+    config.write_text(f"HashKnownHosts {hashed}\nUserKnownHostsFile ~/.ssh/mine ~/.ssh/second\n")
     mine = home / ".ssh" / "mine"
     mine.write_text("# without a newline at the end")
     targets = [replace(target, known_hosts=None) for target in targets]
@@ -231,7 +243,7 @@ def test_accepted_keys_are_recorded_as_openssh_does(farm: Farm, home: Path) -> N
     for server in farm.servers.values():
         name, kind, key = server.public().split()
         found = subprocess.run(["ssh-keygen", "-F", name, "-f", mine], capture_output=True, text=True).stdout
-        assert found.split()[-2:] == [kind, key]
+        assert found.split()[-2:] == [kind, key] and (name in mine.read_text()) == (hashed == "no")
     assert gather_values(targets) == ({"alpha": "alpha", "beta": "beta"}, {})
     # A new file and its folder are private.
     config.unlink()
@@ -256,12 +268,16 @@ def test_keys_of_the_agent(farm: Farm, home: Path, agent: Path, monkeypatch: pyt
     assert results == {} and "there is no key to log in as root" in failures["alpha"]
     for _ in range(2):
         run_add(agent, plain)
+        # By the variable, and by ssh_config.
         monkeypatch.setenv("SSH_AUTH_SOCK", str(agent))
+        assert gather_values([target]) == gather_values([without_key]) == ({"alpha": "alpha"}, {})
+        monkeypatch.delenv("SSH_AUTH_SOCK")
+        (home / ".ssh" / "config").write_text(f"IdentityAgent {agent}\n")
         assert gather_values([target]) == gather_values([without_key]) == ({"alpha": "alpha"}, {})
         # Again, without the public file.
         farm.login_key.with_name("login.pub").unlink(missing_ok=True)
     # An agent that does not answer has no keys.
-    monkeypatch.setenv("SSH_AUTH_SOCK", "/nonexistent")
+    (home / ".ssh" / "config").write_text("IdentityAgent /nonexistent\n")
     assert "requires a passphrase" in gather_values([target])[1]["alpha"]
 
 

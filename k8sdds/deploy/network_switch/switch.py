@@ -30,8 +30,7 @@ from k8sdds.model.profile import PodNetwork, Profile
 from k8sdds.networks.cluster_install import AgentConnections
 from k8sdds.networks.plugin import is_running
 from k8sdds.system.errors import InputError, K8sddsError, PrerequisiteError
-from k8sdds.system.ssh import Connections, Host
-from k8sdds.system.ssh.host import Result
+from k8sdds.system.ssh import Connections, Host, Result
 
 READY_S = 180
 """Timeout for the new network, including image downloads by the kubelet."""
