@@ -41,6 +41,11 @@ def harness(cores: tuple[int, ...]) -> tuple[int, ...]:
     return cores[-1:] if len(cores) >= MIN_CORES_FOR_HARNESS else ()
 
 
+def spare(cores: tuple[int, ...]) -> int | None:
+    """Return the core on which links are emulated, which no participant uses; None, any core, if there are too few."""
+    return next(iter(harness(cores)), None)
+
+
 def assign(layout: str, publishers: int, subscribers: int, cores: tuple[int, ...]) -> Layout:
     """Assign cores to publishers and subscribers.
 

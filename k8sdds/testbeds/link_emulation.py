@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from k8sdds.model import link_files
 from k8sdds.model.impairments import Delay, Direction, Loss, Queue, Rate
 from k8sdds.model.link import Link
 from k8sdds.model.outages import Phase
+from k8sdds.testbeds import core_layout
+from k8sdds.testbeds.core_layout import Layout
 
 UNIFORM_WIDTH = math.sqrt(3)
 """Half of the width of a uniform distribution with the standard deviation 1."""
@@ -46,6 +49,20 @@ def configuration(link: Link, ports: Sequence[Port], seed: int, cpu: int | None)
         "cpu": -1 if cpu is None else cpu,
         "links": [{"name": port.node, "near": port.near, "far": port.far, **directions} for port in ports],
     }
+
+
+def seed_of(campaign: str, repetition: int | None) -> int:
+    """Return the seed of the random decisions in a repetition, which are the same in all of its networks.
+
+    Results of several campaigns can be pooled only if each has random decisions of its own. The repetition is None
+    outside of campaigns.
+    """
+    return zlib.crc32(f"{campaign} {repetition}".encode())
+
+
+def engine_record(seed: int, core: int | None, layout: Layout) -> dict[str, Any]:
+    """Return how links are emulated, for the record; `core`: None is any core."""
+    return {"seed": seed, "core": core, "measured_core": core_layout.measures(layout, core)}
 
 
 def states(phases: Sequence[Phase]) -> list[tuple[int, str]]:

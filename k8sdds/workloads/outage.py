@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -115,6 +115,11 @@ class OutageOptions(PacedOptions):
 def options_of(cell: Cell) -> OutageOptions:
     """Return the options of a cell of an outage test."""
     return OutageOptions(**cell.test_options)
+
+
+def of_link(test: str, options: Mapping[str, Any]) -> bool:
+    """Return whether the link of a node fails in a test with these options."""
+    return test == NAME and OutageOptions(**options).of_link
 
 
 def standby(cell: Cell) -> dict[Participant, Participant]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from k8sdds.model.experiment import Experiment
 from k8sdds.model.link import USERSPACE
 from k8sdds.model.measurement import Outcome
 from k8sdds.model.outages import Phase
-from k8sdds.model.settings import TestChoice
 from k8sdds.model.trial import FIRST_PUBLISHER, FIRST_SUBSCRIBER, Cell, Participant, Trial
 from k8sdds.results import arrivals, link_statistics
 from k8sdds.results.arrivals import Interruption
@@ -28,7 +26,7 @@ from k8sdds.testbeds.cluster.nodes import NodeInfo
 from k8sdds.testbeds.cluster.pod_pool import ReadyPod
 from k8sdds.testbeds.core_layout import Layout
 from k8sdds.testbeds.evidence import Reading, measured_intervals
-from k8sdds.testbeds.link_emulation import Port, configuration, states
+from k8sdds.testbeds.link_emulation import Port, configuration, engine_record, seed_of, states
 from k8sdds.workloads import outage
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class EmulatedLinks(Reading):
         folder: Path, deadline_s: float,
     ) -> None:  # fmt: skip
         self._cluster, self._trial, self._image, self._folder = cluster, trial, image, folder
-        self._seed = _seed(trial, campaign)
+        self._seed = seed_of(campaign, trial.repetition)
         self._places = {participant: pods[participant.name].node for participant in trial.cell.participants}
         self._addresses = {pod.node: pod.node_address for pod in pods.values() if pod.node_address}
         self._cores = {pod.node: _core(pod) for pod in pods.values()}
@@ -190,18 +188,11 @@ def engine(trial: Trial, pods: Mapping[str, ReadyPod], layout: Layout, campaign:
     places = {participant: pods[participant.name].node for participant in trial.cell.participants}
     nodes = impaired(trial.cell, places)
     core = _core(next(pod for pod in pods.values() if pod.node in nodes))
-    measured = core_layout.measures(layout, core)
-    return {"seed": _seed(trial, campaign), "core": core, "measured_core": measured}
-
-
-def _seed(trial: Trial, campaign: str) -> int:
-    """Return the seed of random decisions, which are the same in all networks of a repetition."""
-    return zlib.crc32(f"{campaign} {trial.repetition}".encode())
+    return engine_record(seed_of(campaign, trial.repetition), core, layout)
 
 
 def _core(pod: ReadyPod) -> int | None:
-    """Return the core of the node of a pod which is that of k8sdds; None if it has none to spare."""
-    return next(iter(core_layout.harness(tuple(pod.facts["cpus"]))), None)
+    return core_layout.spare(tuple(pod.facts["cpus"]))
 
 
 def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
@@ -214,15 +205,13 @@ def impaired(cell: Cell, places: Mapping[Participant, str]) -> set[str]:
 
 def with_forwarders(experiment: Experiment) -> Experiment:
     """Return the experiment with `k8sdds-link` as the engine of all links in sweeps of tests that interrupt them."""
-    return named_links.with_forwarders(experiment, lambda sweep, _: any(map(_interrupts, sweep.test)))
-
-
-def _interrupts(test: TestChoice) -> bool:
-    return test.name == outage.NAME and test.options.get("what", "link") in outage.LINK_KINDS
+    return named_links.with_forwarders(
+        experiment, lambda sweep, _: any(outage.of_link(test.name, test.options) for test in sweep.test)
+    )
 
 
 def _measures_outage(cell: Cell) -> bool:
-    return cell.test == outage.NAME and outage.options_of(cell).of_link
+    return outage.of_link(cell.test, cell.test_options)
 
 
 def emulates(cells: Iterable[Cell]) -> bool:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +86,9 @@ class ClusterOutage(ABC):
         if self._aborted.is_set():
             return
         # Also if the trial has ended: what is read after it needs everything.
-        repaired_ns = self._repair(ended)
+        self._repair(ended)
         if not ended and not self._aborted.is_set():
-            self._moments_ns = failed_ns, repaired_ns
+            self._moments_ns = failed_ns, time.time_ns()
             self._attend()
 
     @abstractmethod
@@ -97,8 +96,8 @@ class ClusterOutage(ABC):
         """Let it fail. Raises like `running`."""
 
     @abstractmethod
-    def _repair(self, ended: bool) -> int:
-        """Let it come back, and return when it did. Raises like `running`. `ended`: whether the trial has."""
+    def _repair(self, ended: bool) -> None:
+        """Let it come back. Raises like `running`. `ended`: whether the trial has."""
 
     @abstractmethod
     def _attend(self) -> None:
@@ -155,7 +154,7 @@ class PodOutage(ClusterOutage):
         self._delete()
 
     @override
-    def _repair(self, ended: bool) -> int:
+    def _repair(self, ended: bool) -> None:
         launch = self._first.launch
         second = self._create(replace(launch, argv=(*launch.argv, *launch.restarted)))
         if not ended:
@@ -165,7 +164,6 @@ class PodOutage(ClusterOutage):
                 raise PrerequisiteError(f"after the outage: {problem}")
             second.start_at(time.time_ns())
             self.second = second
-        return time.time_ns()
 
     @override
     def _attend(self) -> None:
@@ -199,21 +197,20 @@ class ReplacedPods(ClusterOutage):
                 f"no pod is named {' or '.join(self._patterns)}{where}",
                 "check that this user may list the pods of these namespaces",
             )
-        self._deleted_uids = {pod["metadata"]["uid"] for pod in found}
-        for pod in found:
-            namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-            self.deleted.add(f"{namespace}/{name}")
+        self._deleted_uids = {pod["metadata"]["uid"] for pod in found.values()}
+        self.deleted = set(found)
+        for namespace, name in (each.split("/") for each in found):
             self._client.delete(f"{CORE}/namespaces/{namespace}/pods/{name}", grace_s=0)
 
     @override
-    def _repair(self, ended: bool) -> int:
+    def _repair(self, ended: bool) -> None:
         end = time.monotonic() + REPLACED_TIMEOUT_S
         while time.monotonic() < end:
-            ready = [pod for pod in self._pods() if is_ready(pod)]
+            ready = [pod for pod in self._pods().values() if is_ready(pod)]
             new = {pod["metadata"]["uid"] for pod in ready} - self._deleted_uids
             # An interrupted trial does not wait for them.
             if len(new) == len(self._deleted_uids) or self._aborted.wait(REPLACED_POLL_S):
-                return time.time_ns()
+                return
         raise PrerequisiteError(
             f"{' and '.join(self._patterns)} were not replaced within {REPLACED_TIMEOUT_S} s of being deleted",
             "inspect them: kubectl get pods --all-namespaces",
@@ -223,15 +220,9 @@ class ReplacedPods(ClusterOutage):
     def _attend(self) -> None:
         pass
 
-    def _pods(self) -> list[dict[str, Any]]:
-        namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in self._patterns)
-        return [
-            pod
-            for namespace in namespaces
-            for pod in permissions.readable_pods(self._client, namespace)
-            if any(fnmatchcase(f"{namespace}/{pod['metadata']['name']}", each) for each in self._patterns)
-            and self._node in ("", pod["spec"].get("nodeName"))
-        ]
+    def _pods(self) -> dict[str, dict[str, Any]]:
+        found = permissions.pods_named(self._client, self._patterns)
+        return {name: pod for name, pod in found.items() if self._node in ("", pod["spec"].get("nodeName"))}
 
 
 def _by_its_clock(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from k8sdds.kubernetes.client import CORE, ApiError, KubernetesClient
@@ -41,6 +42,17 @@ def readable_pods(client: KubernetesClient, namespace: str) -> list[dict[str, An
     """Return the pods of a namespace; none if this user may not list them."""
     listed = readable(client, f"{NAMESPACES}/{namespace}/pods")
     return listed["items"] if listed else []
+
+
+def pods_named(client: KubernetesClient, patterns: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return the pods whose NAMESPACE/NAME matches one of these patterns, by this name, if this user may list them."""
+    namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in patterns)
+    pods = {
+        f"{namespace}/{pod['metadata']['name']}": pod
+        for namespace in namespaces
+        for pod in readable_pods(client, namespace)
+    }
+    return {name: pod for name, pod in pods.items() if any(fnmatchcase(name, each) for each in patterns)}
 
 
 def missing_rights(client: KubernetesClient, namespace: str | None) -> list[Problem]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 import urllib3
@@ -264,22 +263,12 @@ class NeededPods:
         return {identity for instance in (self._instances or {}).values() for identity in instance}
 
     def _read(self) -> Instances | None:
-        namespaces = dict.fromkeys(pattern.partition("/")[0] for pattern in self._patterns)
         try:
             # This user possibly does not see the network's agents.
-            listed = {name: permissions.readable_pods(self._client, name) for name in namespaces}
+            found = permissions.pods_named(self._client, self._patterns)
         except PrerequisiteError:
             return None
-        named = {
-            f"{namespace}/{pod['metadata']['name']}": pod
-            for namespace, pods in listed.items()
-            for pod in pods
-        }
-        return {
-            name: _instance(pod)
-            for name, pod in named.items()
-            if any(fnmatchcase(name, pattern) for pattern in self._patterns)
-        }
+        return {name: _instance(pod) for name, pod in found.items()}
 
 
 def _instance(pod: dict[str, Any]) -> frozenset[str]:

@@ -52,8 +52,8 @@ class Failure(Interrupter, ABC):
         """Let it fail. Raises like `run`."""
 
     @abstractmethod
-    def repair(self, attempt: Attempt) -> int:
-        """Let it come back, and return when it did, in µs. Raises like `run`."""
+    def repair(self, attempt: Attempt) -> None:
+        """Let it come back. Raises like `run`."""
 
     @override
     def run(self, wait: Wait, attempt: Attempt) -> None:
@@ -64,8 +64,9 @@ class Failure(Interrupter, ABC):
         ended = wait(self.options.for_s)
         if ended and self.breaks:
             return
-        repaired_us = self.repair(attempt)
+        self.repair(attempt)
         if not ended:
+            repaired_us = now_us()
             seen = Interruption(self.node, failed_us, repaired_us, self.emulator.started_us)
             arrivals.write_interruption(self.folder, seen)
 
@@ -83,9 +84,8 @@ class ServerFailure(Failure):
         attempt.kill(self.participant)
 
     @override
-    def repair(self, attempt: Attempt) -> int:
+    def repair(self, attempt: Attempt) -> None:
         attempt.start_again(self.participant, self.participant)
-        return now_us()
 
 
 class PodFailure(Failure):
@@ -99,9 +99,8 @@ class PodFailure(Failure):
         self.lab_network.remove_pod(self.participant)
 
     @override
-    def repair(self, attempt: Attempt) -> int:
+    def repair(self, attempt: Attempt) -> None:
         attempt.start_again(self.participant, STANDBY.name)
-        return now_us()
 
 
 class AgentFailure(Failure):
@@ -114,9 +113,8 @@ class AgentFailure(Failure):
         self.lab_network.stop_daemon(self.node)
 
     @override
-    def repair(self, attempt: Attempt) -> int:
+    def repair(self, attempt: Attempt) -> None:
         self.lab_network.start_daemon(self.node)
-        return now_us()
 
 
 class AddressFailure(Failure):
@@ -129,9 +127,8 @@ class AddressFailure(Failure):
         self._change("del", self._node.address)
 
     @override
-    def repair(self, attempt: Attempt) -> int:
+    def repair(self, attempt: Attempt) -> None:
         self._change("add", self._node.other_address)
-        return now_us()
 
     @property
     def _node(self) -> LabNode:

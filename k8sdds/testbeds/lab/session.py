@@ -20,6 +20,7 @@ from k8sdds.testbeds.lab.emulator import LinkEmulator
 from k8sdds.testbeds.lab.failures import Interrupter
 from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.topology import LabNetworkKey
+from k8sdds.testbeds.link_emulation import engine_record
 
 if TYPE_CHECKING:
     from k8sdds.testbeds.lab.testbed import Lab
@@ -162,8 +163,7 @@ class LabSession(Session):
 
 
 def _link_engine(emulator: LinkEmulator, cell: Cell) -> dict[str, Any]:
-    measured = core_layout.measures(_layout(cell), emulator.core)
-    return {"seed": emulator.seed, "core": emulator.core, "measured_core": measured}
+    return engine_record(emulator.seed, emulator.core, _layout(cell))
 
 
 def _layout(cell: Cell) -> core_layout.Layout:

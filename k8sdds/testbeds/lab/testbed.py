@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import signal
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ from k8sdds.testbeds.lab.lab_network import LabNetwork
 from k8sdds.testbeds.lab.plan import Plan, make_plan
 from k8sdds.testbeds.lab.session import LabSession
 from k8sdds.testbeds.lab.topology import LabNetworkKey, emulated
-from k8sdds.testbeds.link_emulation import configuration
+from k8sdds.testbeds.link_emulation import configuration, seed_of
 from k8sdds.testbeds.machine_cpu import SEPARATE_INTERRUPTS
 
 END_VISIBLE_S = 1.0
@@ -210,10 +209,8 @@ class Lab(Testbed):
         """Return the configuration of `k8sdds-link`, with the same random decisions in all networks of a block."""
         link = plan.key.link
         forwarded = emulated(plan.topology, link)
-        # That of k8sdds, which no participant uses; any core if this machine has none to spare.
-        core = next(iter(core_layout.harness(core_layout.available())), None)
-        # Of this campaign: results of several can be pooled only if each has random decisions of its own.
-        seed = zlib.crc32(f"{self._record.name} {self._block}".encode())
+        core = core_layout.spare(core_layout.available())
+        seed = seed_of(self._record.name, self._block)
         return configuration(link, forwarded, seed, core) if forwarded else None
 
     def detach(self) -> None:
